@@ -40,27 +40,22 @@ def vectors_of(extent: int, lanes: int, most: int) -> tuple[int, int]:
     return width, next(n for n in range(most, 0, -1) if count % n == 0)
 
 
-def whole_vectors(extent: int, lanes: int, most: int) -> tuple[int, int]:
-    """How much of an axis the iterations of as many vectors at once as fit cover, and how many
-    vectors those are."""
-    vectors = fitting(most, extent // lanes)
-    step = lanes * vectors
-    return extent // step * step, vectors
+def whole_vectors(extent: int, lanes: int, most: int) -> int:
+    """How much of an axis the iterations of as many vectors at once as fit cover."""
+    step = lanes * fitting(most, extent // lanes)
+    return extent // step * step
 
 
-def row_pieces(extent: int, lanes: int, most: int) -> tuple[float, ...]:
-    """Trips, copies and lanes along an axis that is cut where its last few whole vectors end, and
-    of what is left (`TraceWriter.vectorise_parts`)."""
-    whole, vectors = whole_vectors(extent, lanes, most)
-    if whole in (0, extent):
-        return (*one_piece(extent, lanes, most), 0, 1, 1)
-    return (*one_piece(whole, lanes, vectors), *one_piece(extent - whole, lanes, most))
+def row_pieces(extent: int, lanes: int, most: int, cut: bool = True) -> tuple[float, ...]:
+    """Trips, copies, lanes that have an element, and the share of the copies that has one: along an
+    axis that is `cut` where its last few whole vectors end, and of what is left."""
+    whole = (cut and whole_vectors(extent, lanes, most)) or extent
+    return (*_one_piece(whole, lanes, most), *_one_piece(extent - whole, lanes, most))
 
 
-def one_piece(extent: int, lanes: int, most: int) -> tuple[float, ...]:
-    """Trips, copies, and lanes that have an element."""
+def _one_piece(extent: int, lanes: int, most: int) -> tuple[float, ...]:
     width, copies = vectors_of(extent, lanes, most)
-    return -(-extent // (width * copies)), copies, min(width, extent)
+    return -(-extent // (width * copies)), copies, max(min(width, extent), 1), 1
 
 
 def vector_loop(

@@ -40,15 +40,13 @@ def in_pieces(extent: int, lanes: int, most: Number, *, is_widened: bool) -> Wal
     def count(most: int) -> tuple[float, ...]:
         width = fitting(lanes, extent)
         width *= fitting(most, extent // width)
-        longer = -(-extent // width) * width
-        if not is_widened or longer == extent:
-            return (*row_pieces(extent, lanes, most), 1)
+        longer = -(-extent // width) * width if is_widened else extent
         found = row_pieces(longer, lanes, most)
-        return (*found, -(-extent // found[2]) / -(-longer // found[2]))
+        filled = -(-extent // found[2]) / -(-longer // found[2])
+        return (*found[:3], filled, *found[4:7], filled)
 
-    *found, filled = each(most, count)
-    whole, left = Piece(*found[:3]), Piece(*found[3:])
-    return whole._replace(filled=filled), left._replace(filled=filled)
+    found = each(most, count)
+    return Piece(*found[:4]), Piece(*found[4:])
 
 
 def in_steps(extent: Number, lanes: int, most: Number) -> Walk:
