@@ -180,29 +180,23 @@ class ColumnSketch(RowPart):
 
     def _loops(self, w: TraceWriter, v: dict[str, int]) -> str:
         levels = self._plan({name: np.asarray([x]) for name, x in v.items()}).loops()
-        last, own = self.group.last, [axis.name for axis in self._own_axes(self.group.last)]
-        *matrices, blocks = (level for level in levels if level.role == BLOCKS)
-        around = (*matrices, blocks._replace(loop=own[-1]))
-        *_, (_, column) = made = w.arrange([*around, *map(LoopLevel, own)])
+        around = [level for level in levels if level.role == BLOCKS]
+        inside, last = levels[len(around) :], self.group.last
+        made = w.arrange([*around, *(LoopLevel(axis.name) for axis in self._own_axes(last))])
         place = w.fuse_all(called(made, BLOCKS))
         for view in reversed(self.group.inside):
             w.do(ComputeAt(view.name, place))
-        walks = {}
+        now = {x.name: f"{view.name}.{x.dim}" for view in self.group.inside for x in view.spatial}
+        now[last.spatial[-1].name], walks = made[-1][1], dict[str, list[str]]()
         for view in self.group.stages:
-            names = {
-                name: axis.name if view is last or axis.reduce else f"{view.name}.{axis.dim}"
-                for name, axis in self._axes(view).items()
-            }
-            if view is last:
-                names[blocks.loop] = column
-            inside = (x for x in levels if x.role != BLOCKS and x.loop in names)
-            made = w.arrange(x._replace(loop=names[x.loop]) for x in inside)
+            names = {name: now.get(x.name, x.name) for name, x in self._axes(view).items()}
+            made = w.arrange(x._replace(loop=names[x.loop]) for x in inside if x.loop in names)
             rows = called(made, STEPS)
             if view.is_reduction:  # what it adds up stays in registers
                 results = (row for row in rows if not w.loop(row).reduce)
                 w.do(CacheWrite(view.name, [place, *results][-1], f"{view.name}.acc"))
             # Where a stage was moved, it has no loop over one row.
-            short = {row for row in rows if w.loop(row).extent == 1}
+            short = [row for row in rows if w.loop(row).extent == 1]
             walks[view.name] = [loop for _, loop in made if loop not in short]
         for reduced, name in self.merged.items() if v["merge"] else ():
             w.do(*(Merge(*pair) for pair in zip(walks[name], walks[reduced], strict=True)))

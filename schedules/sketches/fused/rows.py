@@ -69,7 +69,8 @@ class RowPart(GroupSketch, ABC):
     @cached_property
     def _outline(self) -> Outline:
         """The shared axes, and those of the stages within a row: the one that is walked along last.
-        Values between stages are there for one row, or block of it, at a time."""
+        Those of the last stage are called as its loops. Values between stages are there for one
+        row, or block of it, at a time."""
         group, last = self.group, self.group.last
         inner = [self._own_axes(view) for view in group.stages]
         walks = [*zip_longest(*(reversed(own) for own in inner))][::-1]
@@ -87,7 +88,8 @@ class RowPart(GroupSketch, ABC):
         written = access_of(last.name, last.dtype.bytes, index, (*rows, *names))
         axes = [(loop.name, loop.extent) for loop in last.spatial[: group.shared]]
         for n, loops in enumerate(walks):
-            axes.append((f"walk{n}", max(loop.extent for loop in loops if loop)))
+            name = loops[-1].name if loops[-1] else f"walk{n}"
+            axes.append((name, max(loop.extent for loop in loops if loop)))
         return Outline(axes_of(axes), (*found.values(), replace(written, is_output=True)))
 
     block_levels = 0
