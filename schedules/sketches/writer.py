@@ -25,7 +25,7 @@ from ..primitives import (
 from ..trace import Trace
 from ..workload.workload import Workload
 from .analysis import element_step
-from .vectors import vector_loop, vectors_of, whole_vectors
+from .vectors import parts_of, vector_loop
 
 Leaf = TypeVar("Leaf", Store | Update, Update)
 
@@ -206,14 +206,11 @@ class TraceWriter:
     ) -> None:
         """Vectorise one innermost loop, several vectors an iteration where it is long enough. It is
         `cut` where its last few whole vectors end: only what is left has a mask."""
-        extent, parts = self.loop(loop).extent, [loop]
-        whole = whole_vectors(extent, lanes, most_unrolled)
-        if cut and 0 < whole < extent:
-            parts.append(self.partition(loop, whole)[loop])
-        for part in parts:
-            width, copies = vectors_of(self.loop(part).extent, lanes, most_unrolled)
+        parts = parts_of(self.loop(loop).extent, lanes, most_unrolled, cut)
+        names = [loop, *(self.partition(loop, whole)[loop] for whole, _, _ in parts[:-1])]
+        for name, (_, width, copies) in zip(names, parts, strict=True):
             if width > 1:
-                outer, inner = self.split(part, width)
+                outer, inner = self.split(name, width)
                 middle = self.split(outer, copies)[1:] if copies > 1 else ()
                 self.do(Vectorize(inner), *(Unroll(name) for name in middle))
 
