@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import cached_property, partial, reduce
 from math import ceil, log2, prod
 from typing import NamedTuple, TypeAlias
 
@@ -165,12 +165,9 @@ class Stage:
             yield Leaf(self.around(around, view.reduce), self.does, sums=1)
             yield Leaf(around, Statement(writes=self.own))
             return
-        asked = np.broadcast_arrays(self.vectors, threads)
-        tasks, *numbers = each_of(
-            dict(zip(("vectors", "threads"), asked, strict=True)),
-            ("vectors", "threads"),
-            lambda vectors, threads: _columns(axis.extent, self.lanes, vectors, threads),
-        )
+        asked = {"vectors": self.vectors, "threads": threads}
+        count = partial(_columns, axis.extent, self.lanes)
+        tasks, *numbers = each_of(asked, ("vectors", "threads"), count)
         task = Loop(self.along(axis), np.ceil(tasks), self.row, tasks > 1, tasks)
         around = self.around(task, (x for x in own if x is not axis))
         *others, last = view.reduce
