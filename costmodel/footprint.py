@@ -104,7 +104,8 @@ class Touched:
     def in_pieces(self, piece_bytes: int) -> Float32Array:
         """How many times more that is in pieces of so many bytes, of which a shorter row takes
         one."""
-        return np.asarray(np.maximum(np.float32(piece_bytes) / self.row_bytes, np.float32(1)))
+        row = np.maximum(self.row_bytes, np.float32(1))
+        return np.asarray(np.maximum(np.float32(piece_bytes) / row, np.float32(1)))
 
 
 def touched(
