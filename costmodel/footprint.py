@@ -166,6 +166,7 @@ def cache_traffic(
     loops = _loops(plan)
     footprint = np.zeros_like(loops.runs)
     fetched = (line_bytes, line_bytes * LINES_AT_ONCE)
+    every = np.arange(plan.settings)
     brought = np.empty((len(fetched), len(plan.accesses), *loops.runs.shape), np.float32)
     for number, access in enumerate(plan.accesses):
         tensor = tensors.get(access.buffer)
@@ -178,7 +179,7 @@ def cache_traffic(
             cost = found.in_pieces(piece_bytes) * found.scattered
             # A line stays for the next turn of the loop just outside: its unused part costs only
             # what that loop does not use either.
-            wasted = np.take_along_axis(cost, loops.around, 0)
+            wasted = cost[loops.around, every]
             brought[n, number] = came * np.where(dense, np.float32(1), wasted)
     fit = np.empty((len(cache_bytes), plan.settings), np.int64)
     moved = np.empty((len(cache_bytes), len(plan.accesses), plan.settings), np.float32)
@@ -189,7 +190,7 @@ def cache_traffic(
         fits[-1] = True
         fit[c] = np.argmax(fits, axis=0)
         # What fits as a whole is still there from the call before: kernels are timed warm.
-        at = brought[min(c, 1)][:, fit[c], np.arange(plan.settings)]
+        at = brought[min(c, 1)][:, fit[c], every]
         moved[c] = np.where(fit[c] == 0, np.float32(0), at)
     written = [access.is_output for access in plan.accesses]
     moved[-1, written] *= np.float32(2)  # fetched to be written over, and written back
@@ -208,10 +209,11 @@ def _brought(loops: _Loops, access: Access, touched_bytes: Float32Array) -> Floa
     moves = (loops.trips > 1) & np.asarray(walked, np.bool_)[:, None]
     # Loops just outside that do not move it find it in the cache again.
     last = _last(moves)
-    again = np.take_along_axis(loops.runs, last, 0)
+    every = np.arange(last.shape[1])
+    again = loops.runs[last, every]
     # A window that slides brings what is new: all turns of the loop just outside together bring
     # what they touch together.
-    union = np.take_along_axis(touched_bytes * loops.runs, np.maximum(last - 1, 0), 0)
+    union = (touched_bytes * loops.runs)[np.maximum(last - 1, 0), every]
     slid = np.where(last > 0, union, touched_bytes)
     return np.asarray(np.minimum(slid, touched_bytes * again))
 
