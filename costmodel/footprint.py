@@ -196,7 +196,8 @@ def cache_traffic(
     moved[-1, written] *= np.float32(2)  # fetched to be written over, and written back
     # What goes past the caches is not fetched; a last cache that would have held it gives it up.
     moved[:, written] *= np.asarray(streamed_bytes) == 0
-    moved[-1, written] += streamed_bytes * np.where(fit[-1] == 0, np.float32(2), np.float32(1))
+    of_each = streamed_bytes / max(sum(written), 1)  # outputs are added up in the end
+    moved[-1, written] += of_each * np.where(fit[-1] == 0, np.float32(2), np.float32(1))
     levels = np.arange(len(plan.levels) + 1)
     same = np.searchsorted(loops.outermost, levels, side="right") - 1
     return Traffic(footprint[same], moved, loops.outermost[fit])
