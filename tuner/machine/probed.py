@@ -43,7 +43,7 @@ def merged(target: Target, old: Probes, new: Probes) -> Probes:
 
 
 def misleading(old: Probes, new: Probes) -> bool:
-    """Whether some figure of `old` is so much too low, or missing as the clock was once, or a region
+    """Whether some figure of `old` is so much too low, or missing as clocks once were, or a region
     so much too dear, that the choices of one who goes by `old` are not those of one who knows
     `new`."""
     pairs = [
