@@ -85,8 +85,8 @@ def _loops(plan: Plan) -> _Loops:
 @dataclass(frozen=True, slots=True)
 class Touched:
     """Arrays like those of `reach`: `bytes` an access touches, `row_bytes` of them without a gap,
-    and how many times slower its lines come because its rows are too `scattered` for a prefetcher
-    to follow."""
+    and how many times slower its lines come because its rows are `scattered`: a prefetcher has to
+    find each of them."""
 
     bytes: Float32Array
     row_bytes: Float32Array
@@ -126,8 +126,8 @@ def touched(
         pitch = 1 if shape is None or dim == last else prod(shape[dim + 1 :]) * size
         if pitch % line_bytes == 0:
             lines = row * np.float32(size / line_bytes) if inner_lines is None else inner_lines
-            slower = np.float32(LINES_TO_FOLLOW) / np.maximum(lines, np.float32(1))
-            slower = np.maximum(slower, np.float32(1))
+            # The lines that a prefetcher waits for come late, once a run.
+            slower = 1 + np.float32(LINES_TO_FOLLOW - 1) / np.maximum(lines, np.float32(1))
             apart = (extent > 1) & ~whole
             scattered = np.where(apart, np.maximum(scattered, slower), scattered)
         whole = whole & (shape is None or extent >= shape[dim])
