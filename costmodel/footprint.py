@@ -61,15 +61,6 @@ class _Loops:
     around: npt.NDArray[np.int64]
     outermost: npt.NDArray[np.int64]
 
-    def inside(self, levels: int) -> int:
-        """Which of those R is inside of so many levels of the plan."""
-        return int(np.searchsorted(self.outermost, levels, side="right")) - 1
-
-    def reach_of(self, access: Access) -> Sequence[Float32Array]:
-        """`reach`, but that of no loop which has the access in the same place in each iteration."""
-        first = self.inside(access.around)
-        return [one[np.arange(len(one)).clip(first)] for one in self.reach] if first else self.reach
-
 
 def _loops(plan: Plan) -> _Loops:
     """See `_Loops`. No loop reaches further than its axis goes, or the loop around it lets it."""
@@ -182,10 +173,13 @@ def cache_traffic(
         tensor = tensors.get(access.buffer)
         known = tensor and len(tensor.shape) == len(access.strides)
         shape = tensor.shape if tensor and known else None
-        found = touched(access, loops.reach_of(access), line_bytes, shape)
+        # Loops that have it in the same place in each iteration, and what others reach.
+        fixed = int((plan.trips[:, : access.around] > 1).any(axis=0).sum())
+        reach = [one[np.arange(len(one)).clip(fixed)] for one in loops.reach if fixed]
+        found = touched(access, reach or loops.reach, line_bytes, shape)
         dense = np.asarray((plan.dense >> number) & 1 == 1)
         footprint += found.bytes * np.where(dense, np.float32(1), found.in_pieces(line_bytes))
-        came = _brought(loops, access, found.bytes)
+        came = _brought(loops, access, found.bytes, fixed)
         for n, piece_bytes in enumerate(fetched):
             cost = found.in_pieces(piece_bytes) * found.scattered
             # A line stays for the next turn of the loop just outside: its unused part costs only
@@ -214,12 +208,14 @@ def cache_traffic(
     return Traffic(footprint[same], moved, loops.outermost[fit])
 
 
-def _brought(loops: _Loops, access: Access, touched_bytes: Float32Array) -> Float32Array:
+def _brought(
+    loops: _Loops, access: Access, touched_bytes: Float32Array, fixed: int
+) -> Float32Array:
     """(R, P) bytes that come into a cache which holds what the loops from each level inward
-    touch."""
+    touch; the first `fixed` of them do not move the access."""
     walked = [any(strides[axis] for strides in access.strides) for axis in loops.axes]
     moves = (loops.trips > 1) & np.asarray(walked, np.bool_)[:, None]
-    moves[: loops.inside(access.around)] = False
+    moves[:fixed] = False
     # Loops just outside that do not move it find it in the cache again.
     last = _last(moves)
     every = np.arange(last.shape[1])
