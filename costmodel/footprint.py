@@ -95,7 +95,8 @@ class Touched:
     def in_pieces(self, piece_bytes: int) -> Float32Array:
         """How many times more that is in pieces of so many bytes, of which a shorter row takes
         one."""
-        return np.asarray(np.maximum(np.float32(piece_bytes) / self.row_bytes, np.float32(1)))
+        row = np.maximum(self.row_bytes, np.float32(1))
+        return np.asarray(np.maximum(np.float32(piece_bytes) / row, np.float32(1)))
 
 
 def touched(
@@ -171,10 +172,14 @@ def cache_traffic(
     for number, access in enumerate(plan.accesses):
         tensor = tensors.get(access.buffer)
         known = tensor and len(tensor.shape) == len(access.strides)
-        found = touched(access, loops.reach, line_bytes, tensor.shape if tensor and known else None)
+        shape = tensor.shape if tensor and known else None
+        # Loops that have it in the same place in each iteration, and what others reach.
+        fixed = int((plan.trips[:, : access.around] > 1).any(axis=0).sum())
+        reach = [one[np.arange(len(one)).clip(fixed)] for one in loops.reach if fixed]
+        found = touched(access, reach or loops.reach, line_bytes, shape)
         dense = np.asarray((plan.dense >> number) & 1 == 1)
         footprint += found.bytes * np.where(dense, np.float32(1), found.in_pieces(line_bytes))
-        came = _brought(loops, access, found.bytes)
+        came = _brought(loops, access, found.bytes, fixed)
         for n, piece_bytes in enumerate(fetched):
             cost = found.in_pieces(piece_bytes) * found.scattered
             # A line stays for the next turn of the loop just outside: its unused part costs only
@@ -203,11 +208,14 @@ def cache_traffic(
     return Traffic(footprint[same], moved, loops.outermost[fit])
 
 
-def _brought(loops: _Loops, access: Access, touched_bytes: Float32Array) -> Float32Array:
+def _brought(
+    loops: _Loops, access: Access, touched_bytes: Float32Array, fixed: int
+) -> Float32Array:
     """(R, P) bytes that come into a cache which holds what the loops from each level inward
-    touch."""
+    touch; the first `fixed` of them do not move the access."""
     walked = [any(strides[axis] for strides in access.strides) for axis in loops.axes]
     moves = (loops.trips > 1) & np.asarray(walked, np.bool_)[:, None]
+    moves[:fixed] = False
     # Loops just outside that do not move it find it in the cache again.
     last = _last(moves)
     every = np.arange(last.shape[1])

@@ -33,13 +33,16 @@ class Access:
     """How the inner computation touches one buffer, for footprints and traffic.
 
     `strides[d][a]` is the coefficient of axis `a` of the plan in the buffer's dimension `d`;
-    `element_bytes` is the size of one element.
+    `element_bytes`, (P,) or the same for all, is the size of one element; 0 where there is none.
+    Where each iteration of the `around` outermost levels has values of its own, they are in the
+    same place for all.
     """
 
     buffer: str
-    element_bytes: int
+    element_bytes: IntArray | int
     strides: tuple[tuple[int, ...], ...]
     is_output: bool = False
+    around: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,17 +76,18 @@ Values: TypeAlias = dict[str, IntArray]
 
 
 def each_of(
-    v: Mapping[str, IntArray], names: Sequence[str], count: Callable[..., tuple[float, ...]]
+    v: Mapping[str, Number], names: Sequence[str], count: Callable[..., tuple[float, ...]]
 ) -> list[FloatArray]:
     """(P,) each number that `count` gives for the knobs `names`: asked once for each setting."""
-    distinct, places = distinct_rows(np.stack([v[name] for name in names], axis=1))
+    asked = np.broadcast_arrays(*(v[name] for name in names))
+    distinct, places = distinct_rows(np.stack(asked, axis=1))
     found = np.asarray([count(*row) for row in distinct.tolist()], np.float64)
     return list(found[places].T)
 
 
 def each(values: Number, count: Callable[[int], tuple[float, ...]]) -> list[FloatArray]:
     """(P,) each number that `count` gives for a value: asked once for each that there is."""
-    return each_of({"": np.asarray(values)}, ("",), count)
+    return each_of({"": values}, ("",), count)
 
 
 def stream_values(

@@ -1,6 +1,6 @@
 """Vectors along an axis: which axis suits them, how many are taken at once, what is left over.
 
-Traces are written from this (`TraceWriter.vectorise_loop`), and leaves of nests read it.
+Traces are written from `parts_of` (`TraceWriter.vectorise_loop`), and leaves of nests read it.
 """
 
 from __future__ import annotations
@@ -40,27 +40,21 @@ def vectors_of(extent: int, lanes: int, most: int) -> tuple[int, int]:
     return width, next(n for n in range(most, 0, -1) if count % n == 0)
 
 
-def whole_vectors(extent: int, lanes: int, most: int) -> tuple[int, int]:
-    """How much of an axis the iterations of as many vectors at once as fit cover, and how many
-    vectors those are."""
-    vectors = fitting(most, extent // lanes)
-    step = lanes * vectors
-    return extent // step * step, vectors
+def parts_of(extent: int, lanes: int, most: int, cut: bool) -> list[tuple[int, int, int]]:
+    """Of each part of an axis that is `cut` where its last few whole vectors end: elements, and
+    lanes of vectors and how many of them at once (`vectors_of`)."""
+    step = lanes * fitting(most, extent // lanes)
+    whole = (extent // step * step if cut else 0) or extent
+    return [(part, *vectors_of(part, lanes, most)) for part in (whole, extent - whole) if part]
 
 
-def row_pieces(extent: int, lanes: int, most: int) -> tuple[float, ...]:
-    """Trips, copies and lanes along an axis that is cut where its last few whole vectors end, and
-    of what is left (`TraceWriter.vectorise_parts`)."""
-    whole, vectors = whole_vectors(extent, lanes, most)
-    if whole in (0, extent):
-        return (*one_piece(extent, lanes, most), 0, 1, 1)
-    return (*one_piece(whole, lanes, vectors), *one_piece(extent - whole, lanes, most))
-
-
-def one_piece(extent: int, lanes: int, most: int) -> tuple[float, ...]:
-    """Trips, copies, and lanes that have an element."""
-    width, copies = vectors_of(extent, lanes, most)
-    return -(-extent // (width * copies)), copies, min(width, extent)
+def row_pieces(extent: int, lanes: int, most: int, cut: bool = True) -> tuple[float, ...]:
+    """Trips, copies, lanes that have an element, and the share of the copies that has one: of the
+    first part of an axis and of the second, without trips where there is none."""
+    parts, none = parts_of(extent, lanes, most, cut), (0, 1, 1, 1)
+    found = [(-(-n // (width * copies)), copies, min(width, n), 1) for n, width, copies in parts]
+    first, second = (*found, none, none)[:2]
+    return (*first, *second)
 
 
 def vector_loop(

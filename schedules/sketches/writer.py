@@ -25,7 +25,7 @@ from ..primitives import (
 from ..trace import Trace
 from ..workload.workload import Workload
 from .analysis import element_step
-from .vectors import vector_loop, vectors_of, whole_vectors
+from .vectors import parts_of, vector_loop
 
 Leaf = TypeVar("Leaf", Store | Update, Update)
 
@@ -178,25 +178,9 @@ class TraceWriter:
         leaf, _ = self.writer_of(buffer)
         own = [loop for loop in self.own_loops(buffer, inside) if loop.kind is LoopKind.SERIAL]
         best = self.best_vector_loop(leaf, [loop.var for loop in own if not loop.reduce])
-        if best is None:
-            return
-        self.reorder(*(loop.var for loop in own if loop.var != best), best)
-        if cut:
-            self.vectorise_parts(best, lanes, most_unrolled)
-        else:
-            self.vectorise_loop(best, lanes, most_unrolled)
-
-    def vectorise_parts(self, loop: str, lanes: int, most_unrolled: int) -> None:
-        """Vectorise one innermost loop, cut where its last few whole vectors end: only what is
-        left has a mask."""
-        extent = self.loop(loop).extent
-        whole, vectors = whole_vectors(extent, lanes, most_unrolled)
-        if whole in (0, extent):
-            self.vectorise_loop(loop, lanes, most_unrolled)
-            return
-        rest = self.partition(loop, whole)[loop]
-        self.vectorise_loop(loop, lanes, vectors)
-        self.vectorise_loop(rest, lanes, most_unrolled)
+        if best is not None:
+            self.reorder(*(loop.var for loop in own if loop.var != best), best)
+            self.vectorise_loop(best, lanes, most_unrolled, cut)
 
     def read_block(self, tensor: str, place: str, buffer: str, along: str = "") -> None:
         """Read what loop `place` needs of `tensor` into registers, with vectors along its own axis:
@@ -217,14 +201,18 @@ class TraceWriter:
         own = partial(element_step, shapes[leaf.buffer], leaf.index)
         return vector_loop({name: self.loop(name).extent for name in candidates}, own, reads)
 
-    def vectorise_loop(self, loop: str, lanes: int, most_unrolled: int = VECTORS_AT_ONCE) -> None:
-        """Vectorise one innermost loop, several vectors an iteration where it is long enough."""
-        width, copies = vectors_of(self.loop(loop).extent, lanes, most_unrolled)
-        if width == 1:
-            return
-        outer, inner = self.split(loop, width)
-        middle = self.split(outer, copies)[1:] if copies > 1 else ()
-        self.do(Vectorize(inner), *(Unroll(name) for name in middle))
+    def vectorise_loop(
+        self, loop: str, lanes: int, most_unrolled: int = VECTORS_AT_ONCE, cut: bool = False
+    ) -> None:
+        """Vectorise one innermost loop, several vectors an iteration where it is long enough. It is
+        `cut` where its last few whole vectors end: only what is left has a mask."""
+        parts = parts_of(self.loop(loop).extent, lanes, most_unrolled, cut)
+        names = [loop, *(self.partition(loop, whole)[loop] for whole, _, _ in parts[:-1])]
+        for name, (_, width, copies) in zip(names, parts, strict=True):
+            if width > 1:
+                outer, inner = self.split(name, width)
+                middle = self.split(outer, copies)[1:] if copies > 1 else ()
+                self.do(Vectorize(inner), *(Unroll(name) for name in middle))
 
 
 def called(made: Iterable[tuple[LoopLevel, str]], role: str) -> list[str]:

@@ -25,7 +25,7 @@ MISSES: dict[str, tuple[str, ...]] = {
     ),
     "inner_products": (),
     "rows": ("rows vector_loads",),
-    "columns": ("columns footprint",),
+    "columns": (),
     "transposes": (),
     "transforms": (),
     "programs": ("tile masked_share",),

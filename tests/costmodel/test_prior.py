@@ -69,6 +69,16 @@ def test_footprint_is_the_bounding_box_of_what_is_touched(access: Access, level:
         assert box == touched
 
 
+def test_values_that_each_iteration_has_anew_are_in_one_place() -> None:
+    """Four times four of them for each of three: a cache that holds those of one holds all."""
+    own, apart = (
+        cache_traffic(nest([3, 4, 4], (0, 0, 2), [access]), {}, [128.0, 1e9], line_bytes=4)
+        for access in (replace(A, around=1), A)
+    )
+    assert [float(np.ravel(found.footprint)[0]) for found in (own, apart)] == [64, 192]
+    assert (own.moved[0, 0, 0], apart.moved[0, 0, 0]) == (0, 192)
+
+
 def test_gemm_traffic_is_the_textbook_one() -> None:
     """1024 cubed, blocks 1024 x 512 x 128 (n, k, m), tile 8 x 64: MiB moved into L1, L2, L3.
 

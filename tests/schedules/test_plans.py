@@ -26,6 +26,7 @@ REDUCTIONS = {
         "Y[h,w,o] += X[h+r,w+s,c] * W[r,s,c,o]", X="f32[10,14,16]", W="f32[3,3,16,32]"
     ),
     "sums of products": notation("s[i] += A[i,k] * B[i,k]", A="f32[64,64]", B="f32[64,64]"),
+    "norms of columns": notation("n[j] += X[i,j] * X[i,j]; Y[i,j] = X[i,j] / n[j]", X="f32[9,96]"),
     "weights by output": notation("C[i,j] += A[i,k] * B[j,k]", A="f32[4,512]", B="f32[96,512]"),
 }
 
@@ -35,7 +36,9 @@ def test_a_plan_walks_as_far_as_the_nest(name: str) -> None:
     workload = REDUCTIONS[name].normalised()
     compared = 0
     for sketch in space_for(workload, target(threads=1)).sketches:
-        (part,) = sketch.parts
+        part, *others = sketch.parts
+        if others:  # a nest for each
+            continue
         at = {knob.name: n for n, knob in enumerate(part.knobs)}
         settings = drawn(sketch, 4000)
         settings[:, [at[knob] for knob in WHOLE if knob in at]] = 0

@@ -6,6 +6,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from benchmarks.counts.program import program
+from benchmarks.counts.recount import recount
 from costmodel.programs import program_counts
 from schedules.lowering.lower import lower
 from schedules.nest.loop_ir import Allocate, For, LoopKind, Scope, leaves, loops, walk
@@ -95,6 +97,19 @@ def test_blocks_of_columns_mean_the_same(name: str) -> None:
         for setting in (sketch.default(), *drawn(sketch, 4, threads)):
             if sketch.feasible(np.asarray([setting]))[0]:
                 check_meaning(workload, lower(workload, sketch.trace(setting)))
+
+
+@pytest.mark.parametrize("name", BY_COLUMN)
+def test_all_results_are_counted(name: str) -> None:
+    """Also those of a reduction that has several rows of them in a block."""
+    workload = BY_COLUMN[name].normalised()
+    sketch = space_for(workload, target()).sketches[0]
+    stages = frozenset(stage.name for stage in workload.stages)
+    for setting in (sketch.default(), *drawn(sketch, 4)):
+        if sketch.feasible(np.asarray([setting]))[0]:
+            nest = lower(workload, sketch.trace(setting))
+            found = recount(program(nest, stages, nest.body))["vector_stores"]
+            assert program_counts(sketch, np.asarray([setting]))["vector_stores"] == found
 
 
 @pytest.mark.parametrize("name", OTHERS)

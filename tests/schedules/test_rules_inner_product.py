@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from benchmarks.counts.compare import footprint
 from costmodel.programs import program_counts
 from schedules import operators
 from schedules.arrays import IntArray
@@ -270,7 +271,8 @@ def test_blocks_only_where_the_first_cache_does_not_hold_the_rows() -> None:
 
 @pytest.mark.usefixtures("short_blocks")
 def test_sums_that_wait_and_rows_that_stay_are_counted() -> None:
-    (sketch,) = inner_products(BLOCKS["weights by output"], SMALL)
+    workload = BLOCKS["weights by output"]
+    (sketch,) = inner_products(workload, SMALL)
     tile = {"rows": 2, "columns": 2}
     settings = [chosen(sketch, **tile), chosen(sketch, **tile, blocks=4, pack=1)]
     found = program_counts(sketch, np.asarray(settings))
@@ -282,6 +284,8 @@ def test_sums_that_wait_and_rows_that_stay_are_counted() -> None:
     assert found["packed_bytes"].tolist() == [0, 4 * 64 * 4]
     points = sketch.parts[0].plan(np.asarray(settings)).trips.prod(axis=1)
     assert points[0] == points[1]
+    once, blocks = (footprint(sketch.parts[0].plan(np.asarray([x])), workload) for x in settings)
+    assert blocks == once + 4 * 4 * 8 * 4  # vectors of sums of a block's columns and all rows
 
 
 @pytest.mark.usefixtures("short_blocks")

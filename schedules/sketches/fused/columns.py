@@ -11,21 +11,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 
 import numpy as np
 
 from ...arrays import IntArray
 from ...leaves import Leaf, Loop, Statement
-from ...plan import Level, Plan
-from ...primitives import CacheWrite, ComputeAt, Merge, Unroll, Vectorize
+from ...plan import Level, LoopLevel, Plan
+from ...primitives import CacheWrite, ComputeAt, Merge
 from ...space import Knob
 from ..analysis import SHORT_AXIS, StageView
 from ..analysis import Loop as Axis
 from ..groups import FusionGroup, Stages, grown, is_loop, leading_axes, merged
 from ..knobs import POWERS, Values
-from ..statements import axis_names, own_place, statement_of
+from ..statements import own_place, statement_of
 from ..tile.roles import is_product
-from ..writer import TraceWriter
+from ..writer import BLOCKS, STEPS, UNROLLED, VECTORIZED, WRITTEN_OUT, TraceWriter, called
 from .reductions import contiguous_reduction
 from .rows import RowPart
 
@@ -77,28 +78,26 @@ class ColumnSketch(RowPart):
     name = "columns"
 
     @property
-    def columns(self) -> int:
-        """How many columns there are."""
-        return self.group.last.spatial[-1].extent
+    def most(self) -> int:
+        """How many vectors all columns are."""
+        return -(-self.group.last.spatial[-1].extent // self.lanes)
 
     @cached_property
     def merged(self) -> dict[str, str]:
         """Reductions, each with the elementwise stage that one walk computes as well."""
-        return merged(self.group, self._along_rows)
 
-    def _along_rows(self, view: StageView) -> tuple[Axis, ...] | None:
-        """The axes of a reduction over all rows, see `merged`."""
-        lead = self.group.shared
-        own = (*view.spatial[:lead], *self._own_axes(view))
-        return own if len(view.spatial) == lead + 1 else None
+        def along_rows(view: StageView) -> list[Axis] | None:
+            alone = len(view.spatial) == self.group.shared + 1
+            return list(self._axes(view).values()) if alone else None
+
+        return merged(self.group, along_rows)
 
     @cached_property
     def knobs(self) -> tuple[Knob, ...]:
-        most = -(-self.columns // self.lanes)
-        fitting = (n for n in POWERS if n == 1 or (n <= most and self._keeps(n)))
+        fitting = (n for n in POWERS if n == 1 or (n <= self.most and self._keeps(n)))
         return (
             Knob("vectors", tuple(fitting)),
-            self.parallel_knob(self.group.repeats * most > 1),
+            self.parallel_knob(self.group.repeats * self.most > 1),
             Knob("merge", (0, 1) if self.merged else (0,)),
             Knob("stream", (0,) if self.group.last.is_reduction else self.stream_choices),
         )
@@ -106,103 +105,99 @@ class ColumnSketch(RowPart):
     def _keeps(self, vectors: int) -> bool:
         """Whether values between stages, of so many vectors of columns, stay in a core's own caches
         beside what is read."""
-        kept = (x for x in self.group.inside if not x.is_reduction)
-        columns = self.group.repeats * self.columns
-        column = sum(x.points // columns * x.dtype.bytes for x in kept)
+        kept = ((x, self._own_axes(x)[:-1]) for x in self.group.inside if not x.is_reduction)
+        column = sum(prod(row.extent for row in rows) * x.dtype.bytes for x, rows in kept)
         return 2 * column * vectors * self.lanes <= self.target.own_cache_bytes
 
     def block_vectors(self, v: Values) -> IntArray:
         """(P,) how many vectors wide blocks are, all of the same size."""
-        most = -(-self.columns // self.lanes)
-        blocks = -(-most // v["vectors"])
+        blocks = -(-self.most // v["vectors"])
         threads = np.where(v["parallel"] > 0, self.target.threads, 1)
         if self.group.repeats == 1:
-            blocks = np.minimum(-(-blocks // threads) * threads, most)
-        return -(-most // blocks)
+            blocks = np.minimum(-(-blocks // threads) * threads, self.most)
+        return -(-self.most // blocks)
 
-    has_private_rows = False
+    block_levels = 1
 
     def _own_axes(self, view: StageView) -> list[Axis]:
         *others, column = view.spatial[self.group.shared :]
         return [*others, *view.reduce, column]
 
     def plan(self, settings: IntArray) -> Plan:
-        """Matrices, blocks of columns, a block's columns in each row."""
-        v, lead = self.values(settings), self.group.shared
-        width, shared = self.block_vectors(v) * self.lanes, v["parallel"] > 0
-        column = len(self._outline.axes) - 1
-        matrices = (Level(n, 1, shared) for n in range(lead))
-        levels = (*matrices, Level(column, width, shared),
-                  *(Level(n, 1) for n in range(lead, column + 1)))  # fmt: skip
+        """See `_plan`."""
+        return self._plan(self.values(settings))
+
+    def _plan(self, v: Values) -> Plan:
+        """Matrices and blocks of columns; in these, for stage after stage, rows, and the vectors of
+        a block in each."""
+        *axes, column = range(len(self._outline.axes))
+        lead, width, shared = self.group.shared, self.block_vectors(v) * self.lanes, v["parallel"]
+        levels = (
+            *(Level(axis, 1, shared > 0, BLOCKS) for axis in axes[:lead]),
+            Level(column, width, shared > 0, BLOCKS),
+            *(Level(axis, 1, role=STEPS) for axis in axes[lead:]),
+            Level(column, self.lanes, role=WRITTEN_OUT, kind=UNROLLED),
+            Level(column, 1, role=WRITTEN_OUT, kind=VECTORIZED),
+        )
         return Plan(self._outline, levels, len(width), streamed=self.streamed(v))
+
+    def _axes(self, view: StageView) -> dict[str, Axis]:
+        """The axes of a stage, by those of the plan: it has the last of what stages walk along."""
+        lead, own = self.group.shared, self._own_axes(view)
+        names = [axis.name for axis in self._outline.axes]
+        every = (*view.spatial[:lead], *own)
+        return dict(zip((*names[:lead], *names[-len(own) :]), every, strict=True))
 
     def default(self) -> tuple[int, ...]:
         """As many vectors at once as there may be."""
         return self.clipped({"vectors": len(POWERS), "merge": 1})
 
-    def leaves(self, settings: IntArray) -> tuple[Leaf, ...]:
-        """Blocks of columns, in each stage after stage: rows, and the vectors of a block. Lanes
-        beyond the last column are computed and thrown away, but for results."""
-        return tuple(self._leaves(self.values(settings)))
-
-    def _leaves(self, v: Values) -> Iterator[Leaf]:
-        group, lanes, vectors = self.group, self.lanes, self.block_vectors(v)
-        blocks = -(-self.columns // (vectors * lanes))
-        filled = -(-self.columns // lanes) / (blocks * vectors)
-        axes = frozenset({*map(str, range(group.shared)), "column"})
-        block = Loop(axes, group.repeats * blocks, None, v["parallel"] > 0)
-        copies, merge = {"column": vectors}, v["merge"] > 0
-        partner = self.merged
-        does: dict[str, Statement] = {}
-        for view in group.stages:
-            *rows, column = (*view.spatial[: group.shared], *self._own_axes(view))
-            names = {**axis_names([x.name for x in rows]), column.name: "column"}
-            share = filled if view is group.last else 1
-            loop = block
-            for n, axis in enumerate(rows[group.shared :], group.shared):
-                loop = Loop(frozenset({str(n)}), axis.extent, loop)
-            sums = vectors if view.is_reduction else 0
-            does[view.name] = own = statement_of(view, names)
-            if view.name in partner:
-                also = does[partner[view.name]]
-                yield Leaf(loop, also, copies, "column", lanes, merge, share)
-            alone = 1 - merge * (view.name in partner.values())
-            yield Leaf(loop, own, copies, "column", lanes, alone, share, sums=sums)
+    def leaves(self, settings: IntArray) -> Iterator[Leaf]:
+        """Those of the plan's levels, stage after stage. Lanes beyond the last column are computed
+        and thrown away, but for results."""
+        plan, merge = self.plan(settings), self.values(settings)["merge"] > 0
+        levels, copies = plan.loops(), plan.copies()
+        around, column = [x.loop for x in levels if x.role == BLOCKS], levels[-1].loop
+        blocks = plan.trips[:, : len(around)].prod(axis=1)
+        block = Loop(frozenset(around), blocks, None, plan.levels[0].is_shared)
+        vectors, does = (copies, column, self.lanes), dict[str, Statement]()
+        for view in self.group.stages:
+            own, loop, outside = self._axes(view), block, block
+            for name in (x.loop for x in levels if x.role == STEPS and x.loop in own):
+                loop = Loop(frozenset({name}), own[name].extent, loop)
+                outside = outside if own[name].reduce else loop
+            names = {axis.name: name for name, axis in own.items()}
+            does[view.name] = statement_of(view, names)
+            filled = plan.turns[-2] / copies[column] if view is self.group.last else 1
+            if view.name in self.merged:
+                yield Leaf(loop, does[self.merged[view.name]], *vectors, merge, filled)
+            alone = 1 - merge * (view.name in self.merged.values())
+            sums = copies[column] if view.is_reduction else 0
+            yield Leaf(loop, does[view.name], *vectors, alone, filled, sums=sums)
             if view.is_reduction:
                 result = Statement(writes=own_place(view, names))
-                yield Leaf(block, result, copies, "column", lanes, 1, share)
+                yield Leaf(outside, result, *vectors, 1, filled)
 
     def _loops(self, w: TraceWriter, v: dict[str, int]) -> str:
-        wide = int(self.block_vectors({name: np.asarray([x]) for name, x in v.items()})[0])
-        place = self._blocks(w, wide * self.lanes)
+        levels = self._plan({name: np.asarray([x]) for name, x in v.items()}).loops()
+        around = [level for level in levels if level.role == BLOCKS]
+        inside, last = levels[len(around) :], self.group.last
+        made = w.arrange([*around, *(LoopLevel(axis.name) for axis in self._own_axes(last))])
+        place = w.fuse_all(called(made, BLOCKS))
         for view in reversed(self.group.inside):
             w.do(ComputeAt(view.name, place))
-        walks = {view.name: self._walk(w, view, place) for view in self.group.stages}
+        now = {x.name: f"{view.name}.{x.dim}" for view in self.group.inside for x in view.spatial}
+        now[last.spatial[-1].name], walks = made[-1][1], dict[str, list[str]]()
+        for view in self.group.stages:
+            names = {name: now.get(x.name, x.name) for name, x in self._axes(view).items()}
+            made = w.arrange(x._replace(loop=names[x.loop]) for x in inside if x.loop in names)
+            rows = called(made, STEPS)
+            if view.is_reduction:  # what it adds up stays in registers
+                results = (row for row in rows if not w.loop(row).reduce)
+                w.do(CacheWrite(view.name, [place, *results][-1], f"{view.name}.acc"))
+            # Where a stage was moved, it has no loop over one row.
+            short = [row for row in rows if w.loop(row).extent == 1]
+            walks[view.name] = [loop for _, loop in made if loop not in short]
         for reduced, name in self.merged.items() if v["merge"] else ():
             w.do(*(Merge(*pair) for pair in zip(walks[name], walks[reduced], strict=True)))
         return place
-
-    def _blocks(self, w: TraceWriter, width: int) -> str:
-        """The loop over blocks of columns, of all matrices, around everything."""
-        _, chain = w.writer_of(self.group.last.name)
-        *spatial, column = [loop.var for loop in chain if not loop.reduce]
-        reduce = [loop.var for loop in chain if loop.reduce]
-        lead, others = spatial[: self.group.shared], spatial[self.group.shared :]
-        blocks, within = w.split(column, width)
-        w.reorder(*lead, blocks, *others, *reduce, within)
-        return w.fuse_all((*lead, blocks))
-
-    def _walk(self, w: TraceWriter, view: StageView, place: str) -> tuple[str, ...]:
-        """Walk over the rows with a block's vectors at a time; what a reduction adds up stays in
-        registers. The loops, outermost first; rows of one iteration have none where a stage was
-        moved, and are left out."""
-        own = w.own_loops(view.name, inside=place)
-        *others, column = [loop.var for loop in own if not loop.reduce]
-        reduce = [loop.var for loop in own if loop.reduce]
-        middle, lane = w.split(column, self.lanes)
-        w.reorder(*others, *reduce, middle, lane)
-        w.do(Vectorize(lane), Unroll(middle))
-        if view.is_reduction:
-            w.do(CacheWrite(view.name, others[-1] if others else place, f"{view.name}.acc"))
-        rows = reduce if view.is_reduction else others
-        return (*(x for x in rows if w.loop(x).extent > 1), middle, lane)

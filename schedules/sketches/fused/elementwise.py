@@ -8,6 +8,7 @@ Rows that are too few for the threads are divided.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -20,10 +21,11 @@ from ...space import Knob
 from ..analysis import Loop as Axis
 from ..groups import TASKS_A_THREAD
 from ..knobs import each_of, stream_values
-from ..statements import axis_names, statement_of
-from ..vectors import one_piece, row_pieces, share_of, vector_axis
+from ..statements import axis_names
+from ..vectors import row_pieces, share_of, vector_axis
 from ..writer import TraceWriter
 from .rows import VECTORS, RowPart
+from .walks import Piece, Stage
 
 
 @dataclass(frozen=True)
@@ -60,64 +62,51 @@ class ElementwiseSketch(RowPart):
         steps = [(r.element_stride(outer.name), r.element_stride(inner.name)) for r in reads]
         return all(a is not None and b is not None and a == b * inner.extent for a, b in steps)
 
-    def _piece(self, extent: int, rows: int, width: int) -> int:
-        """How much of a row a thread has: pieces in whole vectors where rows are few."""
-        threads = self.target.threads
-        pieces = -(-TASKS_A_THREAD * threads // rows) if rows < 2 * threads else 1
-        return share_of(extent, pieces, width)
+    @property
+    def along(self) -> int:
+        """Elements of a row."""
+        return prod(axis.extent for axis in self.row)
 
-    def leaves(self, settings: IntArray) -> tuple[Leaf, ...]:
+    def _piece(self, vectors: int, parallel: int) -> int:
+        """How much of a row a task has: pieces in whole vectors where rows are few."""
+        threads, rows = self.target.threads, self.group.last.outputs // self.along
+        pieces = -(-TASKS_A_THREAD * threads // rows) if parallel and rows < 2 * threads else 1
+        return min(share_of(self.along, pieces, vectors * self.lanes), self.along)
+
+    def leaves(self, settings: IntArray) -> Iterator[Leaf]:
         """Whole vectors of a row, or of a piece of one, and what is left."""
-        view, lanes, v = self.group.last, self.lanes, self.values(settings)
-        along = prod(axis.extent for axis in self.row)
-        rows, side = view.outputs // along, 1 if vector_axis(view, self.row) is None else lanes
+        view, along, v = self.group.last, self.along, self.values(settings)
+        lanes = 1 if vector_axis(view, self.row) is None else self.lanes
 
         def count(vectors: int, parallel: int) -> tuple[float, ...]:
-            """Whether rows are cut, tasks, how many there are, which share of the copies has an
-            element; trips, copies, lanes of both."""
-            piece = self._piece(along, rows, vectors * lanes) if parallel else along
-            if piece < along:  # a last piece is shorter
-                many, most = -(-along // piece), vectors if side > 1 else 1
-                every, groups = -(-along // side), -(-along // (side * most))
-                tasks, filled = rows * every / (piece // side), every / (groups * most)
-                return (1, tasks, rows * many, filled, groups / many, most, side, 0, 1, 1)
-            if side == 1:
-                return (0, rows, rows, 1, along, 1, 1, 0, 1, 1)
-            if self.is_flat:
-                return (0, 1, 1, 1, *one_piece(along, lanes, vectors), 0, 1, 1)
-            return (0, rows, rows, 1, *row_pieces(along, lanes, vectors))
+            """Whether rows are cut, tasks, and how many there are; what is walked along one."""
+            piece, most = self._piece(vectors, parallel), vectors if lanes > 1 else 1
+            rows, many = view.outputs // along, -(-along // piece)
+            if many == 1:
+                return (0, rows, rows, *row_pieces(along, lanes, most, cut=not self.is_flat))
+            # A last piece is shorter.
+            every, groups = -(-along // lanes), -(-along // (lanes * most))
+            walk = (groups / many, most, lanes, every / (groups * most))
+            return (1, rows * every / (piece // lanes), rows * many, *walk, 0, 1, 1, 1)
 
-        is_cut, tasks, trips, filled, *numbers = each_of(v, ("vectors", "parallel"), count)
-        names = axis_names([axis.name for axis in view.spatial])
-        does, lane = statement_of(view, names), names[view.spatial[-1].name]
-        within = frozenset(names[axis.name] for axis in self.row)
+        is_cut, tasks, trips, *numbers = each_of(v, ("vectors", "parallel"), count)
+        names = [*axis_names([axis.name for axis in view.spatial]).values()]
         # A loop over pieces moves along a row as well, one over rows does not.
-        shared, every = v["parallel"] > 0, frozenset(names.values())
-        outside = Loop(every - within, np.where(is_cut > 0, 1, trips), None, shared, tasks)
-        task = Loop(every, np.where(is_cut > 0, trips, 1), outside, shared, tasks)
-        return tuple(
-            Leaf(
-                Loop(within, trips, task),
-                does,
-                {lane: copies},
-                lane,
-                width,
-                1,
-                filled,
-                piece=(n, 0),
-            )
-            for n, (trips, copies, width) in enumerate((numbers[:3], numbers[3:]))
-        )
+        shared, outer = v["parallel"] > 0, frozenset(names[: -len(self.row)])
+        outside = Loop(outer, np.where(is_cut > 0, 1, trips), None, shared, tasks)
+        task = Loop(frozenset(names), np.where(is_cut > 0, trips, 1), outside, shared, tasks)
+        walk = Piece(*numbers[:4]), Piece(*numbers[4:])
+        loops = [Loop(frozenset(names) - outer, piece.trips, task) for piece in walk]
+        stage = Stage(view, task, len(outer), self.lanes, v["vectors"])
+        yield from stage.walked(names[-1], walk, loops)
 
     def _loops(self, w: TraceWriter, v: dict[str, int]) -> str:
-        view, width = self.group.last, self.lanes * v["vectors"]
+        view, piece = self.group.last, self._piece(v["vectors"], v["parallel"])
         w.do(*view.phase_steps, *view.axis_splits)
         loops = w.spatial_loops(view.name)
-        along, task = w.fuse_all(loops[-len(self.row) :]), w.fuse_all(loops[: -len(self.row)])
-        extent = w.loop(along).extent
-        piece = self._piece(extent, w.loop(task).extent if task else 1, width)
-        if v["parallel"] and piece < extent:
-            outer, _ = w.split(along, piece)
+        row, task = w.fuse_all(loops[-len(self.row) :]), w.fuse_all(loops[: -len(self.row)])
+        if piece < self.along:
+            outer, _ = w.split(row, piece)
             task = w.fuse(task, outer) if task else outer
         # A cut through rows that are one walk hides from proofs that its halves lie apart.
         w.vectorise_writer(view.name, self.lanes, v["vectors"], inside=task, cut=not self.is_flat)

@@ -69,7 +69,8 @@ class RowPart(GroupSketch, ABC):
     @cached_property
     def _outline(self) -> Outline:
         """The shared axes, and those of the stages within a row: the one that is walked along last.
-        Values between stages are there for one row at a time."""
+        Those of the last stage are called as its loops. Values between stages are there for one
+        row, or block of it, at a time."""
         group, last = self.group, self.group.last
         inner = [self._own_axes(view) for view in group.stages]
         walks = [*zip_longest(*(reversed(own) for own in inner))][::-1]
@@ -78,22 +79,21 @@ class RowPart(GroupSketch, ABC):
             rows = [loop.name for loop in view.spatial[: group.shared]]
             names = [""] * (len(walks) - len(own)) + [loop.name for loop in own]
             for read in view.reads:
-                is_inside = read.tensor in group.names_inside
-                if is_inside and not self.has_private_rows:
-                    continue
-                outer = [""] * group.shared if is_inside else rows
-                one = access_of(read.tensor, read.dtype.bytes, read.index, (*outer, *names))
+                one = access_of(read.tensor, read.dtype.bytes, read.index, (*rows, *names))
+                if read.tensor in group.names_inside:
+                    one = replace(one, around=group.shared + self.block_levels)
                 found[read.tensor] = max(found.get(read.tensor, one), one, key=_reach)
         along = [[var(x.name) for x in last.spatial if x.dim == d] for d in range(len(last.shape))]
         index = [sum(terms, affine(0)) for terms in along]
         written = access_of(last.name, last.dtype.bytes, index, (*rows, *names))
         axes = [(loop.name, loop.extent) for loop in last.spatial[: group.shared]]
         for n, loops in enumerate(walks):
-            axes.append((f"walk{n}", max(loop.extent for loop in loops if loop)))
+            name = loops[-1].name if loops[-1] else f"walk{n}"
+            axes.append((name, max(loop.extent for loop in loops if loop)))
         return Outline(axes_of(axes), (*found.values(), replace(written, is_output=True)))
 
-    has_private_rows = True
-    """Whether values between stages are rows that other stages read from memory."""
+    block_levels = 0
+    """Levels of the plan inside of the shared axes that all stages stand in."""
 
     def _own_axes(self, view: StageView) -> list[Loop]:
         """The axes that a stage walks along within a row, the contiguous one last."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import cached_property, partial, reduce
 from math import ceil, log2, prod
 from typing import NamedTuple, TypeAlias
 
@@ -40,15 +40,13 @@ def in_pieces(extent: int, lanes: int, most: Number, *, is_widened: bool) -> Wal
     def count(most: int) -> tuple[float, ...]:
         width = fitting(lanes, extent)
         width *= fitting(most, extent // width)
-        longer = -(-extent // width) * width
-        if not is_widened or longer == extent:
-            return (*row_pieces(extent, lanes, most), 1)
+        longer = -(-extent // width) * width if is_widened else extent
         found = row_pieces(longer, lanes, most)
-        return (*found, -(-extent // found[2]) / -(-longer // found[2]))
+        filled = -(-extent // found[2]) / -(-longer // found[2])
+        return (*found[:3], filled, *found[4:7], filled)
 
-    *found, filled = each(most, count)
-    whole, left = Piece(*found[:3]), Piece(*found[3:])
-    return whole._replace(filled=filled), left._replace(filled=filled)
+    found = each(most, count)
+    return Piece(*found[:4]), Piece(*found[4:])
 
 
 def in_steps(extent: Number, lanes: int, most: Number) -> Walk:
@@ -167,12 +165,9 @@ class Stage:
             yield Leaf(self.around(around, view.reduce), self.does, sums=1)
             yield Leaf(around, Statement(writes=self.own))
             return
-        asked = np.broadcast_arrays(self.vectors, threads)
-        tasks, *numbers = each_of(
-            dict(zip(("vectors", "threads"), asked, strict=True)),
-            ("vectors", "threads"),
-            lambda vectors, threads: _columns(axis.extent, self.lanes, vectors, threads),
-        )
+        asked = {"vectors": self.vectors, "threads": threads}
+        count = partial(_columns, axis.extent, self.lanes)
+        tasks, *numbers = each_of(asked, ("vectors", "threads"), count)
         task = Loop(self.along(axis), np.ceil(tasks), self.row, tasks > 1, tasks)
         around = self.around(task, (x for x in own if x is not axis))
         *others, last = view.reduce

@@ -22,7 +22,7 @@ import numpy as np
 from ...arrays import BoolArray, IntArray
 from ...leaves import Leaf, Loop, Operations, Place, Statement
 from ...nest.loop_ir import LoopKind
-from ...plan import Level, Outline, Plan
+from ...plan import Access, Level, Outline, Plan
 from ...space import Knob
 from ..analysis import once
 from ..hardware import BUSY_CHAINS, USABLE_SHARE
@@ -109,7 +109,16 @@ class InnerProductSketch(InnerProductStage, Knobbed):
             written_out(few, in_blocks | (roles.few.dim > roles.many.dim)),
             Level(along, 1, role=WRITTEN_OUT, kind=LoopKind.VECTORIZED),
         )
-        return Plan(self._outline, levels, len(shared), self._dense(v))
+        return Plan(self._with_sums(in_blocks), levels, len(shared), self._dense(v))
+
+    def _with_sums(self, in_blocks: BoolArray) -> Outline:
+        """What nests touch, with vectors of sums that wait in memory where there are blocks."""
+        outline, vector = self._outline, self.lanes * self.view.dtype.bytes
+        tile = (self.roles.many.name, self.roles.few.name)
+        strides = tuple(tuple(int(axis.name == x) for axis in outline.axes) for x in tile)
+        around = len(self.roles.batch) + 1
+        sums = Access(f"{self.view.name}.wide", vector * in_blocks, strides, around=around)
+        return replace(outline, accesses=(*outline.accesses, sums))
 
     def leaves(self, settings: IntArray) -> Iterator[Leaf]:
         """Sums of a tile in vectors, which wait in memory for the next part of the reduction if

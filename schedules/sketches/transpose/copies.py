@@ -211,7 +211,7 @@ def _rows(nest: BlockNest, piece: Piece, collected: BoolArray) -> Iterator[Leaf]
     does = Statement(reads=(collected_row,), writes=nest.own)
     rows = Loop(frozenset({across}), piece.sides[across] * collected, piece.loop)
     numbers = each(piece.sides[along], lambda width: row_pieces(width, lanes, max(POWERS)))
-    for n, (trips, copies, width) in enumerate((numbers[:3], numbers[3:])):
+    for n, (trips, copies, width, _) in enumerate((numbers[:4], numbers[4:])):
         walk = Loop(frozenset({along}), trips, rows)
         yield Leaf(walk, does, {along: copies}, along, width, piece=(n, 0))
 
@@ -262,4 +262,4 @@ class _Copy(BlockWriter):
         others = tuple((d, 0) for d in range(len(leaf.index)) if d != dim)
         panels = ((dim, 1), *others, (dim, 2))
         w.do(TransformLayout(name, ((dim, self.lanes),), panels))
-        w.vectorise_parts(f"{along}.out", self.lanes, max(POWERS))
+        w.vectorise_loop(f"{along}.out", self.lanes, max(POWERS), cut=True)
