@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import product
@@ -10,7 +10,7 @@ from math import prod
 
 import numpy as np
 
-from ...algebra.affine import Cond, Interval, prove
+from ...algebra.affine import Cond, Interval, prove, substitute_cond, var
 from ...algebra.neutral import neutral_conditions
 from ...arrays import FloatArray, IntArray
 from ...leaves import Statement
@@ -124,9 +124,13 @@ class TileStage(TileOperands):
     def _extents(self) -> dict[str, int]:
         return {loop.name: loop.extent for loop in (*self.view.spatial, *self.view.reduce)}
 
-    def share_of(self, conds: Iterable[Cond]) -> float:
-        """How much of the reduction there is where `conds` hold."""
-        return _share_where(tuple(self._extents.items()), tuple(conds))
+    def share_of(self, conds: Iterable[Cond], units: Mapping[str, int] | None = None) -> float:
+        """How much of the reduction there is where `conds` hold, of loops in `units` of so many
+        iterations: all are there where the first one is."""
+        by = units or {}
+        extents = tuple((name, -(-n // by.get(name, 1))) for name, n in self._extents.items())
+        first = {name: var(name) * unit for name, unit in by.items()}
+        return _share_where(extents, tuple(substitute_cond(cond, first) for cond in conds))
 
     @cached_property
     def skips_around(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -17,8 +17,8 @@ class Tail(NamedTuple):
     which is all unless an incomplete tile is `cut`, and has code of its own; and those `kept` in a
     block. The share of tiles that are `tested`, in code that incomplete ones and others have in
     common, and of elements in code of several tiles, for which it is `undecided` where they are.
-    Whether the last element `ends_in_one`, by itself. In how many codes the loop over blocks is,
-    and, on average, those over tiles."""
+    Conditions leave the last ones out in the `unit` of a tile, or one by one where the last is by
+    itself. In how many codes the loop over blocks is, and, on average, those over tiles."""
 
     extent: int
     whole: IntArray
@@ -27,7 +27,7 @@ class Tail(NamedTuple):
     cut: BoolArray
     tested: FloatArray
     undecided: FloatArray
-    ends_in_one: BoolArray
+    unit: IntArray
     of_blocks: IntArray
     of_tiles: FloatArray
 
@@ -36,18 +36,15 @@ def tile_tails(
     stage: TileStage,
     v: Mapping[str, IntArray],
     axes: Sequence[tuple[Loop, IntArray, IntArray]],
-    blocks: Iterable[tuple[str, BoolArray | bool]],
+    blocks: Mapping[str, tuple[BoolArray, BoolArray]],
 ) -> dict[str, Tail]:
-    """Those along `axes`, each with the size of its tiles and the tiles of a block. `blocks` are
-    the axes of the loops over these, and whether threads divide them."""
+    """Those along `axes`, each with the size of its tiles and the tiles of a block; of `blocks`
+    along an axis, whether threads divide them, and whether there is more in one than tiles."""
     found, border = {}, stage.border
     skips = (v["skip_padding"] == 1) & (v["copy_rows"] == 0)
-    divided = dict.fromkeys((loop.name for loop, _, _ in axes), skips & False)
-    for axis, is_shared in blocks:
-        divided[axis] = divided.get(axis, False) | is_shared
     for loop, size, per in axes:
         asked = v["tails"] >= (2 if loop is stage.roles.columns else 1)
-        tail = _tail(loop.extent, size, per, asked, divided[loop.name])
+        tail = _tail(loop.extent, size, per, asked, *blocks[loop.name])
         if border and loop.name in border.conds:
             edges = border.edges(loop.name, size)
             codes = edges + (edges < -(-loop.extent // size))
@@ -56,7 +53,10 @@ def tile_tails(
     return found
 
 
-def _tail(extent: int, size: IntArray, per: IntArray, asked: BoolArray, divided: BoolArray) -> Tail:
+def _tail(
+    extent: int, size: IntArray, per: IntArray, asked: BoolArray, divided: BoolArray,
+    filled: BoolArray,
+) -> Tail:  # fmt: skip
     """An incomplete tile gets code of its own in the last block, where threads have not `divided`
     these, or in all of them, if the last one has enough tiles. Where all is one tile, that is what
     there is."""
@@ -66,6 +66,7 @@ def _tail(extent: int, size: IntArray, per: IntArray, asked: BoolArray, divided:
     apart, alike = (blocks > 1) & ~divided, (blocks == 1) | divided & (2 * in_last >= per)
     cut = asked & (apart | (blocks == 1)) | (tiles == 1)
     several = asked & ragged & (in_last > 0)
+    alone = (size == 1) | cut & (extent % size == 1)
     return Tail(
         extent,
         whole,
@@ -76,7 +77,7 @@ def _tail(extent: int, size: IntArray, per: IntArray, asked: BoolArray, divided:
         np.where(
             tiles > 1 + (cut & ragged), np.where(cut, extent // size * size / extent, 1.0), 0.0
         ),
-        (size == 1) | cut & (extent % size == 1),
+        np.where(alone, 1, np.where((per == 1) & filled, extent, size)),
         1 + (asked & ragged & apart),
         np.asarray(1.0 + several * np.where(apart, 1.0 / blocks, alike & (in_last < per))),
     )
