@@ -14,13 +14,18 @@ from .stage import TileStage
 
 class Tail(NamedTuple):
     """Tiles along one axis in elements of it, (P,): of `whole` tiles, those that are `computed`,
-    which is all unless an incomplete tile is `cut`, and has code of its own; and those `kept` in a
-    block. The share of tiles that are `tested`, in code that incomplete ones and others have in
-    common, and of elements in code of several tiles, for which it is `undecided` where they are.
-    Conditions leave the last ones out in the `unit` of a tile, or one by one where the last is by
-    itself. In how many codes the loop over blocks is, and, on average, those over tiles."""
+    which is all unless an incomplete tile is `cut`; and those `kept` in a block. An incomplete tile
+    `has_code` of its own: in the last of several blocks, which stands `apart` then, or in all of
+    them, which are alike; `others` are the tiles of all blocks but the last. The share of tiles
+    that are `tested`, in code that incomplete ones and others have in common, and of elements in
+    code of several tiles, for which it is `undecided` where they are. Conditions leave the last
+    ones out in the `unit` of a tile, or one by one where the last is by itself. In how many codes
+    the loop over blocks is, and, on average, those over tiles."""
 
     extent: int
+    others: IntArray
+    apart: BoolArray
+    has_code: BoolArray
     whole: IntArray
     computed: IntArray
     kept: IntArray
@@ -62,22 +67,27 @@ def _tail(
     there is."""
     tiles, ragged = -(-extent // size), extent % size > 0
     blocks, whole = -(-tiles // per), tiles * size
-    in_last = extent // size - (blocks - 1) * per  # whole tiles of the last block
+    others = (blocks - 1) * per
+    in_last = extent // size - others  # whole tiles of the last block
     apart, alike = (blocks > 1) & ~divided, (blocks == 1) | divided & (2 * in_last >= per)
     cut = asked & (apart | (blocks == 1)) | (tiles == 1)
-    several = asked & ragged & (in_last > 0)
+    has_code = asked & ragged & (apart | alike)
+    several = has_code & (in_last > 0)
     alone = (size == 1) | cut & (extent % size == 1)
     return Tail(
         extent,
+        others,
+        apart,
+        has_code,
         whole,
         np.where(cut, extent, whole),
         np.where((blocks > 1) & (per == 1), whole, extent),
         cut,
-        np.where(ragged & ~cut, np.where(asked & alike, blocks / tiles, 1.0), 0.0),
+        np.where(ragged & ~cut, np.where(has_code, blocks / tiles, 1.0), 0.0),
         np.where(
             tiles > 1 + (cut & ragged), np.where(cut, extent // size * size / extent, 1.0), 0.0
         ),
         np.where(alone, 1, np.where((per == 1) & filled, extent, size)),
-        1 + (asked & ragged & apart),
-        np.asarray(1.0 + several * np.where(apart, 1.0 / blocks, alike & (in_last < per))),
+        1 + (has_code & apart),
+        np.asarray(1.0 + several * np.where(apart, 1.0 / blocks, in_last < per)),
     )
