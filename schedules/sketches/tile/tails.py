@@ -74,6 +74,7 @@ def _tail(
     has_code = asked & ragged & (apart | alike)
     several = has_code & (in_last > 0)
     alone = (size == 1) | cut & (extent % size == 1)
+    no_loop = filled & (per - in_last * (has_code & ~apart) == 1)  # over the last tiles of a block
     return Tail(
         extent,
         others,
@@ -87,7 +88,7 @@ def _tail(
         np.where(
             tiles > 1 + (cut & ragged), np.where(cut, extent // size * size / extent, 1.0), 0.0
         ),
-        np.where(alone, 1, np.where((per == 1) & filled, extent, size)),
+        np.where(alone, 1, np.where(no_loop, extent, size)),
         1 + (has_code & apart),
         np.asarray(1.0 + several * np.where(apart, 1.0 / blocks, in_last < per)),
     )
