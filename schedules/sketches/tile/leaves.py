@@ -111,9 +111,10 @@ class TileNest:
             if self._is_branch(axis):
                 tested = np.maximum(tested, self.tails[axis].tested * (inside == 1))
             inside = inside * count
+        sums = self.s["mr"] * self.s["mr2"] * self.v["vectors"]
         return Leaf(
             self.loops[TILES], does, copies, self.lane, self.lanes, times,
-            tested=tested, shares=self.shares(size),
+            tested=tested, registers=sums, shares=self.shares(size),
         )  # fmt: skip
 
     @property
