@@ -111,5 +111,5 @@ def _transpose(stage: InnerProductStage, w: TraceWriter, read: Read, name: str) 
     """A copy of `read`, made once, that is contiguous along the reduction."""
     dim = read.own_dim(stage.roles.along.name)
     assert dim is not None
-    others = tuple((d, 0) for d in range(len(read.shape)) if d != dim)
-    w.do(CacheRead(read.tensor, ROOT, name), TransformLayout(name, (), (*others, (dim, 0))))
+    w.do(CacheRead(read.tensor, ROOT, name))
+    w.keep_last(name, dim)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from math import prod
 from typing import TypeVar
 
@@ -15,7 +16,7 @@ from ...nest.loop_ir import LoopKind
 from ...plan import Level, Outline, Plan
 from ..analysis import Loop
 from ..knobs import each_of
-from ..outlines import stage_outline
+from ..outlines import bits_of, stage_outline
 from ..writer import BATCHES, BLOCKS, DEPTH, PARTS, STEPS, TILES, WRITTEN_OUT
 from .stage import TileStage
 from .tails import Tail, tile_tails
@@ -86,7 +87,7 @@ def tile_plan(
             levels[n] = replace(level, share=np.where(level.is_there, shares[axis], 1.0))
     first = [level.role for level in levels].index(STEPS)
     levels[first] = replace(levels[first], share=shares[STEPS])
-    return Plan(outline, tuple(levels), len(v["rows"]), _dense(stage, v)), tails
+    return Plan(outline, tuple(levels), len(v["rows"]), _dense(stage, outline, v)), tails
 
 
 def _around_tiles(stage: TileStage, at: dict[str, int], v: Values, s: Values) -> Iterator[Level]:
@@ -218,14 +219,10 @@ def _of_a_tile(stage: TileStage, at: dict[str, int], v: Values, s: Values) -> It
     yield Level(COLUMNS, 1, role=WRITTEN_OUT, kind=LoopKind.VECTORIZED)
 
 
-def _dense(stage: TileStage, v: Values) -> IntArray:
+def _dense(stage: TileStage, outline: Outline, v: Values) -> IntArray:
     """(P,) which accesses come in order, as the bits of a number, see `Plan.dense`."""
-    bits = {read.tensor: 1 << b for b, read in enumerate(stage.operands)}
-    columns = sum(bits[read.tensor] for read in stage.packable)
-    rows = sum(bits[read.tensor] for read in stage.copyable)
-    ahead = columns | sum(bits[read.tensor] for read in stage.prepacked)
-    packed = np.asarray([0, columns, ahead])[v["pack_columns"]]
+    bits = partial(bits_of, outline)
+    packed = (0, bits(stage.packable), bits((*stage.packable, *stage.prepacked)))
     # What was prefetched is where a copy would be: nearby, however far apart its rows are.
-    fetched = sum(bits[read.tensor] for read in stage.nonresident)
-    packed = packed | np.where(v["prefetch"] > 0, fetched, 0)
-    return np.asarray(packed | (v["copy_rows"] * rows))
+    nearby = np.where(v["prefetch"] > 0, bits(stage.nonresident), 0)
+    return np.asarray(packed)[v["pack_columns"]] | nearby | v["copy_rows"] * bits(stage.copyable)

@@ -35,7 +35,7 @@ class TileOperands:
 
     @property
     def operands(self) -> tuple[Read, ...]:
-        """Every operand, once, in the order of `TileStage.accesses`."""
+        """Every operand, once, in the order of accesses (`tile_outline`)."""
         return once((*self.roles.column_reads, *self.roles.row_reads))
 
     @property

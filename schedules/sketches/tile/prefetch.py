@@ -1,4 +1,4 @@
-"""The knob `fetch` of a tile: what is prefetched, when it can be, and the steps that do it.
+"""The knob `prefetch` of a tile: what is prefetched, when it can be, and the steps that do it.
 
 The innermost loop that moves an operand to its next piece runs a prefetch of that piece beside the
 work on the one before, shared out over the longest of the loops that use a piece again:

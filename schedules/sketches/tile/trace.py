@@ -123,7 +123,7 @@ class TileTrace:
         acc = f"{self.stage}.acc"
         self.w.do(CacheWrite(self.buffer, tile_loop, acc))
         if self.k.is_scattered:
-            self._columns_last(acc)
+            self.w.keep_last(acc, self.k.roles.columns.dim)
 
     def _divide_reduction(self) -> None:
         """Parts of the reduction that threads compute on their own, each with results of its own,
@@ -137,12 +137,6 @@ class TileTrace:
         rank = len(self.k.view.spatial)
         w.do(RFactor(self.part, self.buffer))
         w.do(TransformLayout(self.buffer, (), ((rank, 0), *((d, 0) for d in range(rank)))))
-
-    def _columns_last(self, registers: str) -> None:
-        """Keep sums of a tile as vectors of columns, though the result is written otherwise."""
-        view, columns = self.k.view, self.k.roles.columns
-        others = [(d, 0) for d in range(len(view.shape)) if d != columns.dim]
-        self.w.do(TransformLayout(registers, (), (*others, (columns.dim, 0))))
 
     def _alone(self) -> tuple[str, list[str], list[str]]:
         """All loops of a stage that nothing is computed from in place. What is called the one over
@@ -171,7 +165,7 @@ class TileTrace:
         if in_blocks:
             w.vectorise_loop(tiles[-1], self.k.lanes)
         elif self.k.is_scattered:
-            self._columns_last(self.stage)
+            w.keep_last(self.stage, self.k.roles.columns.dim)
         left = [loop.var for loop in w.own_loops(self.stage, inside=place) if not loop.reduce]
         kind, moved = SERIAL if in_blocks else UNROLLED, set(map(self.moved, own))
         inside = [LoopLevel(loop, 1, kind) for loop in left if loop not in moved]
