@@ -92,12 +92,9 @@ def _is_wasteful(sketch: TileKnobs, settings: IntArray) -> BoolArray:
 
 def _any_feasible(sketch: TileKnobs) -> tuple[int, ...]:
     """The first feasible one of settings whose blocks of columns are of one tile."""
-    tried = {knob.name: knob.values[:1] for knob in sketch.knobs}
-    for knob in sketch.knobs:
-        if knob.name in ("vectors", "rows", "copy_rows", "pack_columns", "k_blocks", "parallel"):
-            tried[knob.name] = knob.values
-        elif knob.name == "column_blocks":
-            tried[knob.name] = knob.values[-1:]
+    free = ("vectors", "rows", "copy_rows", "pack_columns", "k_blocks", "parallel")
+    tried = {knob.name: knob.values[:1] for knob in sketch.knobs if knob.name not in free}
+    tried["column_blocks"] = next(x.values[-1:] for x in sketch.knobs if x.name == "column_blocks")
     settings = sketch.feasible_of(tried)
     assert len(settings), f"no setting fits {sketch.view.name}"
     return tuple(int(i) for i in settings[0])

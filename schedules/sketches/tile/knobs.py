@@ -28,7 +28,7 @@ class TileKnobs(TileStage, Knobbed):
         columns = ceil_div(roles.columns.extent, self.lanes)
         rows = [loop.extent for loop in roles.rows] + [1, 1]
         k, least = roles.main.extent, LEAST_DEPTH if roles.is_reused else FEWEST_ROWS
-        divided = min(len(roles.block_loops(rows_outside=False)), 2)
+        divided = 2 if roles.is_reused else 1
         # Tiles go along long rows of an image where windows slide, which are read and written from
         # end to end; each row of a tile would be a stream of its own: measured slower.
         free = (0,) if self.is_sliding else (0, 1)

@@ -125,7 +125,7 @@ def _tails_are_there(stage: TileStage, v: Values, s: Values) -> BoolArray:
 
 def _leaves_out_padding(stage: TileStage, v: Values, s: Values) -> BoolArray:
     """Some padding can be left out: around rows that are copied, or where tiles decide it."""
-    ok: BoolArray = (v["copy_rows"] == 1) & (stage.share_around(v) < 1.0)
+    ok: BoolArray = (v["copy_rows"] == 1) & stage.decides_around(v)
     if stage.border:
         ok |= _tiles_decide_padding(stage, v, s)
     return ok

@@ -157,7 +157,7 @@ class TileOperands:
             and 1 < rows <= MOST_USES
             and roles.columns.extent * read.dtype.bytes > LINES_TO_FOLLOW * line_bytes
             and read.element_stride(roles.columns.name) == 1
-            and 2 * read_bytes(read) > self.target.own_cache_bytes
+            and 2 * read.bytes > self.target.own_cache_bytes
         )
 
     @cached_property
@@ -175,7 +175,7 @@ class TileOperands:
             if not read.padded
             and read.element_stride(main) == 1
             and abs(read.element_stride(row) or 0) * read.dtype.bytes >= PAGE_BYTES
-            and 2 * read_bytes(read) > self.target.own_cache_bytes
+            and 2 * read.bytes > self.target.own_cache_bytes
         )
 
     @cached_property
@@ -195,7 +195,7 @@ class TileOperands:
             and all(read.uses(loop.name) for loop in batches)
             and read.element_stride(roles.main.name) == 1
             and 2 * roles.columns.extent * roles.main.extent * read.dtype.bytes <= own
-            and 2 * read_bytes(read) > own
+            and 2 * read.bytes > own
         )
 
     @cached_property
@@ -210,7 +210,7 @@ class TileOperands:
             read
             for read in once(self.roles.row_reads)
             if all(read.uses(loop.name) for loop in rows)
-            and read_bytes(read) > self.target.own_cache_bytes
+            and read.bytes > self.target.own_cache_bytes
             and self._run(read) * read.dtype.bytes <= LINES_TO_FOLLOW * line_bytes
             and (read.shape[-1] - self._run(read)) * read.dtype.bytes >= line_bytes
             and not any(read.index[-1].vars() & {loop.name} for loop in rows)
@@ -232,11 +232,6 @@ class TileOperands:
         for name in last.vars() - batch:
             run += abs(last.coefficient(name)) * (loops[name] - 1)
         return run
-
-
-def read_bytes(read: Read) -> int:
-    """Bytes of the whole tensor that is read."""
-    return prod(read.shape) * read.dtype.bytes
 
 
 def is_followed(read: Read, main: Loop) -> bool:

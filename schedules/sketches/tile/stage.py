@@ -12,7 +12,7 @@ import numpy as np
 
 from ...algebra.affine import Cond, Interval, prove, substitute_cond, var
 from ...algebra.neutral import neutral_conditions
-from ...arrays import FloatArray, IntArray
+from ...arrays import BoolArray, IntArray
 from ...leaves import Statement
 from ...workload.flops import points_where, useful_points
 from ..analysis import MOST_STEP, Loop
@@ -148,21 +148,12 @@ class TileStage(TileOperands):
         inside = {loop.name for loop in within}
         return [cond for cond in self.padding if not cond.index.vars() & inside]
 
-    def share_around(self, v: dict[str, IntArray]) -> FloatArray:
-        """(P,) how much of the reduction is left where padding that loops outside of a tile decide
-        is left out."""
+    def decides_around(self, v: dict[str, IntArray]) -> BoolArray:
+        """(P,) whether loops outside of a tile decide some padding."""
+        counts = product((1, 2), (1, 2), range(len(self.short_taps()) + 1))
+        decided = [bool(self.decided_around(*each)) for each in counts]
         several = [(v[name] > 1).astype(np.int64) for name in ("rows", "rows2")]
-        return self._shares[several[0], several[1], v["tap_unroll"]]
-
-    @cached_property
-    def _shares(self) -> FloatArray:
-        """By whether tiles have more than one row, and second row, and taps written out."""
-        taps = len(self.short_taps()) + 1
-        shares = [
-            self.share_of(self.decided_around(rows + 1, rows2 + 1, written_out))
-            for rows, rows2, written_out in product((0, 1), (0, 1), range(taps))
-        ]
-        return np.asarray(shares).reshape(2, 2, taps)
+        return np.reshape(decided, (2, 2, -1))[several[0], several[1], v["tap_unroll"]]
 
     @cached_property
     def phases(self) -> tuple[tuple[str, frozenset[str], Cond], ...]:
@@ -215,9 +206,7 @@ class TileStage(TileOperands):
     def is_uneven(self) -> bool:
         """Whether batches differ in how much there is to add up: phases with fewer taps."""
         batch = {loop.name for loop in self.roles.batch}
-        reduced = {loop.name for loop in self.view.reduce}
-        used = (guard.index.vars() for guard in self.view.guards)
-        return any(names & batch and names & reduced for names in used)
+        return any(guard.index.vars() & batch for guard in self.tap_guards)
 
     @cached_property
     def step_distance(self) -> int:
