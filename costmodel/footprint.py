@@ -80,8 +80,8 @@ def _loops(plan: Plan) -> _Loops:
 @dataclass(frozen=True, slots=True)
 class Touched:
     """Arrays like those of `reach`: `bytes` an access touches, `row_bytes` of them without a gap,
-    and how many times slower its lines come because its rows are too `scattered` for a prefetcher
-    to follow."""
+    and how many times slower its lines come because its rows are `scattered`: a prefetcher has to
+    find each of them."""
 
     bytes: Float32Array
     row_bytes: Float32Array
@@ -121,8 +121,8 @@ def touched(
         pitch = 1 if shape is None or dim == last else prod(shape[dim + 1 :]) * size
         if pitch % line_bytes == 0:
             lines = row * np.float32(size / line_bytes) if inner_lines is None else inner_lines
-            slower = np.float32(LINES_TO_FOLLOW) / np.maximum(lines, np.float32(1))
-            slower = np.maximum(slower, np.float32(1))
+            # The lines that a prefetcher waits for come late, once a run.
+            slower = 1 + np.float32(LINES_TO_FOLLOW - 1) / np.maximum(lines, np.float32(1))
             apart = (extent > 1) & ~whole
             scattered = np.where(apart, np.maximum(scattered, slower), scattered)
         whole = whole & (shape is None or extent >= shape[dim])
@@ -161,6 +161,7 @@ def cache_traffic(
     loops = _loops(plan)
     footprint = np.zeros_like(loops.runs)
     fetched = (line_bytes, line_bytes * LINES_AT_ONCE)
+    every = np.arange(plan.settings)
     brought = np.empty((len(fetched), len(plan.accesses), *loops.runs.shape), np.float32)
     for number, access in enumerate(plan.accesses):
         tensor = tensors.get(access.buffer)
@@ -173,7 +174,7 @@ def cache_traffic(
             cost = found.in_pieces(piece_bytes) * found.scattered
             # A line stays for the next turn of the loop just outside: its unused part costs only
             # what that loop does not use either.
-            wasted = np.take_along_axis(cost, loops.around, 0)
+            wasted = cost[loops.around, every]
             brought[n, number] = came * np.where(dense, np.float32(1), wasted)
     moved = np.empty((len(cache_bytes), len(plan.accesses), plan.settings), np.float32)
     for c, capacity in enumerate(cache_bytes):
@@ -183,13 +184,14 @@ def cache_traffic(
         fits[-1] = True
         fit = np.argmax(fits, axis=0)  # the outermost loop from which on all fits
         # What fits as a whole is still there from the call before: kernels are timed warm.
-        at = brought[min(c, 1)][:, fit, np.arange(plan.settings)]
+        at = brought[min(c, 1)][:, fit, every]
         moved[c] = np.where(fit == 0, np.float32(0), at)
     written = [access.is_output for access in plan.accesses]
     moved[-1, written] *= np.float32(2)  # fetched to be written over, and written back
     # What goes past the caches is not fetched; a last cache that would have held it gives it up.
     moved[:, written] *= np.asarray(streamed_bytes) == 0
-    moved[-1, written] += streamed_bytes * np.where(fit == 0, np.float32(2), np.float32(1))
+    of_each = streamed_bytes / max(sum(written), 1)  # outputs are added up in the end
+    moved[-1, written] += of_each * np.where(fit == 0, np.float32(2), np.float32(1))
     return Traffic(footprint[0], moved)
 
 
@@ -200,10 +202,11 @@ def _brought(loops: _Loops, access: Access, touched_bytes: Float32Array) -> Floa
     moves = (loops.trips > 1) & np.asarray(walked, np.bool_)[:, None]
     # Loops just outside that do not move it find it in the cache again.
     last = _last(moves)
-    again = np.take_along_axis(loops.runs, last, 0)
+    every = np.arange(last.shape[1])
+    again = loops.runs[last, every]
     # A window that slides brings what is new: all turns of the loop just outside together bring
     # what they touch together.
-    union = np.take_along_axis(touched_bytes * loops.runs, np.maximum(last - 1, 0), 0)
+    union = (touched_bytes * loops.runs)[np.maximum(last - 1, 0), every]
     slid = np.where(last > 0, union, touched_bytes)
     return np.asarray(np.minimum(slid, touched_bytes * again))
 

@@ -12,6 +12,9 @@ IntArray: TypeAlias = npt.NDArray[np.int64]
 BoolArray: TypeAlias = npt.NDArray[np.bool_]
 FloatArray: TypeAlias = npt.NDArray[np.float64]
 
+MOST_CODES = 2**63 - 1
+"""What an element of an IntArray holds at most."""
+
 
 def distinct_rows(settings: IntArray) -> tuple[IntArray, IntArray]:
     """The distinct rows of (P, J), and (P,) which of them each row is."""
@@ -19,7 +22,7 @@ def distinct_rows(settings: IntArray) -> tuple[IntArray, IntArray]:
     sizes = settings.max(axis=0, initial=0) + 1
     if not len(settings):
         return settings, np.empty(0, np.int64)
-    if prod(sizes.tolist()) > np.iinfo(np.int64).max:
+    if prod(sizes.tolist()) > MOST_CODES:
         rows, places = np.unique(settings, axis=0, return_inverse=True)
         return rows, places.reshape(-1)
     weights = [prod(sizes[j + 1 :].tolist()) for j in range(len(sizes))]

@@ -287,7 +287,7 @@ TABLE: dict[str, Kind] = {
         "The schedule is not legal",
         "Change the step named.",
     ),
-    "tuner.compiling.aside.DeadlineError": Kind(
+    "tuner.compiling.deadline.DeadlineError": Kind(
         422,
         "took_too_long",
         ExitCode.FAILED,

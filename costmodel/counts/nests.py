@@ -155,7 +155,8 @@ class _Nest:
             still = [loop is None or bool(loop.axes & place.steps.keys()) for loop in self.loops]
             changes = np.asarray(still)[body] | self.shared[body, self.every]
             changes |= place.tensor == written
-            often = often / np.where(changes, 1.0, self.turns[body, self.every]).clip(1.0)
+            turns = np.maximum(self.turns[body, self.every], 1.0)
+            often = often / np.where(changes, 1.0, turns)
             values, waiting = values + here, waiting + later
             often = often * self._share(number, place, body, iterations > 0, is_read=True)
             gathered = self._is_gathered(leaf, place)
@@ -221,14 +222,15 @@ class _Nest:
         """How often loops with no other in them are entered, and their iterations an entry."""
         runs, entries = np.zeros(len(self.every)), np.zeros(len(self.every))
         outside = np.zeros(self.trips.shape, np.bool_)  # has a loop in it
+        several = self.trips > 1
+        # A reduction that is written out is a loop of one iteration.
+        starts = self.runs / np.where(self.unrolled, 1.0, np.maximum(self.trips, 1.0))
         for n in range(len(self.loops) - 1, 0, -1):
-            is_loop = (self.trips[n] > 1) & (self.has_leaf[n] > 0)
+            is_loop = several[n] & (self.has_leaf[n] > 0)
             self.has_leaf[self.around[n]] += self.has_leaf[n]
             inner = is_loop & ~outside[n]
             runs += inner * self.runs[n]
-            # A reduction that is written out is a loop of one iteration.
-            trips = np.where(self.unrolled[n], 1.0, self.trips[n])
-            entries += inner * self.runs[n] / np.maximum(trips, 1.0)
+            entries += inner * starts[n]
             outside[self.around[n]] |= is_loop | outside[n]
         return np.maximum(entries, 1.0), np.where(entries > 0, runs / np.maximum(entries, 1.0), 1.0)
 

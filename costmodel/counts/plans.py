@@ -52,13 +52,18 @@ def copied(plan: Plan, access: Access, place: IntArray) -> tuple[Sequence[FloatA
 
 
 def _below(plan: Plan, axis: int, place: IntArray) -> FloatArray:
-    """(P,) how far `axis` runs in an iteration of the level at `place` (P,)."""
-    reach = np.full(plan.settings, float(plan.outline.axes[axis].extent))
-    seen = np.zeros(plan.settings, np.bool_)
-    for n, level in enumerate(plan.levels):
-        if level.axis == axis:
-            inside = n > place
-            pieces = np.where(inside, plan.trips[:, n], 1)
-            reach = np.where(level.is_there & ~(inside & seen), pieces * level.step, reach)
-            seen |= level.is_there
-    return reach
+    """(P,) how far `axis` runs in an iteration of the level at `place` (P,): a step of the last
+    level from there outward, or all pieces of the first one that is inside."""
+    own = [n for n, level in enumerate(plan.levels) if level.axis == axis]
+    outside, inside = (
+        np.zeros(plan.settings),
+        np.full(plan.settings, plan.outline.axes[axis].extent),
+    )
+    for n in own:
+        level = plan.levels[n]
+        outside = np.where(level.is_there & (place >= n), level.step, outside)
+    if (outside == 0).any():
+        for n in reversed(own):
+            level = plan.levels[n]
+            inside = np.where(level.is_there, plan.trips[:, n] * level.step, inside)
+    return np.asarray(np.where(outside > 0, outside, inside), np.float64)

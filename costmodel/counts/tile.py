@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from schedules.arrays import FloatArray, IntArray
-from schedules.sketches.hardware import BUSY_CHAINS, USABLE_SHARE
+from schedules.sketches.hardware import FMA_LATENCY, USABLE_SHARE
 from schedules.sketches.tile.leaves import TileNest
 from schedules.sketches.tile.sketch import TileSketch
 from schedules.sketches.tile.stage import TileStage
@@ -68,7 +68,9 @@ def _stalled_share(nest: TileNest) -> FloatArray:
     longer = np.ones(nest.plan.settings)
     for loop in stage.roles.rows[:1]:
         rows, size = nest.tails[loop.name].computed, s["mr"]
-        enough = np.minimum(np.ceil(BUSY_CHAINS / v["vectors"] / s["mr2"]), size)
+        pipes = machine_for(stage.target, stage.view.dtype).fma_pipes
+        chains = round(pipes * FMA_LATENCY)  # pipes are probed
+        enough = np.minimum(np.ceil(chains / v["vectors"] / s["mr2"]), size)
         short = np.where(rows % size > 0, np.maximum(enough - rows % size, 0.0), 0.0)
         longer = (rows + short) / rows
     if stage.nonresident:

@@ -137,9 +137,12 @@ class Affine:
 
     def vars(self) -> frozenset[str]:
         """Names of all variables, also those inside divisions and remainders."""
-        if all(type(atom) is Var for atom, _ in self.terms):  # cheaper than hashing for a cache
-            return frozenset([str(atom) for atom, _ in self.terms])
-        return _vars(self)
+        names = []
+        for atom, _ in self.terms:  # cheaper than hashing for a cache
+            if not isinstance(atom, Var):
+                return _vars(self)
+            names.append(atom.name)
+        return frozenset(names)
 
     def is_linear_in(self, name: str) -> bool:
         """Whether `name` occurs only as a plain variable, never inside `//` or `%`."""

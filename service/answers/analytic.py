@@ -21,7 +21,7 @@ def default_trace(workload: Workload, target: Target, secs: float | None = None)
     """
     import threading
 
-    from tuner.compiling.aside import DEADLINE_SECS, alarm, shared
+    from tuner.compiling.deadline import DEADLINE_SECS, alarm
     from tuner.search.default import default_trace as choose_default
 
     what = "choosing a schedule without measurement"
@@ -29,6 +29,7 @@ def default_trace(workload: Workload, target: Target, secs: float | None = None)
         with alarm(DEADLINE_SECS if secs is None else secs, what):
             return choose_default(workload, target)
     from schedules.trace import Trace
+    from tuner.compiling.aside import shared
 
     document = {"workload": workload.to_json(), "target": target.to_json()}
     frame = shared().call("tuner.compiling.default_request:choose_default", document, what, secs)

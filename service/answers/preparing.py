@@ -186,7 +186,7 @@ class Preparer:
 
     def _choose(self, found: Preparation, workload: Workload, target: Target) -> None:
         from db.preparations import PreparationState
-        from tuner.compiling.aside import DeadlineError
+        from tuner.compiling.deadline import DeadlineError
 
         try:
             trace = self.steps.choose(workload, target)
@@ -285,7 +285,7 @@ def built_files(
 ) -> list[ArtefactFile]:
     """Object, header and LLVM IR of a schedule that was verified; LLVM IR of another."""
     from db.artefacts import ArtefactFile
-    from tuner.compiling.aside import DEADLINE_SECS, alarm
+    from tuner.compiling.deadline import DEADLINE_SECS, alarm
     from tuner.emit.kernel import llvm_text
 
     symbol = objects.symbol_name(None, workload)

@@ -180,17 +180,20 @@ def test_both_commits_see_one_machine_each_in_its_own_words() -> None:
 def test_a_tree_holds_its_commit_and_nothing_later(tmp_path: Path) -> None:
     repository = tmp_path / "repository"
     repository.mkdir()
-    file = repository / "module.py"
+    file = repository / "tuner" / "module.py"
+    file.parent.mkdir()
     keys = []
     _git(repository, "init", "-q")
     for text in ("first", "second"):
-        file.write_text(text)
-        _git(repository, "add", "module.py")
+        file.write_text(f"{text} = 1")
+        _git(repository, "add", ".")
         _git(repository, "commit", "-qm", text)
         keys.append(commit_key("HEAD", repository))
     file.write_text("not committed")
     trees = [unpacked(key, tmp_path / "trees", repository) for key in keys]
-    assert [(tree / "module.py").read_text() for tree in trees] == ["first", "second"]
+    read = [(tree / "tuner" / "module.py").read_text() for tree in trees]
+    assert read == ["first = 1", "second = 1"]
+    assert all(list(tree.glob("tuner/__pycache__/*.pyc")) for tree in trees), "as installed"
     assert unpacked(keys[0], tmp_path / "trees", repository) == trees[0]
     with pytest.raises(TreeError, match="no commit"):
         commit_key("nothing", repository)

@@ -114,6 +114,12 @@ def test_streamed_bytes_cross_no_cache() -> None:
     assert large.tolist() == [0, 128]
 
 
+def test_streamed_bytes_of_several_outputs_are_the_same_bytes() -> None:
+    plan = nest([4, 4, 4], (0, 1, 2), [A, C, replace(C, buffer="D")])
+    moved = cache_traffic(plan, {}, [80.0, 80.0], line_bytes=64, streamed_bytes=64.0).moved
+    assert moved[1, 1:, 0].sum() == 64
+
+
 def test_short_rows_far_apart_come_slower() -> None:
     """512 rows of one line: 2 KiB apart, next to each other, and nobody knows where."""
     tile = [np.ones(1, np.float32), np.full(1, 16, np.float32), np.full(1, 512, np.float32)]

@@ -33,7 +33,7 @@ from service.resolve import targets, workloads
 from service.settings import Settings
 from tests.service.preparing_cases import CHOSEN, OK, Counted, prepare_all, preparer
 from tests.service.service_cases import HOST, MATMUL, TOOLCHAIN, keep_best, make_record
-from tuner.compiling.aside import DeadlineError
+from tuner.compiling.deadline import DeadlineError
 
 NINE = "matmul:M=9,N=9,K=9"
 OTHER_COMPILER = Toolchain(TOOLCHAIN.codegen_version, "0.1.0", "1.0")

@@ -15,7 +15,8 @@ import pytest
 
 from schedules.errors import WorkloadError
 from schedules.frontend.notation import from_notation
-from tuner.compiling.aside import Aside, CompileError, DeadlineError, alarm
+from tuner.compiling.aside import Aside, CompileError
+from tuner.compiling.deadline import DeadlineError, alarm
 from tuner.compiling.in_time import assembly_in_time, emit_in_time
 from tuner.emit.kernel import generated
 from tuner.emit.object_code import emit_assembly, emit_object

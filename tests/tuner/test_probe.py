@@ -21,7 +21,7 @@ from tuner.backend.cpu.probing import kernels, machine, prober, rounds
 from tuner.machine import lock as machine_lock
 from tuner.machine import probe
 from tuner.machine.native_target import detect
-from tuner.machine.probed import LEAST_SECS
+from tuner.machine.probed import LEAST_SECS, misleading
 from tuner.process.control import Control, MeasurementAborted
 
 ROOT = Path(__file__).parents[2]
@@ -208,6 +208,14 @@ def test_probes_beside_another_measurement_are_doubtful(
     assert not probe.probe_target(detect()).doubtful
     with machine_lock.machine_lock():
         assert probe.probe_target(detect()).doubtful
+
+
+def test_a_clock_that_was_missing_or_far_too_low_misled_a_search() -> None:
+    known = Probes({"f32": [118.0]}, clock_ghz=3.7)
+    assert misleading(replace(known, clock_ghz=0.0), known)
+    assert misleading(replace(known, clock_ghz=1.9), known)
+    assert not misleading(replace(known, clock_ghz=3.5), known)
+    assert not misleading(known, replace(known, clock_ghz=0.0))
 
 
 def test_working_sets_lie_inside_their_level() -> None:

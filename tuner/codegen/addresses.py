@@ -1,11 +1,11 @@
-"""Where elements of arrays are: their numbers, their addresses, and what these are aligned to."""
+"""Where elements of arrays are: their addresses, and what these are aligned to."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from math import gcd
 
-from schedules.algebra.affine import Affine, affine, recombine, simplify
+from schedules.algebra.affine import Affine, affine, simplify
 from schedules.nest.loop_ir import Buffer, Scope
 
 from .indices import Indices, VectorAxis
@@ -39,22 +39,6 @@ class Addresses:
         """The element that a lane of `axis` is at."""
         at = offset.substitute({axis.var: affine(lane)})
         return at if offset.is_linear_in(axis.var) else simplify(at, self.indices.ranges)
-
-
-def strides(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Elements between neighbours in each dimension of a dense row-major array."""
-    result = [1] * len(shape)
-    for d in range(len(shape) - 2, -1, -1):
-        result[d] = result[d + 1] * shape[d + 1]
-    return tuple(result)
-
-
-def flat_offset(buffer: Buffer, index: tuple[Affine, ...]) -> Affine:
-    """The element number of `buffer[index]`."""
-    total = affine(0)
-    for i, stride in zip(index, strides(buffer.shape), strict=True):
-        total = total + i * stride
-    return recombine(total)
 
 
 def aligned_to(place: Array, offset: Affine, lanes: int) -> int:

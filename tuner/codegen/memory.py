@@ -6,11 +6,12 @@ from schedules.algebra.affine import Affine, Var, interval
 from schedules.dtypes import DType
 from schedules.nest.loop_ir import Buffer
 
-from .addresses import Array, flat_offset
+from .addresses import Array
 from .array_loads import ArrayLoads
 from .array_stores import ArrayStores
 from .indices import Indices, VectorAxis
 from .module import ModuleText
+from .offsets import flat_offset
 from .registers import RegisterAccess, Registers
 from .text import FunctionText
 from .values import Val

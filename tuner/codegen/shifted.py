@@ -17,7 +17,7 @@ from schedules.algebra.scalar import All, IndexValue, Load
 from schedules.algebra.scalar import walk as walk_scalar
 from schedules.nest.loop_ir import For, LoopKind, Nest, Store, walk
 
-from .addresses import flat_offset
+from .offsets import flat_offset
 
 LINE_BYTES = 64
 LEAST_TRIPS = 8

@@ -25,7 +25,7 @@ from schedules.nest.loop_ir import (
 )
 from schedules.nest.prepacking import PrepackParts
 
-from .addresses import flat_offset
+from .offsets import flat_offset
 
 ALIGN_BYTES = 64
 MAX_STACK_BYTES = 16384

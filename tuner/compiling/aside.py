@@ -1,21 +1,17 @@
 """Work that may take for ever, done in a process of its own with a deadline.
 
-Choosing a default schedule and compiling are quick for what people write and have no bound for
-what they might. Whoever answers others (the API, a build, a notebook) asks for them here.
+Whoever answers others (the API, a build, a notebook) asks for it here.
 """
 
 from __future__ import annotations
 
 import os
 import selectors
-import signal
 import subprocess
 import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import IO, Any
@@ -27,18 +23,10 @@ from ..process.child_command import tail
 from ..process.environment import child_environment
 from ..process.frames import Frame, FrameReader, write_frame
 from ..process.serving import end_with, limit_memory, take_over_pipes
-
-DEADLINE_SECS = 30.0
-"""How long a default or a compile may take outside of a search: as long as a candidate in one."""
+from .deadline import DEADLINE_SECS, DeadlineError, late
 
 START_SECS = 20.0
 """What is added for a process that has to start and import first, on a busy machine."""
-
-
-class DeadlineError(TilewrightError):
-    """A default was not chosen, or a kernel not compiled, by its deadline."""
-
-    code = "took_too_long"
 
 
 class CompileError(TilewrightError):
@@ -72,7 +60,7 @@ class Aside:
         allowed = self.deadline_secs if secs is None else min(secs, self.deadline_secs)
         end = time.monotonic() + allowed
         if allowed <= 0.0 or not self._turn.acquire(timeout=allowed):
-            raise DeadlineError(_late(what, allowed))
+            raise DeadlineError(late(what, allowed))
         try:
             if self._process is not None and self._process.poll() is not None:
                 self.close()  # it ended while idle
@@ -136,7 +124,7 @@ class Aside:
                     raise CompileError(f"{what}: {self._last_words()}")
                 if time.monotonic() >= end:
                     self.close()
-                    raise DeadlineError(_late(what, allowed))
+                    raise DeadlineError(late(what, allowed))
 
     def _last_words(self) -> str:
         """How the process ended, which LLVM may have said."""
@@ -149,13 +137,6 @@ class Aside:
         last = f": {lines[-1]}" if lines else ""
         words = said[-1] if said else f"the helper process ended with code {code}{last}"
         return words[:300]
-
-
-def _late(what: str, secs: float) -> str:
-    return (
-        f"{what} took longer than {secs:.3g} s; divide the expression into stages that store what"
-        " they compute, or tune it: a search leaves out what compiles slowly"
-    )
 
 
 def _result(frame: Frame) -> Frame:
@@ -184,23 +165,6 @@ def shared() -> Aside:
 
 
 os.register_at_fork(after_in_child=_shared.forget)
-
-
-@contextmanager
-def alarm(secs: float, what: str) -> Iterator[None]:
-    """DeadlineError in the main thread of this process when the body takes longer than `secs`; for
-    work in Python, which a signal interrupts, where nobody else waits."""
-
-    def ring(number: int, frame: object) -> None:
-        raise DeadlineError(_late(what, secs))
-
-    before = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, max(secs, 1e-3))
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0.0)
-        signal.signal(signal.SIGALRM, before)
 
 
 def _done(function: str, document: dict[str, Any]) -> Frame:

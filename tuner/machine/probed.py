@@ -43,8 +43,9 @@ def merged(target: Target, old: Probes, new: Probes) -> Probes:
 
 
 def misleading(old: Probes, new: Probes) -> bool:
-    """Whether some figure of `old` is so much too low, or a region so much too dear, that the
-    choices of one who goes by `old` are not those of one who knows `new`."""
+    """Whether some figure of `old` is so much too low, or missing as clocks once were, or a region
+    so much too dear, that the choices of one who goes by `old` are not those of one who knows
+    `new`."""
     pairs = [
         (before, now)
         for known, found in (
@@ -55,6 +56,7 @@ def misleading(old: Probes, new: Probes) -> bool:
         for before, now in zip(known[name], found[name], strict=False)
     ]
     pairs.append((new.parallel_region_secs, old.parallel_region_secs))
+    pairs.append((old.clock_ghz, new.clock_ghz))
     return any(now > MISLEADING * before for before, now in pairs)
 
 
