@@ -26,7 +26,7 @@ from ...plan import Level, Outline, Plan
 from ...space import Knob
 from ..analysis import once
 from ..hardware import BUSY_CHAINS, USABLE_SHARE
-from ..knobs import Knobbed
+from ..knobs import Knobbed, each
 from ..outlines import bits_of, stage_outline
 from ..statements import own_names, own_place, statement_of
 from ..writer import BATCHES, BLOCKS, DEPTH, STEPS, TILES, WRITTEN_OUT, TraceWriter
@@ -72,9 +72,8 @@ class InnerProductSketch(InnerProductStage, Knobbed):
 
     def tiles_in_block(self, v: dict[str, IntArray]) -> IntArray:
         """(P,) tiles in a block."""
-        widths = next(knob.values for knob in self.knobs if knob.name == "columns")
-        sizes = np.asarray([self.tiles_a_block(width) for width in widths])
-        return np.where(v["blocks"] > 1, sizes[np.searchsorted(widths, v["columns"])], 1)
+        (tiles,) = each(v["columns"], lambda width: (self.tiles_a_block(width),))
+        return np.where(v["blocks"] > 1, tiles, 1).astype(np.int64)
 
     @cached_property
     def _outline(self) -> Outline:

@@ -132,13 +132,6 @@ class TileStage(TileOperands):
         first = {name: var(name) * unit for name, unit in by.items()}
         return _share_where(extents, tuple(substitute_cond(cond, first) for cond in conds))
 
-    @cached_property
-    def skips_around(self) -> bool:
-        """Whether some padding can be left out though rows are copied."""
-        if not self.copyable or self.is_read_in_place:
-            return False
-        return bool(self.decided_around(1, 1, 0))
-
     def decided_around(self, rows: int, rows2: int, tap_unroll: int) -> list[Cond]:
         """The conditions of padding that loops decide which are outside of the innermost one of a
         tile of so many rows."""
