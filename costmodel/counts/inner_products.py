@@ -18,7 +18,7 @@ def inner_product_counts(sketch: InnerProductSketch, settings: IntArray) -> Coun
     v, roles = sketch.values(settings), sketch.roles
     update, *others = sketch.leaves(settings)
     found, fetch = nest_counts((update, *others), len(v["rows"])), v["prefetch"]
-    line_bytes = sketch.target.caches[0].line_bytes
+    line_bytes = sketch.target.line_bytes
     lines = roles.large.bytes / line_bytes if sketch.is_far else 0.0
     none = np.zeros(len(fetch))
     transposed = [none + read.bytes for read in roles.transposed]

@@ -62,7 +62,7 @@ def write_inner_product(
     w.do(CacheWrite(name, called(made, TILES)[-1], f"{name}.total"), Vectorize(f"{within}.rf"))
     if v["prefetch"]:
         shared = row_tile if w.loop(row_tile).extent > 1 else ""
-        line = stage.target.caches[0].line_bytes // roles.large.dtype.bytes
+        line = stage.target.line_bytes // roles.large.dtype.bytes
         w.do(Prefetch(roles.large.tensor, ahead, 1, steps, shared, line))
     if roles.along.extent % stage.lanes:
         w.do(Partition(steps, roles.along.extent // stage.lanes))

@@ -149,13 +149,12 @@ class TileOperands:
         0.60 packed."""
         roles = self.roles
         rows = prod(loop.extent for loop in (*roles.rows, *roles.outer_rows))
-        line_bytes = self.target.caches[0].line_bytes
         return tuple(
             read
             for read in once(roles.column_reads)
             if not roles.moves_with_rows(read)
             and 1 < rows <= MOST_USES
-            and roles.columns.extent * read.dtype.bytes > LINES_TO_FOLLOW * line_bytes
+            and roles.columns.extent * read.dtype.bytes > LINES_TO_FOLLOW * self.target.line_bytes
             and read.element_stride(roles.columns.name) == 1
             and 2 * read.bytes > self.target.own_cache_bytes
         )
@@ -203,7 +202,7 @@ class TileOperands:
         """Row operands larger than a core's own cache, of which the loops inside of batches walk
         short runs of the last dimension, with other batches' elements in between; two axes of rows,
         and no nonresident column operand."""
-        line_bytes, rows = self.target.caches[0].line_bytes, self.roles.rows
+        line_bytes, rows = self.target.line_bytes, self.roles.rows
         if self.nonresident or len(rows) < 2:
             return ()
         return tuple(
