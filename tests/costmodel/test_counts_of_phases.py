@@ -36,6 +36,23 @@ USUAL = {
             {"rows": 3, "row_blocks": 2, "rows_outside": 1, "column_blocks": 2, "pack_columns": 1},
             (5 + 4) / 5 * 2,
         ),
+        # Seven rows or six, in tiles of two and blocks of two: the second of a block is cut off,
+        # and where it stands alone no loop is left for a test.
+        (
+            (4, 6, 17, 3, 2, 0),
+            {
+                "vectors": 2,
+                "rows": 2,
+                "rows2": 3,
+                "row_blocks": 2,
+                "rows_outside": 1,
+                "tails": 2,
+                "row_tiles_inside": 0,
+                "copy_rows": 1,
+                "parallel": 2,
+            },
+            4 * 2,
+        ),
     ],
 )
 def test_phases_without_a_tile_are_shorter_tasks(

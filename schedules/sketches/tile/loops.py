@@ -176,11 +176,9 @@ def _shares(stage: TileStage, v: Values, tails: Mapping[str, Tail]) -> dict[str,
         every = stage.share_of([*guards, *stage.tap_guards, *decided], by)
         return (*of_phases.values(), every / prod(of_phases.values()))
 
-    asked = {
-        **{name: (v[name] > 1).astype(np.int64) for name in ("rows", "rows2")},
-        **{"taps": v["tap_unroll"], "around": around.astype(np.int64)},
-        **{name: tails[name].unit for name in rows},
-    }
+    several = {name: (v[name] > 1).astype(np.int64) for name in ("rows", "rows2")}
+    units = {name: tails[name].unit for name in rows}
+    asked = {**several, "taps": v["tap_unroll"], "around": around.astype(np.int64), **units}
     found = each_of(asked, tuple(asked), count)
     phases = dict.fromkeys(phase for phase, _, _ in stage.phases)
     return dict(zip([*phases, STEPS], found, strict=True))

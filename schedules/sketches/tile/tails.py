@@ -76,19 +76,17 @@ def _tail(
     alone = (size == 1) | cut & (extent % size == 1)
     no_loop = filled & (per - in_last * (has_code & ~apart) == 1)  # over the last tiles of a block
     return Tail(
-        extent,
-        others,
-        apart,
-        has_code,
-        whole,
-        np.where(cut, extent, whole),
-        np.where((blocks > 1) & (per == 1), whole, extent),
-        cut,
-        np.where(ragged & ~cut, np.where(has_code, blocks / tiles, 1.0), 0.0),
-        np.where(
-            tiles > 1 + (cut & ragged), np.where(cut, extent // size * size / extent, 1.0), 0.0
-        ),
-        np.where(alone, 1, np.where(no_loop, extent, size)),
-        1 + (has_code & apart),
-        np.asarray(1.0 + several * np.where(apart, 1.0 / blocks, in_last < per)),
+        extent=extent,
+        others=others,
+        apart=apart,
+        has_code=has_code,
+        whole=whole,
+        computed=np.where(cut, extent, whole),
+        kept=np.where((blocks > 1) & (per == 1), whole, extent),
+        cut=cut,
+        tested=np.where(ragged & ~cut, np.where(has_code, blocks / tiles, 1.0), 0.0),
+        undecided=(tiles > 1 + (cut & ragged)) * np.where(cut, extent // size * size / extent, 1.0),
+        unit=np.where(alone, 1, np.where(no_loop, extent, size)),
+        of_blocks=1 + (has_code & apart),
+        of_tiles=np.asarray(1.0 + several * np.where(apart, 1.0 / blocks, in_last < per)),
     )
