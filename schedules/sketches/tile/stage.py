@@ -143,10 +143,14 @@ class TileStage(TileOperands):
 
     def decides_around(self, v: dict[str, IntArray]) -> BoolArray:
         """(P,) whether loops outside of a tile decide some padding."""
-        counts = product((1, 2), (1, 2), range(len(self.short_taps()) + 1))
-        decided = [bool(self.decided_around(*each)) for each in counts]
         several = [(v[name] > 1).astype(np.int64) for name in ("rows", "rows2")]
-        return np.reshape(decided, (2, 2, -1))[several[0], several[1], v["tap_unroll"]]
+        return self._decided[several[0], several[1], v["tap_unroll"]]
+
+    @cached_property
+    def _decided(self) -> BoolArray:
+        """By whether tiles have more than one row, and second row, and taps written out."""
+        counts = product((1, 2), (1, 2), range(len(self.short_taps()) + 1))
+        return np.reshape([bool(self.decided_around(*each)) for each in counts], (2, 2, -1))
 
     @cached_property
     def phases(self) -> tuple[tuple[str, frozenset[str], Cond], ...]:
