@@ -144,12 +144,9 @@ def _blocks(
     stage: TileStage, levels: Sequence[Level], names: Sequence[str], v: Values, s: Values
 ) -> dict[str, tuple[BoolArray, BoolArray]]:
     """By axis, (P,) whether threads divide the blocks along it, and whether there is more in one
-    than tiles: copies, or loops that threads share with it as one."""
-    columns, rows = copy_places(levels, s["k_count"] > 1)
-    packs = [bool(stage.packed_inside(ahead)) for ahead in (False, True)]
-    packed = np.where(np.asarray([False, *packs])[v["pack_columns"]], columns, -1)
-    copied = np.maximum(packed, np.where(v["copy_rows"] == 1, rows, -1))
-    nothing = np.zeros(len(copied), np.bool_)
+    than tiles: loops that threads share with it as one; or copies, which only phases ask about."""
+    copied = _last_copies(stage, levels, v, s) if stage.phases else -1
+    nothing = np.zeros(len(v["rows"]), np.bool_)
     found = {loop.name: (nothing, nothing) for loop, _, _ in tile_axes(stage, s)}
     for n, (axis, level) in enumerate(zip(names, levels, strict=True)):
         if axis in found and level.role == BLOCKS:
@@ -157,6 +154,14 @@ def _blocks(
             filled = filled | level.is_shared | (level.is_there & (n <= copied))
             found[axis] = divided | level.is_shared, filled
     return found
+
+
+def _last_copies(stage: TileStage, levels: Sequence[Level], v: Values, s: Values) -> IntArray:
+    """(P,) the innermost level that copies are made in; -1 where there are none."""
+    columns, rows = copy_places(levels, s["k_count"] > 1)
+    packs = np.asarray([False, *(bool(stage.packed_inside(ahead)) for ahead in (False, True))])
+    copies = np.where(v["copy_rows"] == 1, rows, -1)
+    return np.maximum(np.where(packs[v["pack_columns"]], columns, -1), copies)
 
 
 def _shares(stage: TileStage, v: Values, tails: Mapping[str, Tail]) -> dict[str, Number]:
