@@ -30,18 +30,16 @@ Values = npt.NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """Bytes for P settings, A accesses, C caches, L levels of loops; all float32.
+    """Bytes for P settings, A accesses, C caches; all float32.
 
-    `footprint` (L + 1, P): bytes touched, over all accesses, in one run of the loops from l inward.
+    `footprint` (P,): bytes touched, over all accesses, in the whole nest.
     `moved` (C, A, P): bytes that cross the border behind cache c for an access in one call of many,
     scattered ones as often as they are slower. Caches have a way for each direction, so what is
     written goes back while others come; memory has one, and written bytes count twice there.
-    `fit_level` (C, P): the outermost loop level whose footprint fits cache c.
     """
 
     footprint: Float32Array
     moved: Float32Array
-    fit_level: npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +48,7 @@ class _Loops:
 
     `axes` are those they walk; `trips` (R - 1, P) their iterations; `reach[a]` (R, P) how far the
     loops from each of them inward walk along axis a; `runs` (R, P) how often those outside run;
-    `around` (R, P) the loop just outside of each that has several iterations there, 0 for none;
-    `outermost` (R,) the first level of the plan with the same loops from there inward.
+    `around` (R, P) the loop just outside of each that has several iterations there, 0 for none.
     """
 
     axes: tuple[int, ...]
@@ -59,7 +56,6 @@ class _Loops:
     reach: tuple[Float32Array, ...]
     runs: Float32Array
     around: npt.NDArray[np.int64]
-    outermost: npt.NDArray[np.int64]
 
 
 def _loops(plan: Plan) -> _Loops:
@@ -78,8 +74,7 @@ def _loops(plan: Plan) -> _Loops:
     np.cumprod(running, axis=0, out=runs[1:])
     axes = tuple(plan.levels[number].axis for number in kept)
     around = np.maximum(_last(running > 1) - 1, 0)
-    outermost = np.asarray([0, *(n + 1 for n in kept)])
-    return _Loops(axes, running, tuple(reach), runs, around, outermost)
+    return _Loops(axes, running, tuple(reach), runs, around)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,26 +181,23 @@ def cache_traffic(
             # what that loop does not use either.
             wasted = cost[loops.around, every]
             brought[n, number] = came * np.where(dense, np.float32(1), wasted)
-    fit = np.empty((len(cache_bytes), plan.settings), np.int64)
     moved = np.empty((len(cache_bytes), len(plan.accesses), plan.settings), np.float32)
     for c, capacity in enumerate(cache_bytes):
         fits = footprint <= np.float32(capacity * USABLE_SHARE)
         if all_cache_bytes is not None:
             fits[0] = footprint[0] <= np.float32(all_cache_bytes[c] * USABLE_SHARE)
         fits[-1] = True
-        fit[c] = np.argmax(fits, axis=0)
+        fit = np.argmax(fits, axis=0)  # the outermost loop from which on all fits
         # What fits as a whole is still there from the call before: kernels are timed warm.
-        at = brought[min(c, 1)][:, fit[c], every]
-        moved[c] = np.where(fit[c] == 0, np.float32(0), at)
+        at = brought[min(c, 1)][:, fit, every]
+        moved[c] = np.where(fit == 0, np.float32(0), at)
     written = [access.is_output for access in plan.accesses]
     moved[-1, written] *= np.float32(2)  # fetched to be written over, and written back
     # What goes past the caches is not fetched; a last cache that would have held it gives it up.
     moved[:, written] *= np.asarray(streamed_bytes) == 0
     of_each = streamed_bytes / max(sum(written), 1)  # outputs are added up in the end
-    moved[-1, written] += of_each * np.where(fit[-1] == 0, np.float32(2), np.float32(1))
-    levels = np.arange(len(plan.levels) + 1)
-    same = np.searchsorted(loops.outermost, levels, side="right") - 1
-    return Traffic(footprint[same], moved, loops.outermost[fit])
+    moved[-1, written] += of_each * np.where(fit == 0, np.float32(2), np.float32(1))
+    return Traffic(footprint[0], moved)
 
 
 def _brought(

@@ -194,7 +194,7 @@ def _waits(columns: Counts, traffic: Traffic, machine: Machine) -> FloatArray:
     """(P,) cycles in which nothing else goes on."""
     rates = np.asarray(machine.bytes_per_cycle)
     # A late line comes from where the whole problem lives.
-    home = np.maximum(_home(traffic.footprint[0], machine), 1)
+    home = np.maximum(_home(traffic.footprint, machine), 1)
     lines = columns["conflict_misses"] / rates[1] + columns["exposed_lines"] / rates[home]
     # Accumulators stay in registers from one of the inner loops to the next.
     sums = np.minimum(columns["inner_entries"] * columns["accumulators"], columns["vector_stores"])
@@ -227,12 +227,12 @@ def _copying(copied: FloatArray, traffic: Traffic, machine: Machine, used: IntAr
     """(P,) seconds that memory takes for private copies: each byte is read from where the whole
     problem lives."""
     # Copies are a second set of the data: the whole needs room for both.
-    home = _home(traffic.footprint[0] + copied, machine)
+    home = _home(traffic.footprint + copied, machine)
     rates = np.asarray([machine.bandwidth[level] for level in machine.levels])
     return np.asarray(np.where(home > 0, copied / rates[home, used - 1], 0.0))
 
 
-def _home(size: FloatArray, machine: Machine) -> IntArray:
+def _home(size: npt.NDArray[np.floating[Any]], machine: Machine) -> IntArray:
     """(P,) the number of the level that holds so many bytes."""
     spilled = [size > capacity for capacity in machine.all_cache_bytes]
     return np.asarray(np.sum(spilled, axis=0, dtype=np.int64))

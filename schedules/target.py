@@ -125,6 +125,11 @@ class Target:
         return max(self.vector_bits // bits, 1)
 
     @property
+    def line_bytes(self) -> int:
+        """Of a line of the first cache."""
+        return self.caches[0].line_bytes
+
+    @property
     def most_transposed(self) -> int:
         """The longest side of a block that is transposed in registers: half of them hold it, the
         others what each step makes of it."""

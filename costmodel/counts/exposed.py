@@ -12,7 +12,7 @@ from schedules.arrays import FloatArray
 from schedules.plan import Plan
 from schedules.sketches.hardware import LINES_TO_FOLLOW, PAGE_BYTES
 from schedules.sketches.tile.loops import COLUMNS, Values
-from schedules.sketches.tile.operands import is_followed, read_bytes
+from schedules.sketches.tile.operands import is_followed
 from schedules.sketches.tile.prefetch import (
     panel_lines_a_step,
     prefetches_panels,
@@ -135,7 +135,7 @@ def _panels(sketch: TileSketch, v: Values, s: Values, steps: FloatArray) -> Iter
     """Panels of the next batch."""
     line_bytes, asks = sketch.target.caches[0].line_bytes, prefetches_panels(sketch, v, s)
     for read in sketch.next_panels:
-        lines = np.full_like(steps, read_bytes(read) // line_bytes)
+        lines = np.full_like(steps, read.bytes // line_bytes)
         run = sketch.roles.main.extent * read.dtype.bytes / line_bytes
         yield _Far(lines, run, np.where(asks, 0.0, 1.0), asks * panel_lines_a_step(s) * steps)
 
@@ -144,7 +144,7 @@ def _runs(sketch: TileSketch, v: Values, s: Values, tiles: FloatArray) -> Iterat
     """Short runs: all, or those of the first row of a block. A copy loads many at a time."""
     if sketch.short_runs:
         asks, line_bytes = v["prefetch"] > 0, sketch.target.caches[0].line_bytes
-        lines = sum(read_bytes(read) // line_bytes for read in sketch.short_runs)
+        lines = sum(read.bytes // line_bytes for read in sketch.short_runs)
         taps = prod(loop.extent for loop in sketch.roles.taps) / s["taps_inside"]
         exposed = np.where(asks, 1.0 / s["row2_per"], 1.0) * (v["copy_rows"] == 0)
         prefetches = asks * taps * runs_an_iteration(sketch, v) * tiles

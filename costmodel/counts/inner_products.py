@@ -7,7 +7,6 @@ import numpy as np
 from schedules.arrays import IntArray
 from schedules.sketches.hardware import PAGE_BYTES
 from schedules.sketches.inner_product.sketch import InnerProductSketch
-from schedules.sketches.tile.operands import read_bytes
 
 from .exposed import exposed_misses
 from .nests import nest_counts
@@ -19,11 +18,11 @@ def inner_product_counts(sketch: InnerProductSketch, settings: IntArray) -> Coun
     v, roles = sketch.values(settings), sketch.roles
     update, *others = sketch.leaves(settings)
     found, fetch = nest_counts((update, *others), len(v["rows"])), v["prefetch"]
-    line_bytes = sketch.target.caches[0].line_bytes
-    lines = read_bytes(roles.large) / line_bytes if sketch.is_far else 0.0
+    line_bytes = sketch.target.line_bytes
+    lines = roles.large.bytes / line_bytes if sketch.is_far else 0.0
     none = np.zeros(len(fetch))
-    transposed = [none + read_bytes(read) for read in roles.transposed]
-    packed = [v["pack"] * read_bytes(read) for read in sketch.shared]
+    transposed = [none + read.bytes for read in roles.transposed]
+    packed = [v["pack"] * read.bytes for read in sketch.shared]
     return found | {
         "chained_ops": np.asarray(update.loop.runs, np.float64),
         "prefetches": update.loop.runs * v["columns"] * fetch,

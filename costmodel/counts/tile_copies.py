@@ -7,12 +7,11 @@ from math import gcd, prod
 
 import numpy as np
 
-from schedules.arrays import BoolArray, FloatArray, IntArray
+from schedules.arrays import BoolArray, FloatArray
 from schedules.plan import Access, Plan
 from schedules.sketches.analysis import Read
-from schedules.sketches.tile.loops import COLUMNS, MAIN, ROWS, Values
+from schedules.sketches.tile.loops import Values, copy_places
 from schedules.sketches.tile.sketch import TileSketch
-from schedules.sketches.writer import BLOCKS, DEPTH
 
 from .plans import copied
 from .table import Counts
@@ -20,7 +19,7 @@ from .table import Counts
 
 def packed(sketch: TileSketch, plan: Plan, v: Values, s: Values) -> Counts:
     """Their bytes: in all, how they are made, and of the largest."""
-    columns, rows = _places(plan, s["k_count"] > 1)
+    columns, rows = copy_places(plan.levels, s["k_count"] > 1)
     access_of = {access.buffer: access for access in plan.accesses}
     in_panels, in_rows, single, largest = (np.zeros(plan.settings) for _ in range(4))
     for read in sketch.packable if v["pack_columns"].any() else ():
@@ -57,16 +56,3 @@ def _is_piecemeal(read: Read, access: Access, sides: Sequence[FloatArray]) -> Bo
         found |= only & (sides[dim] > 1) & is_apart
         only &= sides[dim] == 1
     return found | only
-
-
-def _places(plan: Plan, several: BoolArray) -> tuple[IntArray, IntArray]:
-    """(P,) the levels that panels, and copies of rows, are made in: those over blocks of columns
-    and of rows, or the last of those that threads share, if they do; and the one over blocks of the
-    reduction where there are `several`, for rows if it is inside."""
-    at, shared = dict[int, IntArray](), np.full(plan.settings, -1)
-    for n, level in enumerate(plan.levels):
-        shared = np.where(level.is_shared, n, shared)
-        if level.role in (BLOCKS, DEPTH):
-            at[level.axis] = np.where(level.is_there, n, at.get(level.axis, n))
-    columns, rows = (np.maximum(at[n], shared) for n in (COLUMNS, ROWS if ROWS in at else COLUMNS))
-    return np.where(several, at[MAIN], columns), np.where(several, np.maximum(rows, at[MAIN]), rows)

@@ -77,6 +77,11 @@ class Read:
     conditional: bool
     padded: bool
 
+    @property
+    def bytes(self) -> int:
+        """Of the whole tensor."""
+        return prod(self.shape) * self.dtype.bytes
+
     def uses(self, loop: str) -> bool:
         return any(loop in i.vars() for i in self.index)
 

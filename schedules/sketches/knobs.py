@@ -66,6 +66,15 @@ class Knobbed:
         total = sum(tensor.bytes for tensor in self.workload.arguments)
         return total > USABLE_SHARE * last > 0
 
+    def feasible_of(self, tried: Mapping[str, Sequence[int]]) -> IntArray:
+        """(P, J) the feasible settings with the values that are `tried`, of other knobs with all,
+        the last knob's fastest."""
+        values = (tried.get(knob.name, knob.values) for knob in self.knobs)
+        pairs = zip(self.knobs, values, strict=True)
+        places = [[knob.values.index(x) for x in some] for knob, some in pairs]
+        settings = np.stack(np.meshgrid(*places, indexing="ij"), axis=-1).reshape(-1, len(places))
+        return settings[self.feasible(settings)]
+
     def feasible(self, settings: IntArray) -> BoolArray:
         """(P,) all of them, if the sketch has no limits."""
         return np.ones(len(np.atleast_2d(settings)), np.bool_)

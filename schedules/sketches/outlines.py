@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from ..plan import Access, Axis, Outline, access_of
 from .analysis import Loop, Read, StageView, once
@@ -35,3 +35,9 @@ def stage_outline(
     own = tuple(tuple(int(loop.name == name) for name in names) for loop in view.spatial)
     output = Access(view.name, view.dtype.bytes, own, is_output=True)
     return Outline(axes, (*found, output))
+
+
+def bits_of(outline: Outline, reads: Iterable[Read]) -> int:
+    """The bits of `reads` among the accesses, see `Plan.dense`."""
+    buffers = [access.buffer for access in outline.accesses]
+    return sum(1 << buffers.index(name) for name in {read.tensor for read in reads})

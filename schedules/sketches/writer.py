@@ -19,6 +19,7 @@ from ..primitives import (
     Primitive,
     Reorder,
     Split,
+    TransformLayout,
     Unroll,
     Vectorize,
 )
@@ -155,6 +156,11 @@ class TraceWriter:
 
     def _with_loops(self, leaf: Leaf) -> tuple[Leaf, tuple[For, ...]]:
         return leaf, chain_to(self.nest.body, leaf)
+
+    def keep_last(self, buffer: str, dim: int) -> None:
+        """Keep a private buffer with its dimension `dim` contiguous."""
+        others = (d for d in range(len(buffers_in(self.nest)[buffer].shape)) if d != dim)
+        self.do(TransformLayout(buffer, (), tuple((d, 0) for d in (*others, dim))))
 
     def own_loops(self, buffer: str, inside: str = "") -> list[For]:
         """The loops around the writer of `buffer` that belong to it: those below loop `inside`,

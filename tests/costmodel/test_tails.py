@@ -63,3 +63,19 @@ def test_a_last_block_of_fewer_tiles_unbalances_the_threads() -> None:
     # Two blocks, one of them half as long, are still two threads' work.
     two = analysed(product(1024, 192, 512), 2, vectors=4, rows=6, column_blocks=2, pack_columns=1)
     assert abs(two.imbalance[0] - 2 * 2 / 3) < 1e-9
+
+
+def test_whole_vectors_that_a_tile_lacks_are_tested_where_nothing_is_copied() -> None:
+    # 6 vectors in tiles of 4. A mask of lanes, or a block of the reduction that ends, is no test.
+    whole, ragged, deep = product(60, 96, 64), product(60, 95, 64), product(60, 64, 100)
+    shares = [
+        float(analysed(workload, 1, **knobs).columns["masked_share"][0])
+        for workload, knobs in (
+            (whole, {"tails": 0}),
+            (whole, {}),
+            (whole, {"tails": 0, "pack_columns": 1}),
+            (ragged, {"tails": 0}),
+            (deep, {"tails": 0, "k_blocks": 3}),
+        )
+    ]
+    assert shares == [1.0, 0.0, 0.0, 0.0, 0.0]

@@ -48,7 +48,7 @@ def inner_product_roles(view: StageView, target: Target) -> InnerProductRoles | 
     reads = once(view.reads)
     if len(reads) != len(view.reads):
         return None
-    large = max(reads, key=lambda read: prod(read.shape) * read.dtype.bytes)
+    large = max(reads, key=lambda read: read.bytes)
     along = next((x for x in view.reduce if large.element_stride(x.name) == 1), None)
     if along is None or not _is_deep(view, along, target.lanes(view.dtype)):
         return None
@@ -77,7 +77,7 @@ def inner_product_roles(view: StageView, target: Target) -> InnerProductRoles | 
 
 def stays_near(read: Read, target: Target) -> bool:
     """Whether an operand is in the first cache however it is read."""
-    return prod(read.shape) * read.dtype.bytes < target.caches[0].bytes
+    return read.bytes < target.caches[0].bytes
 
 
 def _is_deep(view: StageView, along: Loop, lanes: int) -> bool:
@@ -163,6 +163,5 @@ class InnerProductStage:
         """Whether the large operand comes from behind a core's own caches, a page or more for
         each of its rows: prefetchers start anew at every page."""
         large, along = self.roles.large, self.roles.along
-        size = prod(large.shape) * large.dtype.bytes
         long = along.extent * large.dtype.bytes >= PAGE_BYTES
-        return long and size > self.target.own_cache_bytes // 2
+        return long and large.bytes > self.target.own_cache_bytes // 2

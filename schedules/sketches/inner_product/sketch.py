@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from math import ceil, log2
 
 import numpy as np
@@ -26,8 +26,8 @@ from ...plan import Access, Level, Outline, Plan
 from ...space import Knob
 from ..analysis import once
 from ..hardware import BUSY_CHAINS, USABLE_SHARE
-from ..knobs import Knobbed
-from ..outlines import stage_outline
+from ..knobs import Knobbed, each
+from ..outlines import bits_of, stage_outline
 from ..statements import own_names, own_place, statement_of
 from ..writer import BATCHES, BLOCKS, DEPTH, STEPS, TILES, WRITTEN_OUT, TraceWriter
 from .roles import MOST_COLUMNS, MOST_USES, InnerProductStage
@@ -72,9 +72,8 @@ class InnerProductSketch(InnerProductStage, Knobbed):
 
     def tiles_in_block(self, v: dict[str, IntArray]) -> IntArray:
         """(P,) tiles in a block."""
-        widths = next(knob.values for knob in self.knobs if knob.name == "columns")
-        sizes = np.asarray([self.tiles_a_block(width) for width in widths])
-        return np.where(v["blocks"] > 1, sizes[np.searchsorted(widths, v["columns"])], 1)
+        (tiles,) = each(v["columns"], lambda width: (self.tiles_a_block(width),))
+        return np.where(v["blocks"] > 1, tiles, 1).astype(np.int64)
 
     @cached_property
     def _outline(self) -> Outline:
@@ -161,15 +160,12 @@ class InnerProductSketch(InnerProductStage, Knobbed):
 
     def _dense(self, v: dict[str, IntArray]) -> IntArray:
         """(P,) which accesses are read through a copy, see `Plan.dense`."""
-        buffers = [access.buffer for access in self._outline.accesses]
-        transposed = sum(1 << buffers.index(read.tensor) for read in self.roles.transposed)
-        shared = sum(1 << buffers.index(read.tensor) for read in self.shared)
-        return transposed + v["pack"] * shared
+        bits = partial(bits_of, self._outline)
+        return bits(self.roles.transposed) + v["pack"] * bits(self.shared)
 
     def default(self) -> tuple[int, ...]:
         """The tile that reads least for what it computes, on all threads."""
-        grid = np.indices([len(knob.values) for knob in self.knobs]).reshape(len(self.knobs), -1).T
-        grid = grid[self.feasible(grid)]
+        grid = self.feasible_of({})
         v = self.values(grid)
         chains = v["rows"] * v["columns"]
         worth = chains / (v["rows"] + v["columns"]) * np.minimum(chains / BUSY_CHAINS, 1.0)

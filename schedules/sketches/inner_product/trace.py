@@ -62,7 +62,7 @@ def write_inner_product(
     w.do(CacheWrite(name, called(made, TILES)[-1], f"{name}.total"), Vectorize(f"{within}.rf"))
     if v["prefetch"]:
         shared = row_tile if w.loop(row_tile).extent > 1 else ""
-        line = stage.target.caches[0].line_bytes // roles.large.dtype.bytes
+        line = stage.target.line_bytes // roles.large.dtype.bytes
         w.do(Prefetch(roles.large.tensor, ahead, 1, steps, shared, line))
     if roles.along.extent % stage.lanes:
         w.do(Partition(steps, roles.along.extent // stage.lanes))
@@ -111,5 +111,5 @@ def _transpose(stage: InnerProductStage, w: TraceWriter, read: Read, name: str) 
     """A copy of `read`, made once, that is contiguous along the reduction."""
     dim = read.own_dim(stage.roles.along.name)
     assert dim is not None
-    others = tuple((d, 0) for d in range(len(read.shape)) if d != dim)
-    w.do(CacheRead(read.tensor, ROOT, name), TransformLayout(name, (), (*others, (dim, 0))))
+    w.do(CacheRead(read.tensor, ROOT, name))
+    w.keep_last(name, dim)

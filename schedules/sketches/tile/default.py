@@ -19,8 +19,8 @@ def tile_default(sketch: TileKnobs) -> tuple[int, ...]:
     """A feasible setting whose tile reads little for what it computes, with registers to spare:
     packed columns and every thread; in place and prefetched where an operand is nonresident."""
     for tried in _usual(sketch):
-        settings = _grid(sketch, tried)
-        settings = settings[sketch.feasible(settings) & ~_is_wasteful(sketch, settings)]
+        settings = sketch.feasible_of(tried)
+        settings = settings[~_is_wasteful(sketch, settings)]
         if len(settings):
             v = sketch.values(settings)
             chains = v["rows"] * v["vectors"]
@@ -43,11 +43,6 @@ def _full(sketch: TileKnobs, v: dict[str, IntArray]) -> FloatArray | float:
     ):
         full = full * loop.extent / (-(-loop.extent // tile) * tile)
     return full
-
-
-def _grid(sketch: TileKnobs, tried: Tried) -> IntArray:
-    places = [[knob.values.index(x) for x in tried[knob.name]] for knob in sketch.knobs]
-    return np.stack(np.meshgrid(*places, indexing="ij"), axis=-1).reshape(-1, len(places))
 
 
 def _usual(sketch: TileKnobs) -> Iterator[Tried]:
@@ -97,14 +92,10 @@ def _is_wasteful(sketch: TileKnobs, settings: IntArray) -> BoolArray:
 
 def _any_feasible(sketch: TileKnobs) -> tuple[int, ...]:
     """The first feasible one of settings whose blocks of columns are of one tile."""
-    tried = {knob.name: knob.values[:1] for knob in sketch.knobs}
-    for knob in sketch.knobs:
-        if knob.name in ("vectors", "rows", "copy_rows", "pack_columns", "k_blocks", "parallel"):
-            tried[knob.name] = knob.values
-        elif knob.name == "column_blocks":
-            tried[knob.name] = knob.values[-1:]
-    settings = _grid(sketch, tried)
-    settings = settings[sketch.feasible(settings)]
+    free = ("vectors", "rows", "copy_rows", "pack_columns", "k_blocks", "parallel")
+    tried = {knob.name: knob.values[:1] for knob in sketch.knobs if knob.name not in free}
+    tried["column_blocks"] = next(x.values[-1:] for x in sketch.knobs if x.name == "column_blocks")
+    settings = sketch.feasible_of(tried)
     assert len(settings), f"no setting fits {sketch.view.name}"
     return tuple(int(i) for i in settings[0])
 

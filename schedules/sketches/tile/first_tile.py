@@ -77,7 +77,7 @@ def merge_with_first_tile(
         walked = {f"{name}.pack{n}.{dim}": loop for dim, loop in dims if dim is not None}
         _merge(w, f"{name}.pack{n}", walked, v["unroll"])
         if ahead < w.loop(depth[-1]).extent:
-            line = stage.target.caches[0].line_bytes // read.dtype.bytes
+            line = stage.target.line_bytes // read.dtype.bytes
             w.do(Prefetch(read.tensor, depth[-1], ahead, depth[-1], "", line))
 
 

@@ -28,11 +28,12 @@ class TileKnobs(TileStage, Knobbed):
         columns = ceil_div(roles.columns.extent, self.lanes)
         rows = [loop.extent for loop in roles.rows] + [1, 1]
         k, least = roles.main.extent, LEAST_DEPTH if roles.is_reused else FEWEST_ROWS
-        divided = min(len(roles.block_loops(rows_outside=False)), 2)
+        divided = 2 if roles.is_reused else 1
         # Tiles go along long rows of an image where windows slide, which are read and written from
         # end to end; each row of a tile would be a stream of its own: measured slower.
         free = (0,) if self.is_sliding else (0, 1)
         copies = self.copyable and not self.is_read_in_place
+        skips = self.border or (copies and self.decided_around(1, 1, 0))
         return (
             Knob("vectors", _up_to(registers // 2 - 1, columns)),
             Knob("rows", _up_to(registers - 2, rows[0])),
@@ -50,7 +51,7 @@ class TileKnobs(TileStage, Knobbed):
             Knob("pack_columns", (0, *(1,) * bool(self.packable), *(2,) * bool(self.prepacked))),
             Knob("pack_on_the_way", (0, 1) if packed_on_the_way(self) else (0,)),
             Knob("copy_rows", (0, 1) if copies else (0,)),
-            Knob("skip_padding", (0, 1) if self.border or self.skips_around else (0,)),
+            Knob("skip_padding", (0, 1) if skips else (0,)),
             Knob("tails", (0, 1, 2)),
             Knob("stream", self._stream_values()),
             Knob("parallel", tuple(range(divided + 1)) if self.target.threads > 1 else (0,)),

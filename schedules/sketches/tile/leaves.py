@@ -108,12 +108,13 @@ class TileNest:
         copies = {axis: n for axis, n in self.plan.copies().items() if axis in self.tails}
         tested, inside = np.zeros(self.plan.settings), np.ones(self.plan.settings)
         for axis, count in reversed(copies.items()):
-            if axis != self.lane:
+            if self._is_branch(axis):
                 tested = np.maximum(tested, self.tails[axis].tested * (inside == 1))
             inside = inside * count
+        sums = self.s["mr"] * self.s["mr2"] * self.v["vectors"]
         return Leaf(
             self.loops[TILES], does, copies, self.lane, self.lanes, times,
-            tested=tested, shares=self.shares(size),
+            tested=tested, registers=sums, shares=self.shares(size),
         )  # fmt: skip
 
     @property
@@ -127,14 +128,17 @@ class TileNest:
         """(P,) how much of its updates the innermost loop has, if tiles leave padding out."""
         return np.where(self.leaves_out, self.stage.useful_share, 1.0) if self.stage.border else 1.0
 
+    def _is_branch(self, axis: str) -> bool:
+        """Whether a test of an incomplete tile's end is no mask of lanes."""
+        return axis != self.lane or self.stage.roles.columns.extent % self.stage.lanes == 0
+
     @cached_property
     def tested(self) -> FloatArray:
         """(P,) the share of updates under tests: of operands read in place that are padded, or end
-        in the middle of a tile of rows or block. Copies have room for whole ones."""
+        in the middle of a tile. Copies have room for whole ones."""
         stage, v, s = self.stage, self.v, self.s
         copied, packs = v["copy_rows"] == 1, v["pack_columns"] > 0
-        ragged = stage.roles.main.extent % (s["kc"] * v["split_k"]) != 0
-        found: FloatArray = 1.0 * (~copied & ~packs & ragged)
+        found = np.zeros(self.plan.settings)
         for read in stage.operands:
             in_place = ~copied if read in stage.copyable else np.ones_like(copied)
             if read in stage.packable:
@@ -142,7 +146,7 @@ class TileNest:
                 left = packs & stage.is_transposed(read) & (s["kc"] % stage.lanes != 0)
                 in_place = ~packs | left
             for axis, tail in self.tails.items():
-                if axis != self.lane and read.uses(axis):
+                if self._is_branch(axis) and read.uses(axis):
                     found = np.maximum(found, in_place * tail.tested)
             if read.padded:
                 found = np.maximum(found, in_place * self._padding)

@@ -63,9 +63,7 @@ def _has_one_spelling(stage: TileStage, v: Values, s: Values) -> BoolArray:
     """Numbers of blocks are what they say: those that give other numbers are skipped."""
     ok: BoolArray = s["k_count"] == v["k_blocks"]
     for blocks, axis in (("column_blocks", "col"), ("row_blocks", "row"), ("row2_blocks", "row2")):
-        tiles = s[f"{axis}_tiles"]
-        ok &= s[f"{axis}_blocks"] == np.minimum(v[blocks], tiles)
-        ok &= v[blocks] <= tiles
+        ok &= s[f"{axis}_blocks"] == v[blocks]
     if not stage.roles.is_reused:
         ok &= v["rows_outside"] == 0
     return ok
@@ -116,16 +114,15 @@ def _reduction_goes_together(stage: TileStage, v: Values) -> BoolArray:
 
 def _tails_are_there(stage: TileStage, v: Values, s: Values) -> BoolArray:
     """Incomplete tiles have code of their own where there are some."""
-    m = [loop.extent for loop in stage.roles.rows] + [1, 1]
-    ragged_rows = (m[0] % s["mr"] != 0) | (m[1] % s["mr2"] != 0)
-    ragged = ragged_rows | (stage.roles.columns.extent % s["nr"] != 0)
-    ok: BoolArray = ((v["tails"] == 0) | ragged) & ((v["tails"] != 1) | ragged_rows)
+    *rows, columns = (loop.extent % tile != 0 for loop, tile, _ in tile_axes(stage, s))
+    ragged = np.any([columns & False, *rows], axis=0)
+    ok: BoolArray = (v["tails"] == 0) | ragged | ((v["tails"] == 2) & columns)
     return ok
 
 
 def _leaves_out_padding(stage: TileStage, v: Values, s: Values) -> BoolArray:
     """Some padding can be left out: around rows that are copied, or where tiles decide it."""
-    ok: BoolArray = (v["copy_rows"] == 1) & (stage.share_around(v) < 1.0)
+    ok: BoolArray = (v["copy_rows"] == 1) & stage.decides_around(v)
     if stage.border:
         ok |= _tiles_decide_padding(stage, v, s)
     return ok

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from math import prod
 from typing import TypeVar
 
@@ -15,7 +16,7 @@ from ...nest.loop_ir import LoopKind
 from ...plan import Level, Outline, Plan
 from ..analysis import Loop
 from ..knobs import each_of
-from ..outlines import stage_outline
+from ..outlines import bits_of, stage_outline
 from ..writer import BATCHES, BLOCKS, DEPTH, PARTS, STEPS, TILES, WRITTEN_OUT
 from .stage import TileStage
 from .tails import Tail, tile_tails
@@ -76,8 +77,7 @@ def tile_plan(
     at = {axis.name: number for number, axis in enumerate(outline.axes)}
     levels = [*_around_tiles(stage, at, v, s), *_of_a_tile(stage, at, v, s)]
     names = [outline.axes[level.axis].name for level in levels]
-    blocks = [(x, n.is_shared) for x, n in zip(names, levels, strict=True) if n.role == BLOCKS]
-    tails = tile_tails(stage, v, tile_axes(stage, s), blocks)
+    tails = tile_tails(stage, v, tile_axes(stage, s), _blocks(stage, levels, names, v, s))
     shares = _shares(stage, v, tails)
     for n, (axis, level) in enumerate(zip(names, levels, strict=True)):
         if axis in tails and level.role in (BLOCKS, TILES):
@@ -87,7 +87,7 @@ def tile_plan(
             levels[n] = replace(level, share=np.where(level.is_there, shares[axis], 1.0))
     first = [level.role for level in levels].index(STEPS)
     levels[first] = replace(levels[first], share=shares[STEPS])
-    return Plan(outline, tuple(levels), len(v["rows"]), _dense(stage, v)), tails
+    return Plan(outline, tuple(levels), len(v["rows"]), _dense(stage, outline, v)), tails
 
 
 def _around_tiles(stage: TileStage, at: dict[str, int], v: Values, s: Values) -> Iterator[Level]:
@@ -127,33 +127,66 @@ def _around_tiles(stage: TileStage, at: dict[str, int], v: Values, s: Values) ->
         yield Level(MAIN, s["kc"], role=DEPTH, is_there=deep)
 
 
+def copy_places(levels: Sequence[Level], several: BoolArray) -> tuple[IntArray, IntArray]:
+    """(P,) the levels that panels, and copies of rows, are made in: those over blocks of columns
+    and of rows, or the last of those that threads share, if they do; and the one over blocks of the
+    reduction where there are `several`, for rows if it is inside."""
+    at, shared = dict[int, IntArray](), np.full(len(several), -1)
+    for n, level in enumerate(levels):
+        shared = np.where(level.is_shared, n, shared)
+        if level.role in (BLOCKS, DEPTH):
+            at[level.axis] = np.where(level.is_there, n, at.get(level.axis, n))
+    columns, rows = (np.maximum(at[n], shared) for n in (COLUMNS, ROWS if ROWS in at else COLUMNS))
+    return np.where(several, at[MAIN], columns), np.where(several, np.maximum(rows, at[MAIN]), rows)
+
+
+def _blocks(
+    stage: TileStage, levels: Sequence[Level], names: Sequence[str], v: Values, s: Values
+) -> dict[str, tuple[BoolArray, BoolArray]]:
+    """By axis, (P,) whether threads divide the blocks along it, and whether there is more in one
+    than tiles: loops that threads share with it as one; or copies, which only phases ask about."""
+    copied = _last_copies(stage, levels, v, s) if stage.phases else -1
+    nothing = np.zeros(len(v["rows"]), np.bool_)
+    found = {loop.name: (nothing, nothing) for loop, _, _ in tile_axes(stage, s)}
+    for n, (axis, level) in enumerate(zip(names, levels, strict=True)):
+        if axis in found and level.role == BLOCKS:
+            divided, filled = found[axis]
+            filled = filled | level.is_shared | (level.is_there & (n <= copied))
+            found[axis] = divided | level.is_shared, filled
+    return found
+
+
+def _last_copies(stage: TileStage, levels: Sequence[Level], v: Values, s: Values) -> IntArray:
+    """(P,) the innermost level that copies are made in; -1 where there are none."""
+    columns, rows = copy_places(levels, s["k_count"] > 1)
+    packs = np.asarray([False, *(bool(stage.packed_inside(ahead)) for ahead in (False, True))])
+    copies = np.where(v["copy_rows"] == 1, rows, -1)
+    return np.maximum(np.where(packs[v["pack_columns"]], columns, -1), copies)
+
+
 def _shares(stage: TileStage, v: Values, tails: Mapping[str, Tail]) -> dict[str, Number]:
     """What conditions leave of loops: by batch axes that are phases, how much of the others' rows
-    they have, unless these are in tiles that are computed whole; and, of the steps of a reduction,
-    what phases and padding leave that is tested around them."""
+    they have; and, of the steps of a reduction, what phases and padding leave that is tested
+    around them."""
     around = (v["skip_padding"] == 1) & (v["copy_rows"] == 1)
     if not stage.view.guards and not around.any():
         return {STEPS: 1.0}
-    exact = [
-        np.all([tails[x].ends_in_one for x in names if x in tails], axis=0) & (around | True)
-        for _, names, _ in stage.phases
-    ]
-    found: dict[str, Number] = {
-        phase: np.where(there, stage.share_of([guard]), 1.0)
-        for (phase, _, guard), there in zip(stage.phases, exact, strict=True)
-    }
+    rows = sorted({x for _, names, _ in stage.phases for x in names if x in tails})
 
-    def count(rows: int, rows2: int, taps: int, skips: int, *exact: int) -> tuple[float]:
-        guards = [guard for (_, _, guard), there in zip(stage.phases, exact, strict=True) if there]
-        decided = stage.decided_around(rows, rows2, taps) if skips else ()
-        return (stage.share_of([*guards, *stage.tap_guards, *decided]),)
+    def count(several: int, several2: int, taps: int, skips: int, *units: int) -> tuple[float, ...]:
+        by = dict(zip(rows, units, strict=True))
+        of_phases = {phase: stage.share_of([guard], by) for phase, _, guard in stage.phases}
+        decided = stage.decided_around(1 + several, 1 + several2, taps) if skips else ()
+        guards = (guard for _, _, guard in stage.phases)
+        every = stage.share_of([*guards, *stage.tap_guards, *decided], by)
+        return (*of_phases.values(), every / prod(of_phases.values()))
 
-    asked = (np.minimum(v["rows"], 2), np.minimum(v["rows2"], 2), v["tap_unroll"], around, *exact)
-    names = tuple(map(str, range(len(asked))))
-    (every,) = each_of(
-        {n: x.astype(np.int64) for n, x in zip(names, asked, strict=True)}, names, count
-    )
-    return found | {STEPS: every / prod(found.values(), start=1.0)}
+    several = {name: (v[name] > 1).astype(np.int64) for name in ("rows", "rows2")}
+    units = {name: tails[name].unit for name in rows}
+    asked = {**several, "taps": v["tap_unroll"], "around": around.astype(np.int64), **units}
+    found = each_of(asked, tuple(asked), count)
+    phases = dict.fromkeys(phase for phase, _, _ in stage.phases)
+    return dict(zip([*phases, STEPS], found, strict=True))
 
 
 def _of_a_tile(stage: TileStage, at: dict[str, int], v: Values, s: Values) -> Iterator[Level]:
@@ -189,14 +222,10 @@ def _of_a_tile(stage: TileStage, at: dict[str, int], v: Values, s: Values) -> It
     yield Level(COLUMNS, 1, role=WRITTEN_OUT, kind=LoopKind.VECTORIZED)
 
 
-def _dense(stage: TileStage, v: Values) -> IntArray:
+def _dense(stage: TileStage, outline: Outline, v: Values) -> IntArray:
     """(P,) which accesses come in order, as the bits of a number, see `Plan.dense`."""
-    bits = {read.tensor: 1 << b for b, read in enumerate(stage.operands)}
-    columns = sum(bits[read.tensor] for read in stage.packable)
-    rows = sum(bits[read.tensor] for read in stage.copyable)
-    ahead = columns | sum(bits[read.tensor] for read in stage.prepacked)
-    packed = np.asarray([0, columns, ahead])[v["pack_columns"]]
+    bits = partial(bits_of, outline)
+    packed = (0, bits(stage.packable), bits((*stage.packable, *stage.prepacked)))
     # What was prefetched is where a copy would be: nearby, however far apart its rows are.
-    fetched = sum(bits[read.tensor] for read in stage.nonresident)
-    packed = packed | np.where(v["prefetch"] > 0, fetched, 0)
-    return np.asarray(packed | (v["copy_rows"] * rows))
+    nearby = np.where(v["prefetch"] > 0, bits(stage.nonresident), 0)
+    return np.asarray(packed)[v["pack_columns"]] | nearby | v["copy_rows"] * bits(stage.copyable)

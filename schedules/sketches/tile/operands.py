@@ -35,7 +35,7 @@ class TileOperands:
 
     @property
     def operands(self) -> tuple[Read, ...]:
-        """Every operand, once, in the order of `TileStage.accesses`."""
+        """Every operand, once, in the order of accesses (`tile_outline`)."""
         return once((*self.roles.column_reads, *self.roles.row_reads))
 
     @property
@@ -149,15 +149,14 @@ class TileOperands:
         0.60 packed."""
         roles = self.roles
         rows = prod(loop.extent for loop in (*roles.rows, *roles.outer_rows))
-        line_bytes = self.target.caches[0].line_bytes
         return tuple(
             read
             for read in once(roles.column_reads)
             if not roles.moves_with_rows(read)
             and 1 < rows <= MOST_USES
-            and roles.columns.extent * read.dtype.bytes > LINES_TO_FOLLOW * line_bytes
+            and roles.columns.extent * read.dtype.bytes > LINES_TO_FOLLOW * self.target.line_bytes
             and read.element_stride(roles.columns.name) == 1
-            and 2 * read_bytes(read) > self.target.own_cache_bytes
+            and 2 * read.bytes > self.target.own_cache_bytes
         )
 
     @cached_property
@@ -175,7 +174,7 @@ class TileOperands:
             if not read.padded
             and read.element_stride(main) == 1
             and abs(read.element_stride(row) or 0) * read.dtype.bytes >= PAGE_BYTES
-            and 2 * read_bytes(read) > self.target.own_cache_bytes
+            and 2 * read.bytes > self.target.own_cache_bytes
         )
 
     @cached_property
@@ -195,7 +194,7 @@ class TileOperands:
             and all(read.uses(loop.name) for loop in batches)
             and read.element_stride(roles.main.name) == 1
             and 2 * roles.columns.extent * roles.main.extent * read.dtype.bytes <= own
-            and 2 * read_bytes(read) > own
+            and 2 * read.bytes > own
         )
 
     @cached_property
@@ -203,14 +202,14 @@ class TileOperands:
         """Row operands larger than a core's own cache, of which the loops inside of batches walk
         short runs of the last dimension, with other batches' elements in between; two axes of rows,
         and no nonresident column operand."""
-        line_bytes, rows = self.target.caches[0].line_bytes, self.roles.rows
+        line_bytes, rows = self.target.line_bytes, self.roles.rows
         if self.nonresident or len(rows) < 2:
             return ()
         return tuple(
             read
             for read in once(self.roles.row_reads)
             if all(read.uses(loop.name) for loop in rows)
-            and read_bytes(read) > self.target.own_cache_bytes
+            and read.bytes > self.target.own_cache_bytes
             and self._run(read) * read.dtype.bytes <= LINES_TO_FOLLOW * line_bytes
             and (read.shape[-1] - self._run(read)) * read.dtype.bytes >= line_bytes
             and not any(read.index[-1].vars() & {loop.name} for loop in rows)
@@ -232,11 +231,6 @@ class TileOperands:
         for name in last.vars() - batch:
             run += abs(last.coefficient(name)) * (loops[name] - 1)
         return run
-
-
-def read_bytes(read: Read) -> int:
-    """Bytes of the whole tensor that is read."""
-    return prod(read.shape) * read.dtype.bytes
 
 
 def is_followed(read: Read, main: Loop) -> bool:

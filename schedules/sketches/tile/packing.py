@@ -110,7 +110,7 @@ class Packing:
         panel, column = w.split(loop, nr)
         vectors, lanes = w.split(column, self.k.lanes)
         if transposed:
-            self._transpose_panels(read.tensor, name, rest, panel, vectors, lanes, transposed)
+            self._transpose_panels(read, name, [*rest, panel, vectors], lanes)
             return panel
         # Columns that are gathered come a panel at a time: fewer lines are open at once.
         gathered = read.element_stride(self.k.roles.columns.name) != 1
@@ -118,23 +118,15 @@ class Packing:
         w.do(Vectorize(lanes), Unroll(vectors))
         return panel
 
-    def _transpose_panels(
-        self,
-        tensor: str,
-        name: str,
-        rest: list[str],
-        panel: str,
-        vectors: str,
-        lanes: str,
-        along: str,
-    ) -> None:
-        """Fill panels from a tensor that is contiguous along another loop than the lanes: blocks of
-        vectors along it are transposed in registers. Whole blocks are parts of their own."""
-        w = self.w
+    def _transpose_panels(self, read: Read, name: str, outside: list[str], lanes: str) -> None:
+        """Fill panels from a tensor that is contiguous along its last dimension and not along the
+        lanes: blocks of vectors along that are transposed in registers. Whole blocks are parts of
+        their own."""
+        w, along = self.w, f"{name}.{len(read.shape) - 1}"
         whole = w.loop(along).extent // self.k.lanes
         blocks, within = w.split(along, self.k.lanes)
-        w.reorder(*rest, panel, vectors, blocks, within, lanes)
-        w.read_block(tensor, blocks, f"{name}.block")
+        w.reorder(*outside, blocks, within, lanes)
+        w.read_block(read.tensor, blocks, f"{name}.block")
         w.do(Unroll(within), Vectorize(lanes))
         if 0 < whole < w.loop(blocks).extent:
             w.do(Partition(blocks, whole))

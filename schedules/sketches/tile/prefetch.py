@@ -1,4 +1,4 @@
-"""The knob `fetch` of a tile: what is prefetched, when it can be, and the steps that do it.
+"""The knob `prefetch` of a tile: what is prefetched, when it can be, and the steps that do it.
 
 The innermost loop that moves an operand to its next piece runs a prefetch of that piece beside the
 work on the one before, shared out over the longest of the loops that use a piece again:
@@ -96,7 +96,6 @@ def write_prefetches(
     leaf, chain = w.update_of(buffer)
     names = [loop.var for loop in chain]
     around = [loop for loop in chain[: names.index(depth[-1])] if loop.extent > 1]
-    line_bytes = stage.target.caches[0].line_bytes
     row_tile = tiles[-1] if v["row_tiles_inside"] else tiles[-2:][0]
     # Of what, inside of which loops its pieces lie, and in which one each prefetch stands.
     asked = [(read, depth, depth[-1]) for read in (*stage.nonresident, *stage.far_rows)]
@@ -115,5 +114,5 @@ def write_prefetches(
         first, *others = around[own[-1] :]
         again = [x for x in others if x.var not in moving and within == depth[-1]]
         shared = max(again, key=lambda loop: loop.extent).var if again else ""
-        line = line_bytes // read.dtype.bytes
+        line = stage.target.line_bytes // read.dtype.bytes
         w.do(Prefetch(read.tensor, first.var, 1, within, shared, line))

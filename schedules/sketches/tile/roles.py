@@ -38,12 +38,6 @@ class TileRoles:
         """Whether column operands are used for more than one row."""
         return bool(self.rows or self.outer_rows)
 
-    def block_loops(self, rows_outside: bool) -> list[str]:
-        """Which axes have a loop over blocks, outermost first."""
-        rows = [*self.outer_rows, *reversed(self.rows)]
-        order = (*rows, self.columns) if rows_outside else (self.columns, *rows)
-        return [loop.name for loop in order]
-
     def moves_with_rows(self, read: Read) -> bool:
         """Whether different rows use different elements of `read`."""
         return any(read.uses(loop.name) for loop in (*self.rows, *self.outer_rows))

@@ -74,6 +74,6 @@ class TileSketch(TileKnobs):
         return tile_default(self)
 
     def write(self, writer: TraceWriter, setting: Sequence[int]) -> None:
-        one = np.asarray([setting])
-        s = {key: int(value[0]) for key, value in self.sizes(one).items()}
-        TileTrace(writer, self, self.chosen(setting), s, self.plan(one).loops()).write()
+        nest = self.nest(np.asarray([setting]))
+        v, s = ({name: int(x[0]) for name, x in values.items()} for values in (nest.v, nest.s))
+        TileTrace(writer, self, v, s, nest.plan.loops(), nest.tails).write()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import product
@@ -10,9 +10,9 @@ from math import prod
 
 import numpy as np
 
-from ...algebra.affine import Cond, Interval, prove
+from ...algebra.affine import Cond, Interval, prove, substitute_cond, var
 from ...algebra.neutral import neutral_conditions
-from ...arrays import FloatArray, IntArray
+from ...arrays import BoolArray, IntArray
 from ...leaves import Statement
 from ...workload.flops import points_where, useful_points
 from ..analysis import MOST_STEP, Loop
@@ -124,16 +124,13 @@ class TileStage(TileOperands):
     def _extents(self) -> dict[str, int]:
         return {loop.name: loop.extent for loop in (*self.view.spatial, *self.view.reduce)}
 
-    def share_of(self, conds: Iterable[Cond]) -> float:
-        """How much of the reduction there is where `conds` hold."""
-        return _share_where(tuple(self._extents.items()), tuple(conds))
-
-    @cached_property
-    def skips_around(self) -> bool:
-        """Whether some padding can be left out though rows are copied."""
-        if not self.copyable or self.is_read_in_place:
-            return False
-        return bool(self.decided_around(1, 1, 0))
+    def share_of(self, conds: Iterable[Cond], units: Mapping[str, int] | None = None) -> float:
+        """How much of the reduction there is where `conds` hold, of loops in `units` of so many
+        iterations: all are there where the first one is."""
+        by = units or {}
+        extents = tuple((name, -(-n // by.get(name, 1))) for name, n in self._extents.items())
+        first = {name: var(name) * unit for name, unit in by.items()}
+        return _share_where(extents, tuple(substitute_cond(cond, first) for cond in conds))
 
     def decided_around(self, rows: int, rows2: int, tap_unroll: int) -> list[Cond]:
         """The conditions of padding that loops decide which are outside of the innermost one of a
@@ -144,21 +141,16 @@ class TileStage(TileOperands):
         inside = {loop.name for loop in within}
         return [cond for cond in self.padding if not cond.index.vars() & inside]
 
-    def share_around(self, v: dict[str, IntArray]) -> FloatArray:
-        """(P,) how much of the reduction is left where padding that loops outside of a tile decide
-        is left out."""
+    def decides_around(self, v: dict[str, IntArray]) -> BoolArray:
+        """(P,) whether loops outside of a tile decide some padding."""
         several = [(v[name] > 1).astype(np.int64) for name in ("rows", "rows2")]
-        return self._shares[several[0], several[1], v["tap_unroll"]]
+        return self._decided[several[0], several[1], v["tap_unroll"]]
 
     @cached_property
-    def _shares(self) -> FloatArray:
+    def _decided(self) -> BoolArray:
         """By whether tiles have more than one row, and second row, and taps written out."""
-        taps = len(self.short_taps()) + 1
-        shares = [
-            self.share_of(self.decided_around(rows + 1, rows2 + 1, written_out))
-            for rows, rows2, written_out in product((0, 1), (0, 1), range(taps))
-        ]
-        return np.asarray(shares).reshape(2, 2, taps)
+        counts = product((1, 2), (1, 2), range(len(self.short_taps()) + 1))
+        return np.reshape([bool(self.decided_around(*each)) for each in counts], (2, 2, -1))
 
     @cached_property
     def phases(self) -> tuple[tuple[str, frozenset[str], Cond], ...]:
@@ -211,9 +203,7 @@ class TileStage(TileOperands):
     def is_uneven(self) -> bool:
         """Whether batches differ in how much there is to add up: phases with fewer taps."""
         batch = {loop.name for loop in self.roles.batch}
-        reduced = {loop.name for loop in self.view.reduce}
-        used = (guard.index.vars() for guard in self.view.guards)
-        return any(names & batch and names & reduced for names in used)
+        return any(guard.index.vars() & batch for guard in self.tap_guards)
 
     @cached_property
     def step_distance(self) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -38,20 +38,22 @@ from .loops import tile_axes
 from .packing import Packing
 from .prefetch import write_prefetches
 from .stage import TileStage
+from .tails import Tail
 
 
 @dataclass
 class TileTrace:
     """Writes the steps of the stage `k` with knob values `v`, tile sizes `s` (see `tile_sizes`) and
-    the `levels` of its plan: `buffer` is what holds its sums, `main` the loop of its reduction,
-    `part` that over parts of it, `shared` the one that threads divide, `blocks` those over blocks,
-    by the plain loops that they walk."""
+    the `levels` and `tails` of its plan: `buffer` is what holds its sums, `main` the loop of its
+    reduction, `part` that over parts of it, `shared` the one that threads divide, `blocks` those
+    over blocks, by the plain loops that they walk."""
 
     w: TraceWriter
     k: TileStage
     v: dict[str, int]
     s: dict[str, int]
     levels: list[LoopLevel]
+    tails: Mapping[str, Tail]
     buffer: str = ""
     main: str = ""
     part: str = ""
@@ -121,7 +123,7 @@ class TileTrace:
         acc = f"{self.stage}.acc"
         self.w.do(CacheWrite(self.buffer, tile_loop, acc))
         if self.k.is_scattered:
-            self._columns_last(acc)
+            self.w.keep_last(acc, self.k.roles.columns.dim)
 
     def _divide_reduction(self) -> None:
         """Parts of the reduction that threads compute on their own, each with results of its own,
@@ -135,12 +137,6 @@ class TileTrace:
         rank = len(self.k.view.spatial)
         w.do(RFactor(self.part, self.buffer))
         w.do(TransformLayout(self.buffer, (), ((rank, 0), *((d, 0) for d in range(rank)))))
-
-    def _columns_last(self, registers: str) -> None:
-        """Keep sums of a tile as vectors of columns, though the result is written otherwise."""
-        view, columns = self.k.view, self.k.roles.columns
-        others = [(d, 0) for d in range(len(view.shape)) if d != columns.dim]
-        self.w.do(TransformLayout(registers, (), (*others, (columns.dim, 0))))
 
     def _alone(self) -> tuple[str, list[str], list[str]]:
         """All loops of a stage that nothing is computed from in place. What is called the one over
@@ -169,7 +165,7 @@ class TileTrace:
         if in_blocks:
             w.vectorise_loop(tiles[-1], self.k.lanes)
         elif self.k.is_scattered:
-            self._columns_last(self.stage)
+            w.keep_last(self.stage, self.k.roles.columns.dim)
         left = [loop.var for loop in w.own_loops(self.stage, inside=place) if not loop.reduce]
         kind, moved = SERIAL if in_blocks else UNROLLED, set(map(self.moved, own))
         inside = [LoopLevel(loop, 1, kind) for loop in left if loop not in moved]
@@ -197,12 +193,11 @@ class TileTrace:
         names = [*reversed(in_order), tiles[0] if self.v["row_tiles_inside"] else tiles[-1]]
         skips = self.v["skip_padding"] and not self.v["copy_rows"]
         border = self.k.border if skips else None
-        count = {0: 0, 1: len(names) - 1, 2: len(names)}[self.v["tails"]]
-        for n, (axis, name) in enumerate(zip(tile_axes(self.k, self.s), names, strict=True)):
+        for axis, name in zip(tile_axes(self.k, self.s), names, strict=True):
             loop, tile, _ = axis
             if border and loop.name in border.conds:
                 self._cut(*axis, name, border.clear(loop.name, tile))
-            elif n < count and loop.extent % tile:
+            elif self.tails[loop.name].has_code[0]:
                 self._cut(*axis, name)
 
     def _cut(
@@ -211,20 +206,19 @@ class TileTrace:
         """Give the last, incomplete tile along `loop`, of the tiles `name`, code of its own, and
         those that are not `clear` of padding: in the last of several blocks; or in all, which are
         alike then, where threads divide them or padding is cut."""
-        w, block, whole = self.w, self.blocks[self.outside(loop.name)], loop.extent // tile
-        before = (-(-loop.extent // tile) - 1) // per * per  # tiles in other blocks than the last
+        w, tail = self.w, self.tails[loop.name]
+        whole, others = loop.extent // tile, int(tail.others[0])
         copies = w.copies(name)
-        if before and not clear and block != self.shared:
-            seconds = [w.partition(copy, before // per) for copy in w.copies(block)]
+        if tail.apart[0] and not clear:
+            blocks = w.copies(self.blocks[self.outside(loop.name)])
+            seconds = [w.partition(copy, others // per) for copy in blocks]
             copies = [second[own] for second in seconds for own in copies if own in second]
-        elif before and not clear and 2 * (whole - before) < per:
-            return
         start, stop = clear or (0, whole)
         for copy in copies:
             size, rest = w.loop(copy).extent, copy
-            for at, end in pairwise(sorted({0, start, stop - before, whole - before, size})):
+            for at, end in pairwise(sorted({0, start, stop - others, whole - others, size})):
                 part, rest = rest, w.partition(rest, end - at)[rest] if end < size else ""
-                if clear and end - at > 1 and not start <= at < stop - before:
+                if clear and end - at > 1 and not start <= at < stop - others:
                     w.do(Unroll(part))
 
     def _cut_steps(self, whole: str, step: str) -> None:

@@ -1,0 +1,76 @@
+"""Phases of a transposed convolution that have fewer rows than others may lack a whole tile."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from benchmarks.counts.program import program
+from benchmarks.counts.recount import recount
+from benchmarks.spaces.replay import target_of
+from costmodel.counts.counting import counts
+from schedules import operators
+from schedules.lowering.lower import lower
+from schedules.sketches import space_for
+
+USUAL = {
+    "vectors": 1, "rows2": 1, "column_blocks": 1, "row_blocks": 1, "row2_blocks": 1, "k_blocks": 1,
+    "unroll": 1, "row_tiles_inside": 1, "parallel": 1, "split_k": 1,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("sizes", "knobs", "tasks"),
+    [
+        # Three rows or two, by phases, in tiles of two: two tiles or one.
+        ((3, 3, 3, 3, 2, 1), {"rows": 3, "rows2": 2, "row2_blocks": 2}, 3),
+        # Four rows or three, in tiles of three and blocks of one tile, of five lines or four: a
+        # test that leaves out a tile stands around its block, unless panels are packed in there.
+        (
+            (4, 3, 17, 5, 2, 1),
+            {"rows": 3, "row_blocks": 2, "rows_outside": 1},
+            (5 + 4) / 5 * (2 + 1) / 2,
+        ),
+        (
+            (4, 3, 17, 5, 2, 1),
+            {"rows": 3, "row_blocks": 2, "rows_outside": 1, "column_blocks": 2, "pack_columns": 1},
+            (5 + 4) / 5 * 2,
+        ),
+        # Seven rows or six, in tiles of two and blocks of two: the second of a block is cut off,
+        # and where it stands alone no loop is left for a test.
+        (
+            (4, 6, 17, 3, 2, 0),
+            {
+                "vectors": 2,
+                "rows": 2,
+                "rows2": 3,
+                "row_blocks": 2,
+                "rows_outside": 1,
+                "tails": 2,
+                "row_tiles_inside": 0,
+                "copy_rows": 1,
+                "parallel": 2,
+            },
+            4 * 2,
+        ),
+    ],
+)
+def test_phases_without_a_tile_are_shorter_tasks(
+    sizes: tuple[int, ...], knobs: dict[str, int], tasks: float
+) -> None:
+    height, width, channels, taps, stride, pad = sizes
+    workload = operators.build(
+        "conv2d_transpose_nhwc",
+        H=height, W=width, CI=3, CO=channels, K=taps, stride=stride, pad=pad,
+    ).normalised()  # fmt: skip
+    sketch = space_for(workload, target_of("znver5", 2)).sketches[0]
+    (part,) = sketch.parts
+    asked = USUAL | knobs
+    setting = [knob.values.index(asked.get(knob.name, 0)) for knob in part.knobs]
+    assert part.feasible(np.asarray([setting]))[0]
+    nest = lower(workload, sketch.trace(setting))
+    real = recount(program(nest, frozenset(stage.name for stage in workload.stages), nest.body))
+    said = counts(part, np.asarray([setting]))
+    assert real["tasks"] == pytest.approx(tasks)
+    assert said["tasks"][0] == pytest.approx(tasks)
+    assert said["vector_ops"][0] == pytest.approx(real["vector_ops"])
