@@ -69,16 +69,17 @@ def are_written_out(steps: int) -> bool:
     return steps <= 2 * BUSY_CHAINS
 
 
-def divided(view: StageView, parts: int, step: int) -> tuple[int, int]:
-    """Which loop of a reduction is divided into `parts` that threads share, and how much of it a
-    part has: the first that is long enough; in whole steps where it is over contiguous data. Of
-    none, (-1, 0)."""
+def divided(view: StageView, parts: int, step: int) -> tuple[int, int, int]:
+    """Which loop of a reduction is divided into `parts` that threads share, how much of it a part
+    has, and how many parts there are: the first loop that is long enough; in whole steps where it
+    is over contiguous data. Of none, (-1, 0, 1)."""
     along = contiguous_reduction(view)
     for n, loop in enumerate(view.reduce):
         unit = step if loop.name == along else 1
         if parts > 1 and loop.extent >= 2 * parts * unit:
-            return n, share_of(loop.extent, parts, unit)
-    return -1, 0
+            part = share_of(loop.extent, parts, unit)
+            return n, part, -(-loop.extent // part)
+    return -1, 0, 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,22 +110,18 @@ class ReductionSteps:
         """Elements of that many vectors."""
         return self.lanes * self.vectors
 
-    def divide(self, view: StageView, parts: int) -> bool:
-        """Let threads share a reduction, each some of its `parts`, which are added up behind them;
-        False where no loop of it is long enough."""
-        w, along = self.w, contiguous_reduction(view)
-        number, factor = divided(view, parts, self.width)
-        if along is None or number < 0:
-            return False
-        loop = view.reduce[number].name
-        part, rest = w.split(loop, factor)
+    def divide(self, view: StageView, number: int, length: int) -> None:
+        """Let threads share loop `number` of a reduction over contiguous data: each has parts of
+        that `length`, which are added up behind them."""
+        w, along, loop = self.w, contiguous_reduction(view), view.reduce[number].name
+        assert along is not None
+        part, rest = w.split(loop, length)
         buffer = f"{view.name}.parts"
         w.do(RFactor(part, buffer))
         partials = self.factor(buffer, rest if loop == along else along)
         task = w.fuse_all(w.spatial_loops(buffer))
         self.add_up(buffer, partials, task)
         w.do(Parallel(task))
-        return True
 
     def factor(self, buffer: str, loop: str) -> Partials:
         """RFactor the reduction into `buffer` over contiguous data along `loop`."""
