@@ -82,6 +82,13 @@ def divided(view: StageView, parts: int, step: int) -> tuple[int, int, int]:
     return -1, 0, 1
 
 
+def columns_of(extent: int, lanes: int, vectors: int, threads: int) -> tuple[int, int]:
+    """How many of the columns along an axis one of some threads has, and how many vectors of these
+    are added up at once."""
+    piece = min(share_of(extent, threads, lanes * vectors), extent) if threads > 1 else extent
+    return piece, fitting(vectors, piece // lanes)
+
+
 @dataclass(frozen=True, slots=True)
 class Partials:
     """A reduction over contiguous data, factored: `wide` holds a few vectors of partial results,
@@ -197,12 +204,9 @@ class ReductionSteps:
             if place and isinstance(leaf, Update) and reduce:
                 w.do(CacheWrite(view.name, place, f"{view.name}.acc"))
             return ""
-        task, columns = "", best
-        piece = share_of(w.loop(best).extent, threads, self.width)
-        if threads > 1 and piece < w.loop(best).extent:
-            task, columns = w.split(best, piece)
-        extent = w.loop(columns).extent
-        vectors = fitting(self.vectors, extent // lanes)
+        extent = w.loop(best).extent
+        piece, vectors = columns_of(extent, lanes, self.vectors, threads)
+        task, columns = w.split(best, piece) if piece < extent else ("", best)
         outer, rest = w.split(columns, vectors * lanes)
         middle, inner = w.split(rest, lanes)
         outside, within = self._chunked(reduce, chunk)
@@ -210,8 +214,8 @@ class ReductionSteps:
         if are_written_out(prod(w.loop(name).extent for name in within)):
             w.do(*(Unroll(name) for name in within))
         w.do(Vectorize(inner), Unroll(middle), CacheWrite(view.name, outer, f"{view.name}.acc"))
-        if extent % (vectors * lanes) and extent // (vectors * lanes):
-            w.do(Partition(outer, extent // (vectors * lanes)))
+        if piece % (vectors * lanes) and piece // (vectors * lanes):
+            w.do(Partition(outer, piece // (vectors * lanes)))
         return task
 
     def _chunked(self, reduce: list[str], chunk: int) -> tuple[list[str], list[str]]:

@@ -23,7 +23,7 @@ from ..knobs import Values, each_of
 from ..statements import axis_names, own_place
 from ..vectors import fitting
 from ..writer import TraceWriter
-from .reductions import Partials, ReductionSteps, contiguous_reduction, divided
+from .reductions import ReductionSteps, contiguous_reduction, divided
 from .staggered import Steps, can_block, row_length, stagger_steps, staggered_steps
 from .walks import Stage, in_steps
 
@@ -209,7 +209,7 @@ class RowWriter:
         self.v = v | dict(zip(SIZES, sizes, strict=True))
         self.steps = ReductionSteps(writer, rows.lanes, self.v["vectors"])
         self.visits = rows.visits(v["stagger"] > 0)
-        self.walks: dict[str, tuple[str, ...]] = {}
+        self.walks: dict[str, list[str]] = {}
 
     def write(self) -> str:
         """Write them; the loop that threads share, "" if they share a reduction."""
@@ -240,11 +240,13 @@ class RowWriter:
                 task = self._stage(visit, row) or task
                 continue
             steps.combine(name, places[name], partials[name])
-            if visit.also:
-                self._merge(visit.also.name, partials[name], row)
+            chain = [loop.var for loop in w.update_of(f"{partials[name].wide}.acc")[1]]
+            walk = chain[chain.index(row) + 1 :]
+            if visit.also:  # where its values are added up: its loops in the same form, then merged
+                loops = self._walk(visit.also.name, row, partials[name].width)
+                w.do(*(Merge(one, other) for one, other in zip(loops, walk, strict=True)))
             if self.v["stagger"]:
-                chain = [loop.var for loop in w.update_of(f"{partials[name].wide}.acc")[1]]
-                self.walks[name] = tuple(chain[chain.index(row) + 1 :])
+                self.walks[name] = walk
             else:
                 steps.cut(partials[name])
         if self.v["stagger"]:
@@ -270,8 +272,7 @@ class RowWriter:
         if not self.v["stagger"]:
             w.vectorise_writer(view.name, steps.lanes, steps.vectors, inside=row, cut=True)
         elif self.rows.walks_along(view):
-            *outer, along = [loop.var for loop in w.own_loops(view.name, inside=row)]
-            self.walks[view.name] = (*outer, *self._in_steps(along, steps.width))
+            self.walks[view.name] = self._walk(view.name, row, steps.width)
         return ""
 
     def _stagger(self, row: str) -> None:
@@ -279,7 +280,7 @@ class RowWriter:
         one that is joined; it is cut where whole vectors end."""
         stagger_steps(self.w, row, self.rows.steps)
         visits = [visit for visit in self.visits if visit.view.name in self.walks]
-        walk: tuple[str, ...] = ()
+        walk = list[str]()
         for before, after in pairwise(visits):
             if after.is_joined:
                 walk = self.walks[after.view.name]
@@ -289,26 +290,13 @@ class RowWriter:
         if length % width:
             self.w.do(Partition(walk[int(self.v["block"] > 1)], length // width))
 
-    def _merge(self, stage: str, p: Partials, row: str) -> None:
-        """Compute the values of `stage` where they are added up: its loops in the form of those
-        of the partial results, then one of each two."""
-        w = self.w
+    def _walk(self, stage: str, row: str, width: int) -> list[str]:
+        """The loops of a stage in a row, the last one in steps of `width`, of some vectors each."""
+        w, lanes = self.w, min(self.steps.lanes, width)
         *outer, along = [loop.var for loop in w.own_loops(stage, inside=row)]
-        chain = [loop.var for loop in w.update_of(f"{p.wide}.acc")[1]]
-        walk = chain.index(p.walk)
-        rows, vectors = chain[walk - len(outer) : walk], chain[walk + 1 :]
-        loops = self._in_steps(along, p.width)
-        pairs = zip([*outer, *loops], [*rows, p.walk, *vectors], strict=True)
-        w.do(*(Merge(first, second) for first, second in pairs))
-
-    def _in_steps(self, along: str, width: int) -> tuple[str, ...]:
-        """Loop `along` in steps of `width`, of some vectors each."""
-        w = self.w
-        lanes = min(self.steps.lanes, width)
-        steps, rest = w.split(along, width)
-        inner = [rest]
+        steps, *inner = w.split(along, width)
         if width > lanes:
-            inner = list(w.split(rest, lanes))
+            inner = list(w.split(inner[0], lanes))
             w.do(Unroll(inner[0]))
         w.do(Vectorize(inner[-1]))
-        return (steps, *inner)
+        return [*outer, steps, *inner]
