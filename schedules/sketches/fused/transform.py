@@ -79,22 +79,17 @@ def is_transform(view: StageView) -> bool:
     return bool(sizes) and not view.is_reduction and all(n <= SHORT_AXIS for n in sizes)
 
 
-def all_choices(value: Scalar, inside: Sequence[StageView]) -> dict[str, int]:
-    """`choices` of a stage's expression, and of the stages `inside` that it reads: an index that
+def all_choices(stages: Sequence[StageView]) -> dict[str, int]:
+    """`choices` of the last of some stages, and of those before it that it reads: an index that
     chooses there is chosen here as well."""
-    dims: dict[str, set[int]] = {}
-    for view in inside:
-        found = choices(view.value) | _passed_on(view.value, dims)
-        dims[view.name] = {loop.dim for loop in view.spatial if loop.name in found}
-    return choices(value) | _passed_on(value, dims)
-
-
-def _passed_on(value: Scalar, dims: dict[str, set[int]]) -> dict[str, int]:
-    """Loops that index dimensions `dims` of other stages."""
     found: dict[str, int] = {}
-    for load in loads(value):
-        for d in dims.get(load.tensor, ()):
-            found |= _chooser(load.index[d])
+    dims: dict[str, set[int]] = {}
+    for view in stages:
+        found = choices(view.value)
+        for load in loads(view.value):
+            for d in dims.get(load.tensor, ()):
+                found |= _chooser(load.index[d])
+        dims[view.name] = {loop.dim for loop in view.spatial if loop.name in found}
     return found
 
 
@@ -127,7 +122,7 @@ class TransformSketch(GroupSketch):
 
     @cached_property
     def choices(self) -> dict[str, int]:
-        return all_choices(self.group.last.value, self.group.inside)
+        return all_choices(self.group.stages)
 
     @cached_property
     def planes(self) -> list[Axis]:
