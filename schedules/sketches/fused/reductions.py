@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
+from ...leaves import Number, Truth
 from ...nest.loop_ir import Update
 from ...primitives import CacheWrite, ComputeAt, Parallel, Partition, RFactor, Unroll, Vectorize
 from ..analysis import MOST_STEP, SHORT_AXIS, Loop, StageView
@@ -63,7 +64,7 @@ def chunks_of(views: Sequence[StageView]) -> tuple[int, ...]:
     return (0, *(chunk for chunk in chunks if 2 * chunk <= longest))
 
 
-def are_written_out(steps: int) -> bool:
+def are_written_out(steps: Number) -> Truth:
     """Whether steps of a reduction, a window or a chunk of rows, are written out: twice as many as
     keep the pipes busy, so that half of them load what the others add."""
     return steps <= 2 * BUSY_CHAINS

@@ -1,6 +1,7 @@
 """The nests of rows: one row, or a block, after the other, or steps of several rows at once.
 
-Leaves and steps of a trace are said side by side: what a setting means is decided here alone.
+`Rows` says which walks there are, which of them are one, and how long they are; leaves and the
+steps of a trace are read from that.
 """
 
 from __future__ import annotations

@@ -143,12 +143,7 @@ class TransformSketch(GroupSketch):
     @cached_property
     def tasks(self) -> int:
         """Iterations of the parallel loop, about."""
-        return max(self.points // self.written, 1)
-
-    @property
-    def points(self) -> int:
-        """Elements of the last stage that lie in lanes of the same number."""
-        return prod(loop.extent for loop in self.group.last.spatial[:-1])
+        return max(prod(loop.extent for loop in self.group.last.spatial[:-1]) // self.written, 1)
 
     @cached_property
     def tiles(self) -> dict[str, int]:
@@ -196,7 +191,8 @@ class TransformSketch(GroupSketch):
         with those of the first axis outside."""
         group, last, first, inner = self.group, self.group.last, self.planes[0], self.planes[-1]
         masked = {view.name for view in group.stages if any(r.padded for r in view.reads)}
-        if inner.extent % self.periods[inner.name]:  # others end loops
+        # Others end loops, or lanes.
+        if inner.name != self.lane and inner.extent % self.periods[inner.name]:
             masked.add(last.name)
         copies = self._copies({name: range(period) for name, period in self.periods.items()})
         stages = [Formulas(view) for view in group.stages]

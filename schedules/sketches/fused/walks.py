@@ -183,7 +183,7 @@ class Stage:
         for other in others:
             outside = Loop(self.along(other), np.where(is_chunked, other.extent, 1), outside)
         outside = Loop(self.along(last), chunks, outside)
-        is_short = is_chunked | are_written_out(every)
+        is_short = are_written_out(np.where(is_chunked, chunk, every))
         steps = np.where(is_chunked, last.extent / chunks, every)
         is_tested = is_chunked & (last.extent % np.maximum(chunk, 1) > 0)
         lane, add = self.names[axis.name], Operations(self.along(axis), 1, 1)
