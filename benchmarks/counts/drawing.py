@@ -196,7 +196,7 @@ def drawn(family: str, seed: str) -> Iterator[Counted]:
         nest = lower(workload, sketch.trace(setting))
     except ScheduleError:
         return
-    yield from _parts(sketch, setting, nest, space.target)
+    yield from parts_of(sketch, setting, nest, space.target)
 
 
 def _drawn_workload(family: Sequence[Drawing], rng: random.Random) -> Workload:
@@ -215,7 +215,7 @@ def _feasible(sketch: Sketch, rng: random.Random) -> tuple[int, ...]:
     return tuple(int(i) for i in feasible[0]) if len(feasible) else tuple(sketch.default())
 
 
-def _parts(
+def parts_of(
     sketch: Sketch, setting: tuple[int, ...], nest: Nest, target: Target
 ) -> Iterator[Counted]:
     """What each part of a program says, with its statements."""

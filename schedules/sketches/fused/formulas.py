@@ -10,7 +10,7 @@ from collections.abc import Collection, Hashable, Mapping, Sequence, Set
 from itertools import product
 from typing import NamedTuple
 
-from ...algebra.affine import Affine, Cond, Ge0
+from ...algebra.affine import Affine, Cond, holds
 from ...algebra.scalar import All, Binary, Load, Scalar, Select, Unary, children, vars_of, walk
 from ..analysis import StageView
 
@@ -100,7 +100,7 @@ class Formulas:
         while left:
             n = left.pop()
             if n in decided:
-                is_true = all(_holds(cond, setting) for cond in decided[n])
+                is_true = all(holds(cond, setting) for cond in decided[n])
                 left.append(self.inner[n][-2 if is_true else -1])
             elif n not in found:
                 found[n] = None
@@ -116,11 +116,6 @@ class Formulas:
         if node.tensor in registers:
             return (node.tensor, *(0 if i.vars() else i.const for i in index))
         return (node.tensor, *index)
-
-
-def _holds(cond: Cond, setting: Setting) -> bool:
-    value = cond.index.evaluate(setting)
-    return value >= 0 if isinstance(cond, Ge0) else value == 0
 
 
 def _live(events: Sequence[Event]) -> int:

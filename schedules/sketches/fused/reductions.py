@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
+from ...leaves import Number, Truth
 from ...nest.loop_ir import Update
 from ...primitives import CacheWrite, ComputeAt, Parallel, Partition, RFactor, Unroll, Vectorize
 from ..analysis import MOST_STEP, SHORT_AXIS, Loop, StageView
@@ -63,22 +64,30 @@ def chunks_of(views: Sequence[StageView]) -> tuple[int, ...]:
     return (0, *(chunk for chunk in chunks if 2 * chunk <= longest))
 
 
-def are_written_out(steps: int) -> bool:
+def are_written_out(steps: Number) -> Truth:
     """Whether steps of a reduction, a window or a chunk of rows, are written out: twice as many as
     keep the pipes busy, so that half of them load what the others add."""
     return steps <= 2 * BUSY_CHAINS
 
 
-def divided(view: StageView, parts: int, step: int) -> tuple[int, int]:
-    """Which loop of a reduction is divided into `parts` that threads share, and how much of it a
-    part has: the first that is long enough; in whole steps where it is over contiguous data. Of
-    none, (-1, 0)."""
+def divided(view: StageView, parts: int, step: int) -> tuple[int, int, int]:
+    """Which loop of a reduction is divided into `parts` that threads share, how much of it a part
+    has, and how many parts there are: the first loop that is long enough; in whole steps where it
+    is over contiguous data. Of none, (-1, 0, 1)."""
     along = contiguous_reduction(view)
     for n, loop in enumerate(view.reduce):
         unit = step if loop.name == along else 1
         if parts > 1 and loop.extent >= 2 * parts * unit:
-            return n, share_of(loop.extent, parts, unit)
-    return -1, 0
+            part = share_of(loop.extent, parts, unit)
+            return n, part, -(-loop.extent // part)
+    return -1, 0, 1
+
+
+def columns_of(extent: int, lanes: int, vectors: int, threads: int) -> tuple[int, int]:
+    """How many of the columns along an axis one of some threads has, and how many vectors of these
+    are added up at once."""
+    piece = min(share_of(extent, threads, lanes * vectors), extent) if threads > 1 else extent
+    return piece, fitting(vectors, piece // lanes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,22 +118,18 @@ class ReductionSteps:
         """Elements of that many vectors."""
         return self.lanes * self.vectors
 
-    def divide(self, view: StageView, parts: int) -> bool:
-        """Let threads share a reduction, each some of its `parts`, which are added up behind them;
-        False where no loop of it is long enough."""
-        w, along = self.w, contiguous_reduction(view)
-        number, factor = divided(view, parts, self.width)
-        if along is None or number < 0:
-            return False
-        loop = view.reduce[number].name
-        part, rest = w.split(loop, factor)
+    def divide(self, view: StageView, number: int, length: int) -> None:
+        """Let threads share loop `number` of a reduction over contiguous data: each has parts of
+        that `length`, which are added up behind them."""
+        w, along, loop = self.w, contiguous_reduction(view), view.reduce[number].name
+        assert along is not None
+        part, rest = w.split(loop, length)
         buffer = f"{view.name}.parts"
         w.do(RFactor(part, buffer))
         partials = self.factor(buffer, rest if loop == along else along)
         task = w.fuse_all(w.spatial_loops(buffer))
         self.add_up(buffer, partials, task)
         w.do(Parallel(task))
-        return True
 
     def factor(self, buffer: str, loop: str) -> Partials:
         """RFactor the reduction into `buffer` over contiguous data along `loop`."""
@@ -200,12 +205,9 @@ class ReductionSteps:
             if place and isinstance(leaf, Update) and reduce:
                 w.do(CacheWrite(view.name, place, f"{view.name}.acc"))
             return ""
-        task, columns = "", best
-        piece = share_of(w.loop(best).extent, threads, self.width)
-        if threads > 1 and piece < w.loop(best).extent:
-            task, columns = w.split(best, piece)
-        extent = w.loop(columns).extent
-        vectors = fitting(self.vectors, extent // lanes)
+        extent = w.loop(best).extent
+        piece, vectors = columns_of(extent, lanes, self.vectors, threads)
+        task, columns = w.split(best, piece) if piece < extent else ("", best)
         outer, rest = w.split(columns, vectors * lanes)
         middle, inner = w.split(rest, lanes)
         outside, within = self._chunked(reduce, chunk)
@@ -213,8 +215,8 @@ class ReductionSteps:
         if are_written_out(prod(w.loop(name).extent for name in within)):
             w.do(*(Unroll(name) for name in within))
         w.do(Vectorize(inner), Unroll(middle), CacheWrite(view.name, outer, f"{view.name}.acc"))
-        if extent % (vectors * lanes) and extent // (vectors * lanes):
-            w.do(Partition(outer, extent // (vectors * lanes)))
+        if piece % (vectors * lanes) and piece // (vectors * lanes):
+            w.do(Partition(outer, piece // (vectors * lanes)))
         return task
 
     def _chunked(self, reduce: list[str], chunk: int) -> tuple[list[str], list[str]]:

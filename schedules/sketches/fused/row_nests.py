@@ -1,36 +1,47 @@
 """The nests of rows: one row, or a block, after the other, or steps of several rows at once.
 
-Leaves and steps of a trace are said side by side: what a setting means is decided here alone.
+`Rows` says which walks there are, which of them are one, and how long they are; leaves and the
+steps of a trace are read from that.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from math import ceil, log2
+from typing import NamedTuple
 
 import numpy as np
 
-from ...arrays import IntArray
 from ...leaves import Leaf, Loop, Operations, Place, Statement
 from ...primitives import ComputeAt, Merge, Partition, Unroll, Vectorize
 from ..analysis import Loop as Axis
 from ..analysis import StageView
 from ..groups import TASKS_A_THREAD, FusionGroup, merged
-from ..knobs import Values, each, each_of
+from ..knobs import Values, each_of
 from ..statements import axis_names, own_place
-from ..vectors import fit, fitting
+from ..vectors import fitting
 from ..writer import TraceWriter
-from .reductions import Partials, ReductionSteps, contiguous_reduction, divided
-from .staggered import (
-    Steps,
-    can_block,
-    row_length,
-    staggered_steps,
-    write_staggered,
-)
+from .reductions import ReductionSteps, contiguous_reduction, divided
+from .staggered import Steps, can_block, row_length, stagger_steps, staggered_steps
 from .walks import Stage, in_steps
+
+SIZED_BY = ("vectors", "parallel", "split_k", "block", "stagger")
+SIZES = ("vectors", "task", "threads", "divided", "part", "parts")
+"""The knobs that sizes of nests follow from, and these, see `Rows.sizes`."""
+
+
+class Visit(NamedTuple):
+    """One stage in a row. Its walk computes stage `also` as well, if there is one; belongs to one
+    of the steps of several rows that are run together; and is one with the walk before it, if
+    `is_joined`."""
+
+    view: StageView
+    also: StageView | None
+    step: int
+    is_joined: bool
 
 
 @dataclass(frozen=True)
@@ -79,41 +90,82 @@ class Rows:
                 return rows // tasks if rows // tasks >= least else 0
         return 0
 
+    def sizes(
+        self, vectors: int, parallel: int, split_k: int, block: int, stagger: int
+    ) -> tuple[int, ...]:
+        """Vectors at once; the rows of a task; how many threads share the columns of a reduction;
+        and which loop of the first one they share, how long a part of it is, and how many there
+        are (`divided`)."""
+        task, threads = block, self.threads if parallel else 1
+        if stagger:  # every walk along a row takes two iterations or more
+            vectors = fitting(vectors, row_length(self.steps) // (2 * self.lanes))
+            task = self.rows_a_task(threads, block) or self.group.repeats
+        first, step = self.group.stages[0], self.lanes * vectors
+        parts = divided(first, split_k, step) if self.can_divide else (-1, 0, 1)
+        return vectors, task, threads if self.are_few else 1, *parts
+
+    def visits(self, is_staggered: bool) -> list[Visit]:
+        """The stages that have walks of their own, in the order of the program. Of staggered steps
+        the last one comes first; what it walks along last is what the next one walks along first.
+        """
+        views = {view.name: view for view in self.group.stages}
+        found = []
+        for number, step in enumerate(self.steps[::-1] if is_staggered else (self.group.stages,)):
+            is_joined = number > 0
+            for view in (x for x in step if x.name not in self.merged.values()):
+                walks, also = self.walks_along(view), views.get(self.merged.get(view.name, ""))
+                found.append(Visit(view, also, number, is_joined and walks))
+                is_joined = is_joined and not walks
+        return found
+
+    def walks_along(self, view: StageView) -> bool:
+        """Whether a stage has more than one value a row, or is made of more."""
+        return view.is_reduction or len(view.spatial) > self.group.shared
+
     def leaves(self, v: Values) -> Iterator[Leaf]:
-        """Row by row, or a block of rows at a time, each stage walks along them."""
-        group, merge = self.group, self.merged
-        stagger = v["stagger"] > 0
-        if stagger.any():
-            yield from self._staggered(v)
-        number, part, parts = self._divided(v)
-        axes, after = frozenset(map(str, range(group.shared))), ~stagger
-        parallel = (v["parallel"] > 0) & (parts == 1)
-        blocks = Loop(axes, after * group.repeats / v["block"], None, parallel)
+        """Row by row, or a block of rows at a time, each stage walks along them; or steps of
+        several rows in one walk."""
+        found = (x.astype(np.int64) for x in each_of(v, SIZED_BY, self.sizes))
+        v = v | dict(zip(SIZES, found, strict=True))
+        group, lanes, vectors, block = self.group, self.lanes, v["vectors"], v["block"]
+        axes, along = frozenset(map(str, range(group.shared))), str(group.shared)
+        sums = [view for view in group.stages if contiguous_reduction(view)]
+        summed = {read.tensor for view in sums for read in view.reads}
         if self.can_divide:
-            yield from self._parts(v, number, part, parts)
-        stages = {
-            x.name: Stage(x, Loop(axes, v["block"], blocks), group.shared, self.lanes, v["vectors"])
-            for x in group.stages
-        }
-        threads = np.where(parallel & self.are_few, self.threads, 1)
-        for n, view in enumerate(group.stages):
-            stage = stages[view.name]
-            if view.name in merge.values():
+            yield from self._parts(v)
+        for is_staggered in (False, True):
+            there = (v["stagger"] > 0) == is_staggered
+            if not there.any():
                 continue
-            if not view.is_reduction and len(view.spatial) == group.shared:
-                axis = str(len(view.spatial) - 1)
-                yield Leaf(blocks, stage.does, {}, axis, v["block"], after)
-            elif not view.is_reduction:
-                readers = (x for x in group.stages if contiguous_reduction(x))
-                is_summed = any(r.tensor == view.name for x in readers for r in x.reads)
-                yield from stage.elementwise(after, is_summed=is_summed)
-            elif contiguous_reduction(view) is None:
-                yield from stage.along_columns(v["chunk"], threads)
-            else:
-                other = stages[merge[view.name]].does if view.name in merge else None
-                undivided = 1 if n else parts == 1
-                yield from stage.sum_along(other, times=after * undivided)
-        yield self._waits(blocks, self.waited)
+            shared = (v["parallel"] > 0) & (v["parts"] == 1)
+            task = Loop(axes, there * group.repeats / v["task"], None, shared)
+            row = blocks = Loop(axes, v["task"] / block, task)
+            walk = in_steps(row_length(self.steps), lanes, vectors) if is_staggered else None
+            loops: list[Loop] = []
+            for view, also, step, is_joined in self.visits(is_staggered):
+                walks = self.walks_along(view)
+                if walks and not is_joined:
+                    row = Loop(axes, block, blocks)
+                    loops = [Loop(frozenset({along}), piece.trips, row) for piece in walk or ()]
+                stage = Stage(view, row, group.shared, lanes, vectors, step)
+                if not walks and is_staggered:
+                    yield Leaf(Loop(axes, block, blocks), stage.does)
+                elif not walks:
+                    yield Leaf(blocks, stage.does, {}, str(group.shared - 1), block)
+                elif view in sums:
+                    whole = v["parts"] == 1 if view is group.stages[0] else 1
+                    does = replace(stage, view=also).does if also else None
+                    yield from stage.sum_along(does, loops, times=whole)
+                elif view.is_reduction:
+                    yield from stage.along_columns(v["chunk"], v["threads"])
+                elif walk:
+                    yield from stage.walked(along, walk, loops)
+                else:
+                    yield from stage.elementwise(is_summed=view.name in summed)
+            waited = min(self.waited, 1) if is_staggered else self.waited
+            # A sum ends in a shuffle and an addition for each halving of its lanes, all one after
+            # the other; those of a block wait together.
+            yield Leaf(blocks, Statement(), waits=2 * ceil(log2(lanes)) * waited)
 
     @cached_property
     def waited(self) -> int:
@@ -121,40 +173,17 @@ class Rows:
         sums = [contiguous_reduction(view) is not None for view in self.group.stages]
         return sum(one and max(self.walks[n + 1 :], default=1) > 1 for n, one in enumerate(sums))
 
-    def _waits(self, blocks: Loop, sums: int) -> Leaf:
-        """So many sums wait for their ends, those of a block together. A sum ends in a shuffle and
-        an addition for each halving of its lanes, all one after the other."""
-        return Leaf(blocks, Statement(), waits=2 * ceil(log2(self.lanes)) * sums)
-
-    def _divided(self, v: Values) -> tuple[IntArray, IntArray, IntArray]:
-        """(P,) which loop of the first reduction threads divide, how much of it a part has, see
-        `divided`, and how many parts there are."""
-        first, none = self.group.stages[0], np.zeros_like(v["vectors"])
-        if not self.can_divide:
-            return none - 1, none, none + 1
-
-        def found(parts: int, vectors: int) -> tuple[int, int, int]:
-            number, part = divided(first, parts, self.lanes * vectors)
-            return number, part, -(-first.reduce[number].extent // part) if part else 1
-
-        number, part, parts = (
-            x.astype(np.int64) for x in each_of(v, ("split_k", "vectors"), found)
-        )
-        return number, part, parts
-
-    def _parts(
-        self, v: Values, number: IntArray, part: IntArray, parts: IntArray
-    ) -> Iterator[Leaf]:
+    def _parts(self, v: Values) -> Iterator[Leaf]:
         """Threads share a reduction, and what they find is added up."""
-        view, repeats = self.group.stages[0], self.group.repeats
+        view, repeats, parts = self.group.stages[0], self.group.repeats, v["parts"]
         rows = frozenset(map(str, range(len(view.spatial))))
         for n, loop in enumerate(view.reduce):
-            fits = number == n
+            fits = v["divided"] == n
             if not fits.any():
                 continue
             task = Loop(rows | {"parts"}, np.where(fits, repeats * parts, 0), None, True)
             stage = Stage(view, task, len(view.spatial), self.lanes, v["vectors"])
-            yield from stage.sum_along(parts={loop.name: np.where(fits, part, loop.extent)})
+            yield from stage.sum_along(parts={loop.name: np.where(fits, v["part"], loop.extent)})
         names = axis_names([loop.name for loop in (*view.spatial, *view.reduce)])
         around = Loop(rows, repeats)
         inner = Loop(frozenset({"parts"}), np.where(parts > 1, parts, 0), around)
@@ -162,40 +191,6 @@ class Rows:
         made = Place(f"{view.name}.parts", (view.name, "parts"), {"parts": 1})
         yield Leaf(inner, Statement((add,), (made,), over=frozenset({"parts"})), sums=1)
         yield Leaf(around, Statement(writes=own_place(view, names)), times=parts > 1)
-
-    def _staggered(self, v: Values) -> Iterator[Leaf]:
-        """Steps of several rows in one walk: the last walk of each step and the first of the one
-        before are one."""
-        group, lanes, rows = self.group, self.lanes, self.group.repeats
-        length, axes = row_length(self.steps), frozenset(map(str, range(group.shared)))
-        stagger, shared = v["stagger"] > 0, v["parallel"] > 0
-        (size,) = each(v["block"], lambda block: (self.rows_a_task(self.threads, block) or rows,))
-        size = np.where(shared, size, rows)
-        task = Loop(axes, rows / size, None, shared & stagger)
-        blocks = Loop(axes, np.where(stagger, size / v["block"], 0), task)
-        row = Loop(axes, v["block"], blocks)
-        most = fit(v["vectors"], length // (2 * lanes))
-        along, walk = str(group.shared), in_steps(length, lanes, most)
-        loops: list[Loop] = []
-        for number, step in enumerate(reversed(self.steps)):
-            stages = {x.name: Stage(x, row, group.shared, lanes, most, number) for x in step}
-            is_first = True
-            for view in step:
-                stage = stages[view.name]
-                if not view.is_reduction and len(view.spatial) == group.shared:
-                    yield Leaf(Loop(axes, v["block"], blocks), stage.does)
-                    continue
-                if view.name in self.merged.values():
-                    continue
-                if not loops or not is_first:
-                    loops = [Loop(frozenset({along}), piece.trips, row) for piece in walk]
-                is_first = False
-                if view.is_reduction:
-                    other = self.merged.get(view.name)
-                    yield from stage.sum_along(stages[other].does if other else None, loops)
-                else:
-                    yield from stage.walked(along, walk, loops)
-        yield self._waits(blocks, min(self.waited, 1))
 
 
 def _along_row(view: StageView) -> tuple[Axis, ...] | None:
@@ -210,19 +205,21 @@ class RowWriter:
     several rows as merged walks, whose last vectors alone are masked."""
 
     def __init__(self, writer: TraceWriter, rows: Rows, v: dict[str, int]) -> None:
-        self.w, self.rows, self.group, self.v = writer, rows, rows.group, v
-        vectors = v["vectors"]
-        if v["stagger"]:  # every walk along a row takes two iterations or more
-            vectors = fitting(vectors, row_length(rows.steps) // (2 * rows.lanes))
-        self.steps = ReductionSteps(writer, rows.lanes, vectors)
-        self.walks: dict[str, tuple[str, ...]] = {}
+        sizes = rows.sizes(*(v[name] for name in SIZED_BY))
+        self.w, self.rows, self.group = writer, rows, rows.group
+        self.v = v | dict(zip(SIZES, sizes, strict=True))
+        self.steps = ReductionSteps(writer, rows.lanes, self.v["vectors"])
+        self.visits = rows.visits(v["stagger"] > 0)
+        self.walks: dict[str, list[str]] = {}
 
     def write(self) -> str:
         """Write them; the loop that threads share, "" if they share a reduction."""
         w, stages, steps = self.w, self.group.stages, self.steps
         for view in stages:
             w.do(*view.phase_steps)
-        is_divided = self.v["split_k"] > 1 and steps.divide(stages[0], self.v["split_k"])
+        is_divided = self.v["parts"] > 1
+        if is_divided:
+            steps.divide(stages[0], self.v["divided"], self.v["part"])
         whole = stages[1:] if is_divided else stages
         along = {view.name: contiguous_reduction(view) for view in whole}
         partials = {name: steps.factor(name, loop) for name, loop in along.items() if loop}
@@ -238,18 +235,21 @@ class RowWriter:
             if view.name in partials:
                 places[view.name] = steps.place(view.name, row)
                 steps.keep_in_registers(partials[view.name], places[view.name])
-        for view in stages:
-            if view.name in partials:
-                steps.combine(view.name, places[view.name], partials[view.name])
-                if view.name in self.rows.merged:
-                    self._merge(self.rows.merged[view.name], partials[view.name], row)
-                if self.v["stagger"]:
-                    chain = [loop.var for loop in w.update_of(f"{partials[view.name].wide}.acc")[1]]
-                    self.walks[view.name] = tuple(chain[chain.index(row) + 1 :])
-                else:
-                    steps.cut(partials[view.name])
-            elif view.name not in self.rows.merged.values():
-                task = self._stage(view, row) or task
+        for visit in sorted(self.visits, key=lambda visit: -visit.step):
+            name = visit.view.name
+            if name not in partials:
+                task = self._stage(visit, row) or task
+                continue
+            steps.combine(name, places[name], partials[name])
+            chain = [loop.var for loop in w.update_of(f"{partials[name].wide}.acc")[1]]
+            walk = chain[chain.index(row) + 1 :]
+            if visit.also:  # where its values are added up: its loops in the same form, then merged
+                loops = self._walk(visit.also.name, row, partials[name].width)
+                w.do(*(Merge(one, other) for one, other in zip(loops, walk, strict=True)))
+            if self.v["stagger"]:
+                self.walks[name] = walk
+            else:
+                steps.cut(partials[name])
         if self.v["stagger"]:
             self._stagger(row)
         return "" if is_divided else task
@@ -259,53 +259,45 @@ class RowWriter:
         divided among the threads, for each of them to run one after the other."""
         task, block, stagger = "", self.v["block"], self.v["stagger"]
         if stagger and self.v["parallel"]:
-            task, row = self.w.split(row, self.rows.rows_a_task(self.rows.threads, block))
+            task, row = self.w.split(row, self.v["task"])
         if block > 1:
             row, _ = self.w.split(row, block)
         return task if stagger else row, row
 
-    def _stage(self, view: StageView, row: str) -> str:
+    def _stage(self, visit: Visit, row: str) -> str:
         """A stage with vectors along an axis of its results; the loop in which threads share those
         of one reduction that has few, "" if there is none."""
-        w, steps = self.w, self.steps
+        w, steps, view = self.w, self.steps, visit.view
         if view.is_reduction:
-            threads = self.rows.threads if self.v["parallel"] and self.rows.are_few else 1
-            return steps.along_columns(view, row, self.v["chunk"], threads)
+            return steps.along_columns(view, row, self.v["chunk"], self.v["threads"])
         if not self.v["stagger"]:
             w.vectorise_writer(view.name, steps.lanes, steps.vectors, inside=row, cut=True)
-        elif len(view.spatial) > self.group.shared:
-            *outer, along = [loop.var for loop in w.own_loops(view.name, inside=row)]
-            self.walks[view.name] = (*outer, *self._in_steps(along, steps.width))
+        elif self.rows.walks_along(view):
+            self.walks[view.name] = self._walk(view.name, row, steps.width)
         return ""
 
     def _stagger(self, row: str) -> None:
-        """Run the steps of several rows together, and cut their walk where whole vectors end."""
-        write_staggered(self.w, row, self.rows.steps, self.walks)
+        """Run the steps of several rows together, in one walk, whose loops are those of the last
+        one that is joined; it is cut where whole vectors end."""
+        stagger_steps(self.w, row, self.rows.steps)
+        visits = [visit for visit in self.visits if visit.view.name in self.walks]
+        walk = list[str]()
+        for before, after in pairwise(visits):
+            if after.is_joined:
+                walk = self.walks[after.view.name]
+                pairs = zip(self.walks[before.view.name], walk, strict=True)
+                self.w.do(*(Merge(one, other) for one, other in pairs))
         length, width = row_length(self.rows.steps), self.steps.width
         if length % width:
-            walks = next(self.walks[v.name] for v in self.rows.steps[0] if v.name in self.walks)
-            self.w.do(Partition(walks[int(self.v["block"] > 1)], length // width))
+            self.w.do(Partition(walk[int(self.v["block"] > 1)], length // width))
 
-    def _merge(self, stage: str, p: Partials, row: str) -> None:
-        """Compute the values of `stage` where they are added up: its loops in the form of those
-        of the partial results, then one of each two."""
-        w = self.w
+    def _walk(self, stage: str, row: str, width: int) -> list[str]:
+        """The loops of a stage in a row, the last one in steps of `width`, of some vectors each."""
+        w, lanes = self.w, min(self.steps.lanes, width)
         *outer, along = [loop.var for loop in w.own_loops(stage, inside=row)]
-        chain = [loop.var for loop in w.update_of(f"{p.wide}.acc")[1]]
-        walk = chain.index(p.walk)
-        rows, vectors = chain[walk - len(outer) : walk], chain[walk + 1 :]
-        loops = self._in_steps(along, p.width)
-        pairs = zip([*outer, *loops], [*rows, p.walk, *vectors], strict=True)
-        w.do(*(Merge(first, second) for first, second in pairs))
-
-    def _in_steps(self, along: str, width: int) -> tuple[str, ...]:
-        """Loop `along` in steps of `width`, of some vectors each."""
-        w = self.w
-        lanes = min(self.steps.lanes, width)
-        steps, rest = w.split(along, width)
-        inner = [rest]
+        steps, *inner = w.split(along, width)
         if width > lanes:
-            inner = list(w.split(rest, lanes))
+            inner = list(w.split(inner[0], lanes))
             w.do(Unroll(inner[0]))
         w.do(Vectorize(inner[-1]))
-        return (steps, *inner)
+        return [*outer, steps, *inner]

@@ -8,11 +8,9 @@ loop, which fills the time one of them would wait with the work of the others.
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 from ...nest.editing import flattened
 from ...nest.loop_ir import For, Prefetch, Stmt, leaves
-from ...primitives import Merge, Stagger
+from ...primitives import Stagger
 from ..analysis import StageView
 from ..groups import FusionGroup
 from ..writer import TraceWriter
@@ -107,18 +105,10 @@ def row_length(steps: Steps) -> int:
     return max(view.reduce[-1].extent for view in steps[0] if view.is_reduction)
 
 
-def write_staggered(
-    writer: TraceWriter, row: str, steps: Steps, walks: dict[str, tuple[str, ...]]
-) -> None:
-    """Stagger the steps of loop `row` and join their walks, whose loops `walks` gives for each
-    stage that has one, outermost first. The loops of the first one in the first step are left."""
+def stagger_steps(writer: TraceWriter, row: str, steps: Steps) -> None:
+    """Stagger the steps of loop `row`, whose walks are still apart."""
     _, body = flattened(writer.loop(row).body)
     writer.do(Stagger(row, tuple(_first_loop(body, step) for step in steps[1:])))
-    for step, later in pairwise(reversed(steps)):
-        last = [walks[v.name] for v in step if v.name in walks][-1]
-        first = next(walks[v.name] for v in later if v.name in walks)
-        for one, other in zip(last, first, strict=True):
-            writer.do(Merge(one, other))
 
 
 def _first_loop(body: list[Stmt], step: tuple[StageView, ...]) -> str:

@@ -31,7 +31,8 @@ from ..analysis import SHORT_AXIS, StageView
 from ..analysis import Loop as Axis
 from ..groups import TASKS_A_THREAD, FusionGroup, GroupSketch, Stages, grown
 from ..knobs import each
-from ..vectors import fitting
+from ..statements import own_names, own_place
+from ..vectors import fitting, vector_loop
 from ..writer import TraceWriter
 from .formulas import Formulas, Values, WrittenOut, written_out
 
@@ -78,22 +79,17 @@ def is_transform(view: StageView) -> bool:
     return bool(sizes) and not view.is_reduction and all(n <= SHORT_AXIS for n in sizes)
 
 
-def all_choices(value: Scalar, inside: Sequence[StageView]) -> dict[str, int]:
-    """`choices` of a stage's expression, and of the stages `inside` that it reads: an index that
+def all_choices(stages: Sequence[StageView]) -> dict[str, int]:
+    """`choices` of the last of some stages, and of those before it that it reads: an index that
     chooses there is chosen here as well."""
-    dims: dict[str, set[int]] = {}
-    for view in inside:
-        found = choices(view.value) | _passed_on(view.value, dims)
-        dims[view.name] = {loop.dim for loop in view.spatial if loop.name in found}
-    return choices(value) | _passed_on(value, dims)
-
-
-def _passed_on(value: Scalar, dims: dict[str, set[int]]) -> dict[str, int]:
-    """Loops that index dimensions `dims` of other stages."""
     found: dict[str, int] = {}
-    for load in loads(value):
-        for d in dims.get(load.tensor, ()):
-            found |= _chooser(load.index[d])
+    dims: dict[str, set[int]] = {}
+    for view in stages:
+        found = choices(view.value)
+        for load in loads(view.value):
+            for d in dims.get(load.tensor, ()):
+                found |= _chooser(load.index[d])
+        dims[view.name] = {loop.dim for loop in view.spatial if loop.name in found}
     return found
 
 
@@ -126,7 +122,7 @@ class TransformSketch(GroupSketch):
 
     @cached_property
     def choices(self) -> dict[str, int]:
-        return all_choices(self.group.last.value, self.group.inside)
+        return all_choices(self.group.stages)
 
     @cached_property
     def planes(self) -> list[Axis]:
@@ -135,29 +131,59 @@ class TransformSketch(GroupSketch):
 
     @cached_property
     def periods(self) -> dict[str, int]:
-        """After how many iterations the choice of each of the `planes` repeats: all that it has
-        where the choice is the loop itself."""
-        return {loop.name: self.choices[loop.name] or loop.extent for loop in self.planes}
+        """After how many iterations the choice of each of the `planes` repeats, if it does."""
+        extents = ((loop.name, loop.extent) for loop in self.planes)
+        return {name: min(self.choices[name] or extent, extent) for name, extent in extents}
 
     @cached_property
     def written(self) -> int:
         """Copies of the last stage's statement once its formulas are written out."""
-        return prod(min(self.periods[loop.name], loop.extent) for loop in self.planes)
+        return prod(self.periods.values())
 
     @cached_property
     def tasks(self) -> int:
         """Iterations of the parallel loop, about."""
-        return max(self.points // self.written, 1)
+        return max(prod(loop.extent for loop in self.group.last.spatial[:-1]) // self.written, 1)
 
-    @property
-    def points(self) -> int:
-        """Elements of the last stage that lie in lanes of the same number."""
-        return prod(loop.extent for loop in self.group.last.spatial[:-1])
+    @cached_property
+    def tiles(self) -> dict[str, int]:
+        """Tiles along each axis that is not all formulas: one has every formula once."""
+        axes, periods = self.group.last.spatial, self.periods
+        found = {axis.name: -(-axis.extent // periods.get(axis.name, 1)) for axis in axes}
+        return {name: n for name, n in found.items() if n > 1 or name not in periods}
+
+    @cached_property
+    def cut(self) -> dict[str, int]:
+        """Axes of several tiles that choose formulas: how long a tile is."""
+        return {name: self.periods[name] for name in self.choices if name in self.tiles}
+
+    @cached_property
+    def lane(self) -> str:
+        """The axis along whose tiles lanes lie; "" if they suit none."""
+        last, tile = self.group.last, {name: var(name) * n for name, n in self.cut.items()}
+        reads = [(r.shape, tuple(i.substitute(tile) for i in r.index)) for r in last.reads]
+        steps = own_place(last, own_names(last)).steps
+        own = {name: steps[name] * self.cut.get(name, 1) for name in self.tiles}
+        return vector_loop(self.tiles, own.get, reads) or ""
 
     @cached_property
     def width(self) -> int:
         """Lanes of a vector: all, or a power of two that a short axis fills."""
-        return fitting(self.lanes, self.group.last.spatial[-1].extent)
+        return fitting(self.lanes, self.tiles.get(self.lane, 1))
+
+    @cached_property
+    def walked(self) -> dict[str, int]:
+        """Iterations of the loops over tiles, outermost first; the last one walks along vectors."""
+        found = {name: n for name, n in self.tiles.items() if name != self.lane}
+        if self.lane:
+            found[self.lane] = -(-self.tiles[self.lane] // self.width)
+        return found
+
+    @cached_property
+    def enough(self) -> int:
+        """How many of these loops threads share where a formula is outside of the others."""
+        extents, tasks = list(self.walked.values()), TASKS_A_THREAD * self.target.threads
+        return sum(prod(extents[:n]) < tasks for n in range(len(extents)))
 
     @cached_property
     def code(self) -> dict[int, WrittenOut]:
@@ -165,7 +191,8 @@ class TransformSketch(GroupSketch):
         with those of the first axis outside."""
         group, last, first, inner = self.group, self.group.last, self.planes[0], self.planes[-1]
         masked = {view.name for view in group.stages if any(r.padded for r in view.reads)}
-        if inner.extent % self.periods[inner.name]:  # others end loops
+        # Others end loops, or lanes.
+        if inner.name != self.lane and inner.extent % self.periods[inner.name]:
             masked.add(last.name)
         copies = self._copies({name: range(period) for name, period in self.periods.items()})
         stages = [Formulas(view) for view in group.stages]
@@ -228,50 +255,42 @@ class TransformSketch(GroupSketch):
     def leaves(self, settings: IntArray) -> Sequence[Leaf]:
         """Tiles and vectors, with all formulas written out in them. Threads share all loops, or as
         many as give enough tasks where formulas stay inside."""
-        v, last = self.values(settings), self.group.last
-        is_outside, tiles, parts = v["place"] == OUTSIDE, *self._tiles
-        enough = leading(tiles, TASKS_A_THREAD * self.target.threads)
-        shared = [(v["parallel"] > 0) & (~is_outside | (n < enough)) for n in range(len(tiles))]
+        v, tiles, filled = self.values(settings), list(self.walked.values()), self._filled
+        # Values between stages are computed for whole tiles.
+        part = {} if self.group.inside else filled
+        parts = [n * part.get(name, 1) for name, n in self.walked.items()]
+        is_outside, parallel = v["place"] == OUTSIDE, v["parallel"] > 0
+        shared = [parallel & (~is_outside | (n < self.enough)) for n in range(len(tiles))]
         steps, tasks = (
             prod(np.where(is_shared, n, 1) for is_shared, n in zip(shared, found, strict=True))
             for found in (tiles, parts)
         )
         apart = np.where(is_outside & (steps < prod(tiles)), self.planes[0].extent, 1)
-        loop = Loop(_FORMULAS, apart, Loop(_TILES, steps, None, v["parallel"] > 0, tasks))
+        loop = Loop(_FORMULAS, apart, Loop(_TILES, steps, None, parallel, tasks))
         for is_shared, n in zip(shared, tiles, strict=True):
             loop = Loop(_TILES, np.where(is_shared, 1, n), loop)
         # One body holds all formulas of the first axis where nothing is left to be inside of it.
         place = np.where(is_outside, np.where(apart > 1, OUTSIDE, WITHIN), v["place"])
         ops, flops, math, masked, loaded, live = each(place, self.code.__getitem__)
-        width, stored = min(self.width, last.spatial[-1].extent), self.points * tiles[-1]
+        name, width, share = self.group.last.name, self.width, prod(filled.values()) / apart
         moving = dict.fromkeys((*_FORMULAS, *_TILES, *_LANES), 1)
         plain = Statement((Operations(_LANES, ops - masked, flops, math),))
         under = Statement((Operations(_LANES, masked, 0),))
         entering = Statement(reads=(Place("", ("",), moving),))
-        leaving = Statement(writes=Place(last.name, (last.name,), {}))
+        leaving = Statement(writes=Place(name, (name,), {}))
         return [
             Leaf(loop, plain, {}, "lanes", width, 1 / apart),
-            Leaf(loop, under, {}, "lanes", width, self._filled / apart, tested=1),
+            Leaf(loop, under, {}, "lanes", width, share, tested=1),
             Leaf(loop, entering, {}, "lanes", width, loaded / apart, registers=live - 1),
-            Leaf(loop, leaving, {}, "lanes", width, stored / prod(tiles) / apart),
+            Leaf(loop, leaving, {}, "lanes", width, self.written * share),
         ]
 
-    @cached_property
-    def _tiles(self) -> tuple[list[int], list[float]]:
-        """Iterations of the loops that choose no formula, and the same with a last one that is
-        shorter as a part. Values between stages are computed for whole tiles."""
-        *outer, last = self.group.last.spatial
-        vectors = -(-last.extent // self.width)
-        periods = [(axis.extent, self.periods.get(axis.name, 1)) for axis in outer]
-        tiles = [-(-extent // period) for extent, period in periods] + [vectors]
-        parts = [extent / period for extent, period in periods] + [vectors]
-        return tiles, list(map(float, tiles)) if self.group.inside else parts
-
     @property
-    def _filled(self) -> float:
-        """The share of the places of whole tiles that have an element."""
-        periods = ((axis.extent, self.periods[axis.name]) for axis in self.planes)
-        return prod(extent / (-(-extent // period) * period) for extent, period in periods)
+    def _filled(self) -> dict[str, float]:
+        """Of axes that are cut, the share of the places of whole tiles that have an element; lanes
+        without one are there all the same."""
+        axes = (x for x in self.planes if x.name in self.cut and x.name != self.lane)
+        return {x.name: x.extent / (self.tiles[x.name] * self.cut[x.name]) for x in axes}
 
     def default(self) -> tuple[int, ...]:
         """Formulas of the first axis apart, outside all loops where they can be; every thread. All
@@ -282,15 +301,12 @@ class TransformSketch(GroupSketch):
     def write(self, writer: TraceWriter, setting: Sequence[int]) -> None:
         v, w, last = self.chosen(setting), writer, self.group.last
         w.do(*last.axis_splits)
-        formulas = self._formula_loops(w)
-        leaf, chain = w.writer_of(last.name)
-        others = [loop.var for loop in chain if loop.var not in formulas]
-        lane = w.best_vector_loop(leaf, others)
-        outer = [name for name in others if name != lane]
-        inner: list[str] = []
-        if lane is not None:
-            vectors, *inner = w.split(lane, fitting(self.lanes, w.loop(lane).extent))
-            outer.append(vectors)
+        names = {loop.name: (loop.name, loop.name) for loop in last.spatial}
+        names |= {name: w.split(name, period) for name, period in self.cut.items()}
+        formulas = [names[loop.name][1] for loop in self.planes]
+        outer, inner = [names[name][0] for name in self.walked], list[str]()
+        if self.lane:
+            outer[-1], *inner = w.split(outer[-1], self.width)
         outside, within = (formulas[:1], formulas[1:]) if v["place"] == OUTSIDE else ([], formulas)
         w.reorder(*outside, *outer, *within, *inner)
         place = outer[-1] if outer else formulas[0]
@@ -304,33 +320,11 @@ class TransformSketch(GroupSketch):
             _write_out(w, last.name, place, self.lanes)
         w.do(*(Vectorize(name) for name in inner if w.loop(name).extent > 1))
         if v["parallel"] and outer:
-            tasks = self._tasks(w, outer, outside) if outside else outer
+            tasks = outer[: self.enough] if outside else outer
+            if outside:
+                w.reorder(*tasks, *outside)
             w.do(Parallel(w.fuse_all(tasks)))
         w.do(*(Unroll(name) for name in formulas if w.loop(name).kind is LoopKind.SERIAL))
-
-    def _formula_loops(self, w: TraceWriter) -> list[str]:
-        """The loops that choose formulas, outer to inner, split off where a choice is periodic."""
-        leaf, _ = w.writer_of(self.group.last.name)
-        for loop, period in all_choices(leaf.value, self.group.inside).items():
-            if period and w.loop(loop).extent > period:
-                w.split(loop, period)
-        leaf, chain = w.writer_of(self.group.last.name)
-        found = all_choices(leaf.value, self.group.inside)
-        return [loop.var for loop in chain if loop.var in found]
-
-    def _tasks(self, w: TraceWriter, outer: list[str], outside: list[str]) -> list[str]:
-        """As many of the loops as give enough tasks, so that a formula loop stays outside the
-        others."""
-        extents = [w.loop(name).extent for name in outer]
-        shared = outer[: leading(extents, TASKS_A_THREAD * self.target.threads)]
-        w.reorder(*shared, *outside)
-        return shared
-
-
-def leading(extents: Sequence[int], tasks: int) -> int:
-    """How many loops of these, outermost first, have so many iterations; all if none have."""
-    found = (n for n in range(len(extents)) if prod(extents[:n]) >= tasks)
-    return next(found, len(extents))
 
 
 def _write_out(w: TraceWriter, name: str, place: str, lanes: int) -> None:

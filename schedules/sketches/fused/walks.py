@@ -15,8 +15,8 @@ from ..analysis import Loop as Axis
 from ..analysis import StageView
 from ..knobs import each, each_of
 from ..statements import axis_names, own_place, statement_of
-from ..vectors import fit, fitting, row_pieces, share_of, vector_axis
-from .reductions import are_written_out, contiguous_reduction
+from ..vectors import fit, fitting, row_pieces, vector_axis
+from .reductions import are_written_out, columns_of, contiguous_reduction
 
 
 class Piece(NamedTuple):
@@ -178,7 +178,7 @@ class Stage:
         for other in others:
             outside = Loop(self.along(other), np.where(is_chunked, other.extent, 1), outside)
         outside = Loop(self.along(last), chunks, outside)
-        is_short = is_chunked | are_written_out(every)
+        is_short = are_written_out(np.where(is_chunked, chunk, every))
         steps = np.where(is_chunked, last.extent / chunks, every)
         is_tested = is_chunked & (last.extent % np.maximum(chunk, 1) > 0)
         lane, add = self.names[axis.name], Operations(self.along(axis), 1, 1)
@@ -202,12 +202,11 @@ class Stage:
 def _columns(extent: int, lanes: int, vectors: int, threads: int) -> tuple[float, ...]:
     """Pieces of the columns for the threads, then of one piece trips, copies, lanes, and the share
     of them with an element: of whole steps, and of what is left."""
-    piece = share_of(extent, threads, lanes * vectors)
-    if threads > 1 and piece < extent:
-        tasks, groups, every = (-(-extent // n) for n in (piece, lanes * vectors, lanes))
-        main = (groups / tasks, vectors, lanes, every / (groups * vectors))
-        return (groups * lanes * vectors / piece, *main, 0, 1, 1, 1)
-    copies = fitting(vectors, extent // lanes)
+    piece, copies = columns_of(extent, lanes, vectors, threads)
+    if piece < extent:
+        tasks, groups, every = (-(-extent // n) for n in (piece, lanes * copies, lanes))
+        main = (groups / tasks, copies, lanes, every / (groups * copies))
+        return (groups * lanes * copies / piece, *main, 0, 1, 1, 1)
     whole, left = divmod(extent, copies * lanes)
     if not whole:
         return (1, 1, 1, extent, 1, 0, 1, 1, 1)
