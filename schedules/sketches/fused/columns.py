@@ -33,15 +33,12 @@ from .rows import RowPart
 
 def column_group(stages: Stages, view: StageView) -> FusionGroup | None:
     """Stage `view` with the earlier ones that have its columns; None if there is no reduction over
-    rows among them, or no second stage. Products are left out, which have more to gain from
-    tiles."""
-    few = not view.spatial or view.spatial[-1].extent < SHORT_AXIS
-    if few or is_product(view) or not _is_by_column(view):
+    rows among them, or no second stage."""
+    if not _is_by_column(view) or view.spatial[-1].extent < SHORT_AXIS:
         return None
 
     def common(other: StageView, reader: StageView) -> int:
-        apart = is_product(other) or not _is_by_column(other)
-        return -1 if apart else _shared_beside_last(other.name, reader)
+        return _shared_beside_last(other.name, reader) if _is_by_column(other) else -1
 
     found = grown(stages, FusionGroup(view, (), len(view.spatial) - 1), common, least=0)
     sums = any(stage.is_reduction for stage in found.stages)
@@ -49,8 +46,9 @@ def column_group(stages: Stages, view: StageView) -> FusionGroup | None:
 
 
 def _is_by_column(view: StageView) -> bool:
-    """Whether vectors along the stage's last axis are loaded whole, or are one element."""
-    if view.phase_steps or view.axis_splits or not view.spatial:
+    """Whether vectors along the stage's last axis are loaded whole, or are one element. Products
+    are left out, which have more to gain from tiles."""
+    if view.phase_steps or view.axis_splits or not view.spatial or is_product(view):
         return False
     if view.spatial[-1].dim != len(view.shape) - 1 or contiguous_reduction(view) is not None:
         return False
@@ -61,13 +59,11 @@ def _is_by_column(view: StageView) -> bool:
 def _shared_beside_last(tensor: str, reader: StageView) -> int:
     """How many leading axes of `reader` are those of every read of `tensor`; -1 unless the last
     axes are the same."""
-    shared = leading_axes(tensor, reader)
-    for read in reader.reads:
-        if read.tensor == tensor:
-            if not read.index or not is_loop(read.index[-1], reader.spatial[-1]):
-                return -1
-            shared = min(shared, len(read.index) - 1, len(reader.spatial) - 1)
-    return shared
+    own = [read.index for read in reader.reads if read.tensor == tensor]
+    if not all(index and is_loop(index[-1], reader.spatial[-1]) for index in own):
+        return -1
+    others = (len(axes) - 1 for axes in (*own, reader.spatial))
+    return min(leading_axes(tensor, reader), *others)
 
 
 @dataclass(frozen=True)
