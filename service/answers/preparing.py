@@ -40,6 +40,7 @@ from service.answers.publish import Publish, publish
 from service.answers.verification import WRONG, renewed
 from service.error_table import problem_of
 from service.resolve import targets, toolchains, workloads
+from tuner.compiling.deadline import DEADLINE_SECS, DeadlineError, alarm
 from tuner.emit.variant import Variant
 from tuner.process.host import cpu_affinity
 
@@ -186,7 +187,6 @@ class Preparer:
 
     def _choose(self, found: Preparation, workload: Workload, target: Target) -> None:
         from db.preparations import PreparationState
-        from tuner.compiling.deadline import DeadlineError
 
         try:
             trace = self.steps.choose(workload, target)
@@ -285,7 +285,6 @@ def built_files(
 ) -> list[ArtefactFile]:
     """Object, header and LLVM IR of a schedule that was verified; LLVM IR of another."""
     from db.artefacts import ArtefactFile
-    from tuner.compiling.deadline import DEADLINE_SECS, alarm
     from tuner.emit.kernel import llvm_text
 
     symbol = objects.symbol_name(None, workload)

@@ -13,6 +13,7 @@ from schedules.errors import ScheduleError
 from schedules.space import Candidate, ScheduleSpace
 from schedules.trace import Trace
 
+from ..codegen.storage import plan_storage
 from .chains import Cooling, anneal
 from .descent import descend
 from .lattice import CHUNK, Lattice, keep_best, lattices
@@ -123,8 +124,6 @@ def _checked_trace(space: ScheduleSpace, candidate: Candidate) -> Trace:
     """The trace of a candidate. What fits a target is answered for arrays of settings by rules,
     which an expression nobody has seen may prove wrong; the primitives and the plan of storage have
     the last word. ScheduleError: they refuse it."""
-    from ..codegen.storage import plan_storage  # Start-up: only programs of several parts ask
-
     sketch = space.sketches[candidate.sketch]
     trace, nest = sketch.lowered(candidate.setting)
     plan_storage(nest)
