@@ -90,8 +90,7 @@ class Touched:
     def in_pieces(self, piece_bytes: int) -> Float32Array:
         """How many times more that is in pieces of so many bytes, of which a shorter row takes
         one."""
-        row = np.maximum(self.row_bytes, np.float32(1))
-        return np.asarray(np.maximum(np.float32(piece_bytes) / row, np.float32(1)))
+        return np.asarray(np.maximum(np.float32(piece_bytes) / self.row_bytes, np.float32(1)))
 
 
 def touched(
@@ -129,7 +128,8 @@ def touched(
         whole = whole & (shape is None or extent >= shape[dim])
         total = total * extent
         inner_lines = total * np.float32(size / line_bytes)
-    return Touched(total * np.float32(size), row * np.float32(size), scattered)
+    row_bytes = np.maximum(row * np.float32(size), np.float32(1))  # of nothing, too
+    return Touched(total * np.float32(size), row_bytes, scattered)
 
 
 def reached(strides: Sequence[int], reach: Sequence[Values], *, walked: bool) -> Values:

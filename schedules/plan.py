@@ -118,16 +118,26 @@ class Plan:
         return tuple(found)
 
     @cached_property
+    def _walks(self) -> list[tuple[list[int], IntArray, bool]]:
+        """For each axis its levels, its extent and their steps, and whether none is longer than
+        the one around it."""
+        found = []
+        for number, axis in enumerate(self.outline.axes):
+            own = [n for n, level in enumerate(self.levels) if level.axis == number]
+            steps = np.stack([np.full(self.settings, axis.extent), *(self.steps[n] for n in own)])
+            found.append((own, steps, not (steps[1:] > steps[:-1]).any()))
+        return found
+
+    @cached_property
     def trips(self) -> IntArray:
         """(P, L) iterations of each level, the last one of a range counted as a whole. Where a
         longer step stands inside of a shorter one, the loop around goes over what is inside it."""
         found = np.empty((len(self.levels), self.settings), np.int64)
-        for number, axis in enumerate(self.outline.axes):
-            own = [n for n, level in enumerate(self.levels) if level.axis == number]
-            steps = np.stack([np.full(self.settings, axis.extent), *(self.steps[n] for n in own)])
-            if (steps[1:] > steps[:-1]).any():
-                order = np.argsort(-steps, axis=0, kind="stable")
-                steps = np.take_along_axis(steps, order, axis=0)
+        for own, walked, is_sorted in self._walks:
+            steps = walked
+            if not is_sorted:
+                order = np.argsort(-walked, axis=0, kind="stable")
+                steps = np.take_along_axis(walked, order, axis=0)
                 trips = np.empty_like(steps)
                 np.put_along_axis(trips, order[1:] - 1, -(-steps[:-1] // steps[1:]), axis=0)
                 found[own] = trips[:-1]
@@ -184,8 +194,10 @@ class Plan:
         for n, level in enumerate(self.levels):
             longer, pieces = around[level.axis]
             around[level.axis] = self.steps[n], self.pieces[n]
-            whole = -(-longer // self.steps[n])
-            found.append(self.trips[:, n] / whole * self.pieces[n] / pieces * level.share)
+            turns = self.pieces[n] / pieces
+            if not self._walks[level.axis][2]:
+                turns = self.trips[:, n] / -(-longer // self.steps[n]) * self.pieces[n] / pieces
+            found.append(turns * level.share)
         return found
 
     def copies(self) -> dict[str, IntArray]:

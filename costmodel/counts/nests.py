@@ -122,9 +122,7 @@ class _Nest:
         moved, values, waiting = self._loaded(number, leaf, body, iterations)
         if does.writes is not None:
             stores = iterations * leaf.all_copies * leaf.filled * leaf.share(leaf.copies)
-            gathered = self._is_gathered(leaf, does.writes)
-            self.total["scalar_accesses"] += stores * leaf.lanes * gathered
-            self.total["vector_stores"] += stores * ~gathered
+            self.total["vector_stores"] += self._whole(leaf, does.writes, stores)
             moved = moved + stores
             self._share(number, does.writes, body, present, is_read=False)
         reduces = [loop is not None and bool(loop.axes & does.over) for loop in self.loops]
@@ -159,10 +157,9 @@ class _Nest:
             often = often / np.where(changes, 1.0, turns)
             values, waiting = values + here, waiting + later
             often = often * self._share(number, place, body, iterations > 0, is_read=True)
-            gathered = self._is_gathered(leaf, place)
             step = abs(place.steps.get(leaf.along, 0))
-            loads = often * max(step if step <= MOST_STEP else 1, 1) * ~gathered
-            self.total["scalar_accesses"] += often * leaf.lanes * gathered
+            vectors = max(step, 1) if step <= MOST_STEP else 1  # that lanes are picked from
+            loads = self._whole(leaf, place, often) * vectors
             self.total["vector_loads"] += loads
             moved = moved + loads
         return moved, values, waiting
@@ -213,10 +210,13 @@ class _Nest:
                 most = np.maximum(most, here * needed)
         return np.asarray(most + sum(lasting.values()))
 
-    def _is_gathered(self, leaf: Leaf, place: Place) -> BoolArray:
-        """Whether lanes go element by element."""
-        is_far = abs(place.steps.get(leaf.along, 0)) > MOST_STEP
-        return is_far & (np.asarray(leaf.lanes) > 1)
+    def _whole(self, leaf: Leaf, place: Place, accesses: FloatArray) -> FloatArray:
+        """Those of `accesses` that are of whole vectors; lanes further apart go one by one."""
+        if abs(place.steps.get(leaf.along, 0)) <= MOST_STEP:
+            return accesses
+        gathered = np.asarray(leaf.lanes) > 1
+        self.total["scalar_accesses"] += accesses * leaf.lanes * gathered
+        return accesses * ~gathered
 
     def _innermost(self) -> tuple[FloatArray, FloatArray]:
         """How often loops with no other in them are entered, and their iterations an entry."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from math import prod
 from typing import TypeVar
 
 import numpy as np
@@ -171,20 +170,10 @@ def _shares(stage: TileStage, v: Values, tails: Mapping[str, Tail]) -> dict[str,
     around = (v["skip_padding"] == 1) & (v["copy_rows"] == 1)
     if not stage.view.guards and not around.any():
         return {STEPS: 1.0}
-    rows = sorted({x for _, names, _ in stage.phases for x in names if x in tails})
-
-    def count(several: int, several2: int, taps: int, skips: int, *units: int) -> tuple[float, ...]:
-        by = dict(zip(rows, units, strict=True))
-        of_phases = {phase: stage.share_of([guard], by) for phase, _, guard in stage.phases}
-        decided = stage.decided_around(1 + several, 1 + several2, taps) if skips else ()
-        guards = (guard for _, _, guard in stage.phases)
-        every = stage.share_of([*guards, *stage.tap_guards, *decided], by)
-        return (*of_phases.values(), every / prod(of_phases.values()))
-
     several = {name: (v[name] > 1).astype(np.int64) for name in ("rows", "rows2")}
-    units = {name: tails[name].unit for name in rows}
-    asked = {**several, "taps": v["tap_unroll"], "around": around.astype(np.int64), **units}
-    found = each_of(asked, tuple(asked), count)
+    asked = {**several, "taps": v["tap_unroll"], "around": around.astype(np.int64)}
+    asked |= {name: tails[name].unit for name in stage.phase_rows}
+    found = each_of(asked, tuple(asked), stage.shares_left)
     phases = dict.fromkeys(phase for phase, _, _ in stage.phases)
     return dict(zip([*phases, STEPS], found, strict=True))
 

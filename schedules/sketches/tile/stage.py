@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import product
@@ -124,13 +124,32 @@ class TileStage(TileOperands):
     def _extents(self) -> dict[str, int]:
         return {loop.name: loop.extent for loop in (*self.view.spatial, *self.view.reduce)}
 
-    def share_of(self, conds: Iterable[Cond], units: Mapping[str, int] | None = None) -> float:
+    @cached_property
+    def shares_left(self) -> Callable[..., tuple[float, ...]]:
+        """`_shares_left`, remembered: a search asks for few, often."""
+        return lru_cache(MOST_SHARES)(self._shares_left)
+
+    def _shares_left(
+        self, several: int, several2: int, taps: int, skips: int, *units: int
+    ) -> tuple[float, ...]:
+        """What conditions leave of loops, where tiles have `several` rows and second rows, so many
+        taps written out, and `units` of `phase_rows`: by phases, how much of the others' rows they
+        have; then how much of the reduction, which phases and padding that it `skips` test around.
+        """
+        by = dict(zip(self.phase_rows, units, strict=True))
+        of_phases = {phase: self._share_of([guard], by) for phase, _, guard in self.phases}
+        decided = self.decided_around(1 + several, 1 + several2, taps) if skips else ()
+        guards = (guard for _, _, guard in self.phases)
+        every = self._share_of([*guards, *self.tap_guards, *decided], by)
+        return (*of_phases.values(), every / prod(of_phases.values()))
+
+    def _share_of(self, conds: Iterable[Cond], units: Mapping[str, int]) -> float:
         """How much of the reduction there is where `conds` hold, of loops in `units` of so many
         iterations: all are there where the first one is."""
-        by = units or {}
-        extents = tuple((name, -(-n // by.get(name, 1))) for name, n in self._extents.items())
-        first = {name: var(name) * unit for name, unit in by.items()}
-        return _share_where(extents, tuple(substitute_cond(cond, first) for cond in conds))
+        extents = {name: -(-n // units.get(name, 1)) for name, n in self._extents.items()}
+        first = {name: var(name) * unit for name, unit in units.items()}
+        found = points_where(extents, tuple(substitute_cond(cond, first) for cond in conds))
+        return found / max(prod(extents.values()), 1)
 
     def decided_around(self, rows: int, rows2: int, tap_unroll: int) -> list[Cond]:
         """The conditions of padding that loops decide which are outside of the innermost one of a
@@ -162,6 +181,12 @@ class TileStage(TileOperands):
         return tuple(
             (x, guard.index.vars() - {x}, guard) for phases, guard in found for x in phases
         )
+
+    @cached_property
+    def phase_rows(self) -> tuple[str, ...]:
+        """Axes of a tile of which phases may have fewer rows than others."""
+        axes = {loop.name for loop in (*self.roles.rows, self.roles.columns)}
+        return tuple(sorted(axes.intersection(x for _, names, _ in self.phases for x in names)))
 
     @cached_property
     def tap_guards(self) -> tuple[Cond, ...]:
@@ -220,8 +245,3 @@ class TileStage(TileOperands):
             if loop.extent > 1:
                 short.append(loop)
         return tuple(short)
-
-
-@lru_cache(MOST_SHARES)
-def _share_where(extents: tuple[tuple[str, int], ...], conds: tuple[Cond, ...]) -> float:
-    return points_where(dict(extents), conds) / max(prod(extent for _, extent in extents), 1)
