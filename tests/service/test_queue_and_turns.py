@@ -104,11 +104,9 @@ def test_turns_go_round_when_they_are_over() -> None:
 
 def test_a_short_job_ends_while_a_long_one_goes_on(store: Store) -> None:
     long, stop = queued(store, seed=1, budget={"trials": 5000}), threading.Event()
-    begun = threading.Event()
 
     def run(s: Store, w: Any, t: Any, options: Any, *more: Any, control: Any, **steer: Any) -> Any:
         def before(trial: int) -> None:
-            begun.set()
             time.sleep(0.01)
             control.pause()
 
@@ -119,15 +117,16 @@ def test_a_short_job_ends_while_a_long_one_goes_on(store: Store) -> None:
     thread = threading.Thread(target=Worker(means, "test", poll_secs=0.01).work)
     thread.start()
     try:
-        assert begun.wait(60)
-        short = queued(store, seed=2, budget={"trials": 4})
         end = time.monotonic() + 60
+        while not store.job_trials(long.id):
+            assert time.monotonic() < end
+            time.sleep(0.02)
+        short = queued(store, seed=2, budget={"trials": 4})
         while not read(store, short).done:
             assert time.monotonic() < end
             time.sleep(0.02)
         assert read(store, short).state is JobState.SUCCEEDED
         assert read(store, long).state is JobState.RUNNING
-        assert store.job_trials(long.id)
     finally:
         stop.set()
         thread.join(60)
