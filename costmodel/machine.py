@@ -103,7 +103,7 @@ def machine_for(target: Target, dtype: DType) -> Machine:
             c.bytes / target.threads if c.shared else float(c.bytes) for c in target.caches[:3]
         ),
         all_cache_bytes=tuple(float(c.bytes) for c in target.caches[:3]),
-        line_bytes=target.caches[0].line_bytes,
+        line_bytes=target.line_bytes,
         levels=levels,
         peak_flops=peaks,
         bandwidth=bandwidth,

@@ -86,6 +86,15 @@ class Outline:
     accesses: tuple[Access, ...]
 
 
+class _Walked(NamedTuple):
+    """An axis: the numbers of its levels, its extent and their steps (L + 1, P), and whether none
+    of these is longer than the one around it."""
+
+    levels: list[int]
+    steps: IntArray
+    is_sorted: bool
+
+
 @dataclass(frozen=True)
 class Plan:
     """The nests of P settings.
@@ -118,14 +127,13 @@ class Plan:
         return tuple(found)
 
     @cached_property
-    def _walks(self) -> list[tuple[list[int], IntArray, bool]]:
-        """For each axis its levels, its extent and their steps, and whether none is longer than
-        the one around it."""
+    def _walks(self) -> list[_Walked]:
+        """See `_Walked`; one for each axis."""
         found = []
         for number, axis in enumerate(self.outline.axes):
             own = [n for n, level in enumerate(self.levels) if level.axis == number]
             steps = np.stack([np.full(self.settings, axis.extent), *(self.steps[n] for n in own)])
-            found.append((own, steps, not (steps[1:] > steps[:-1]).any()))
+            found.append(_Walked(own, steps, not (steps[1:] > steps[:-1]).any()))
         return found
 
     @cached_property
@@ -195,7 +203,7 @@ class Plan:
             longer, pieces = around[level.axis]
             around[level.axis] = self.steps[n], self.pieces[n]
             turns = self.pieces[n] / pieces
-            if not self._walks[level.axis][2]:
+            if not self._walks[level.axis].is_sorted:
                 turns = self.trips[:, n] / -(-longer // self.steps[n]) * self.pieces[n] / pieces
             found.append(turns * level.share)
         return found

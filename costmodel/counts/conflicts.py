@@ -35,7 +35,7 @@ def conflict_misses(
     """(P,) lines of operands used in place that do not survive from one tile to the next, because
     rows at a stride of a large power of two share the sets of a cache."""
     roles, total = sketch.roles, np.zeros_like(tiles)
-    line_bytes = sketch.target.caches[0].line_bytes
+    line_bytes = sketch.target.line_bytes
     for read in once(roles.column_reads):
         step = read.element_stride(roles.main.name)
         if not step or sketch.roles.moves_with_rows(read):

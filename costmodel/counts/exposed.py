@@ -93,7 +93,7 @@ def _columns(
     """Nonresident columns, read in place or to be packed. The first tile of each run of tiles is
     the next of none, and what half of the cache does not keep until its use is prefetched in
     vain. Rows that are near are one run, a page long."""
-    roles, line_bytes = sketch.roles, sketch.target.caches[0].line_bytes
+    roles, line_bytes = sketch.roles, sketch.target.line_bytes
     points = prod(loop.extent for loop in (roles.main, roles.columns, *roles.taps))
     depth = s["kc"] * prod(loop.extent for loop in roles.taps)
     packs, asks = v["pack_columns"] > 0, v["prefetch"] > 0
@@ -119,7 +119,7 @@ def _rows(
 ) -> Iterator[_Far]:
     """Far rows. Those that are walked again for the next tile of columns stay in a cache if there
     are few of them."""
-    roles, line_bytes = sketch.roles, sketch.target.caches[0].line_bytes
+    roles, line_bytes = sketch.roles, sketch.target.line_bytes
     asks = v["prefetch"] > 0
     for read in sketch.far_rows:
         size = read.dtype.bytes
@@ -133,7 +133,7 @@ def _rows(
 
 def _panels(sketch: TileSketch, v: Values, s: Values, steps: FloatArray) -> Iterator[_Far]:
     """Panels of the next batch."""
-    line_bytes, asks = sketch.target.caches[0].line_bytes, prefetches_panels(sketch, v, s)
+    line_bytes, asks = sketch.target.line_bytes, prefetches_panels(sketch, v, s)
     for read in sketch.next_panels:
         lines = np.full_like(steps, read.bytes // line_bytes)
         run = sketch.roles.main.extent * read.dtype.bytes / line_bytes
@@ -143,7 +143,7 @@ def _panels(sketch: TileSketch, v: Values, s: Values, steps: FloatArray) -> Iter
 def _runs(sketch: TileSketch, v: Values, s: Values, tiles: FloatArray) -> Iterator[_Far]:
     """Short runs: all, or those of the first row of a block. A copy loads many at a time."""
     if sketch.short_runs:
-        asks, line_bytes = v["prefetch"] > 0, sketch.target.caches[0].line_bytes
+        asks, line_bytes = v["prefetch"] > 0, sketch.target.line_bytes
         lines = sum(read.bytes // line_bytes for read in sketch.short_runs)
         taps = prod(loop.extent for loop in sketch.roles.taps) / s["taps_inside"]
         exposed = np.where(asks, 1.0 / s["row2_per"], 1.0) * (v["copy_rows"] == 0)

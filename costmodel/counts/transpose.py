@@ -46,7 +46,7 @@ def _exposed_lines(sketch: TransposeSketch, v: Values) -> FloatArray:
     """(P,) exposed lines of rows that end with a piece, where a core's own caches do not hold
     all: those that are read, and those of a result that is not streamed. Where rows crowd, lines
     that are fetched ahead are gone before they are used, unless results are collected."""
-    size, line = sketch.view.dtype.bytes, sketch.target.caches[0].line_bytes
+    size, line = sketch.view.dtype.bytes, sketch.target.line_bytes
     lines, along = float(sketch.view.points * size / line), sketch.transposed.along
     are_near = 2 * lines * line <= sketch.target.own_cache_bytes
 

@@ -7,7 +7,6 @@ command, and has the last word on what is wrong; a test compares the two.
 
 from __future__ import annotations
 
-import gc
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -22,11 +21,6 @@ from service.typed import Argument, Option
 
 HOMES: Mapping[str, str] = {"best": "service.cli.asking"}
 """The module with the function of each quick command."""
-
-OBJECTS_BEFORE_A_LOOK = 100_000
-"""How many objects a quick command makes before the collector looks for cycles: with the 700 that
-Python begins with, what is imported is looked through again and again, and none of it is garbage.
-"""
 
 _WHOLE = re.compile(r"\d{1,18}", re.ASCII)
 _DECIMAL = re.compile(r"\d+(\.\d*)?(e-?\d{1,3})?", re.ASCII)
@@ -46,7 +40,6 @@ def run_quickly(arguments: Sequence[str]) -> bool:
     """Run the command if it is a quick one and plainly right; whether it was run."""
     if not arguments or arguments[0] not in HOMES:
         return False
-    gc.set_threshold(OBJECTS_BEFORE_A_LOOK)
     name, *words = arguments
     function = getattr(import_module(HOMES[name]), name)
     values = read(function, words)

@@ -62,7 +62,7 @@ def in_steps(extent: Number, lanes: int, most: Number) -> Walk:
 @dataclass(frozen=True, eq=False)
 class Stage:
     """A stage inside of loop `row`: `shared` leading axes are walked outside; up to `vectors` of
-    `lanes` at once. `order` are its axes in an order that all stages have in common."""
+    `lanes` at once, in step number `step` of several rows that are run together."""
 
     view: StageView
     row: Loop
