@@ -20,6 +20,7 @@ ReadFile = Callable[[str], bytes]
 LoadFunction = Callable[[str, str], Workload]
 """(path, function name) to the workload that function returns."""
 
+_ASSIGNMENT = re.compile(r"[\s;]*\w+\s*\[")
 _PYTHON = re.compile(r"(?P<path>.+\.py)(?::(?P<function>\w*))?", re.DOTALL)
 
 
@@ -36,12 +37,14 @@ def parse_workload(
 ) -> Workload:
     """The workload a user spelled.
 
-    `text` is `matmul:M=512,N=512,K=512`, a path ending in .json, or `my_ops.py:function`.
-    With `expr` it is index notation over `tensors` ("A=f32[512,512]") and `ranges` ("r=3"), and
-    `text` is its name or empty. `constants` names inputs whose values do not change between calls.
-    `allow_error` is its `Workload.allowed_error`; None keeps what
-    `text` says. WorkloadError says what is wrong and what would do.
+    `text` is `matmul:M=512,N=512,K=512`, a path ending in .json, `my_ops.py:function`, or index
+    notation. With `expr`, which is index notation over `tensors` ("A=f32[512,512]") and `ranges`
+    ("r=3"), `text` is its name or empty. `constants` names inputs whose values do not change
+    between calls. `allow_error` is its `Workload.allowed_error`; None keeps what `text` says.
+    WorkloadError says what is wrong and what would do.
     """
+    if expr is None and _ASSIGNMENT.match(text):
+        text, expr = "", text
     workload = _parsed(text, expr, tensors, ranges, allow_error, read_file, load_function)
     if not constants:
         return workload

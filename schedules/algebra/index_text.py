@@ -11,7 +11,16 @@ from functools import lru_cache
 from ..errors import WorkloadError
 from ..limits import MAX_INDEX_CONST
 from .affine import Affine, Cond, affine, at_least, equal, less, var
-from .text_parser import Infix, Name, Number, Prefix, Tree, parse_expression, syntax_error
+from .text_parser import (
+    Infix,
+    Name,
+    Number,
+    Prefix,
+    Ref,
+    Tree,
+    parse_expression,
+    syntax_error,
+)
 
 _MAX_TEXT = 1000
 _MAX_TERMS = 24
@@ -68,6 +77,15 @@ def affine_of(tree: Tree, text: str) -> Affine:
         case Infix(op, a, b) if op in ("+", "-", "*", "//", "%"):
             return _checked(_combined(op, affine_of(a, text), affine_of(b, text), tree, text),
                             tree, text)  # fmt: skip
+        case Ref(name):
+            raise syntax_error(
+                text,
+                tree.pos,
+                f"an index cannot be data, got {name}[...]: it is made of index names and integers;"
+                " select by comparison instead, over a range of its own:"
+                " C[i] += where(B[i] == k, A[k], 0)",
+                "bad_index",
+            )
         case _:
             raise syntax_error(
                 text, tree.pos, "an index is made of variables, integers, + - * // %", "bad_index"

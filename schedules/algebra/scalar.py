@@ -214,6 +214,14 @@ def loads(node: Scalar) -> tuple[Load, ...]:
     return tuple(n for n in walk(node) if isinstance(n, Load))
 
 
+def chain_terms(node: Scalar, sign: int = 1) -> list[tuple[int, Scalar]]:
+    """The terms of a chain of additions and subtractions, with their signs."""
+    if isinstance(node, Binary) and node.op in (BinaryOp.ADD, BinaryOp.SUB):
+        second = sign if node.op is BinaryOp.ADD else -sign
+        return chain_terms(node.a, sign) + chain_terms(node.b, second)
+    return [(sign, node)]
+
+
 def index_conds(node: Scalar) -> Iterator[Cond]:
     for n in walk(node):
         if isinstance(n, All):

@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import NoReturn, TypeAlias
+from typing import NoReturn, TypeAlias, assert_never
 
 from ..errors import WorkloadError
 from ..limits import MAX_BODY_DEPTH
+from .balance import balanced_sum
 
 MAX_TEXT = 1 << 14
 _MAX_NUMBER = 40
 _TOKEN = re.compile(
     r"\s*(?:(?P<number>(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)|(?P<name>[A-Za-z_][A-Za-z0-9_]*)"
-    r"|(?P<symbol>//|<=|>=|==|!=|&&|\|\||\+=|\*=|[-+*/%()\[\],;<>=!])|(?P<end>\Z)|(?P<bad>.))",
+    r"|(?P<symbol>//|<=|>=|==|!=|&&|\|\||\+=|\*=|<<|>>|[-+*/%()\[\],;<>=!&|^~])|(?P<end>\Z)"
+    r"|(?P<bad>.))",
     re.DOTALL | re.ASCII,
 )
 _WORDS = {"and": "&&", "or": "||", "not": "!"}
@@ -28,7 +31,17 @@ _PRECEDENCE = {
     "+": 4, "-": 4, "*": 5, "/": 5, "//": 5, "%": 5,
 }  # fmt: skip
 _AFTER_NOT, _AFTER_MINUS = 3, 6
+_SIGNS = {"+": 1, "-": -1}
 _REDUCTIONS = {"+=": "sum", "*=": "prod"}
+_BIT_OPERATIONS = {
+    "<<": "x << n is x * 2**n, with 2**n written as a number",
+    ">>": "x >> n is i32(floor(f64(x) / 2**n)), with 2**n written as a number",
+    "&": "x & (2**n - 1) is x - 2**n*i32(floor(f64(x) / 2**n)); conditions are joined by &&",
+    "|": "conditions are joined by ||; bits that do not overlap by +",
+    "^": "a power is a product: x*x",
+    "~": "~x is -x - 1; a condition is negated by !",
+}
+"""Bit operations values do not have, and what to write instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +242,7 @@ class _Parser:
                 self._text, self._token.pos, f"nested more than {MAX_BODY_DEPTH} levels", "too_deep"
             )
         tree = self._operand()
+        self._refuse_bit_operation()
         while (precedence := self._precedence()) >= lowest:
             token = self._token
             self._next += 1
@@ -237,11 +251,24 @@ class _Parser:
         self._nesting -= 1
         return tree
 
+    def _refuse_bit_operation(self) -> None:
+        token = self._token
+        instead = _BIT_OPERATIONS.get(token.text) if token.kind == "symbol" else None
+        if instead is not None:
+            raise syntax_error(
+                self._text,
+                token.pos,
+                f"values have no bit operations, got '{token.text}'; {instead}",
+                "unknown_function",
+            )
+
     def _precedence(self) -> int:
         token = self._token
         return _PRECEDENCE.get(token.text, 0) if token.kind == "symbol" else 0
 
     def _infix(self, token: _Token, a: Tree, b: Tree) -> Tree:
+        if token.text in _SIGNS and max(a.depth, b.depth) >= MAX_BODY_DEPTH:
+            return self._balanced([*_signed_terms(a), (_SIGNS[token.text], b)], token.pos)
         depth = self._depth(token.pos, a, b)
         chained = token.text in _COMPARISONS and isinstance(a, Infix)
         if chained and isinstance(a, Infix) and (a.op in _COMPARISONS or a.op == "&&"):
@@ -251,8 +278,15 @@ class _Parser:
             return Infix("&&", a, b, token.pos, depth + 1)
         return Infix(token.text, a, b, token.pos, depth)
 
+    def _balanced(self, terms: list[tuple[int, Tree]], pos: int) -> Tree:
+        def joined(op: str) -> Callable[[Tree, Tree], Tree]:
+            return lambda a, b: Infix(op, a, b, pos, self._depth(pos, a, b))
+
+        return balanced_sum(terms, joined("+"), joined("-"))
+
     def _operand(self) -> Tree:
         token = self._token
+        self._refuse_bit_operation()
         if self.take("-"):
             x = self.expression(_AFTER_MINUS)
             if isinstance(x, Number):
@@ -308,3 +342,31 @@ class _Parser:
                 "too_deep",
             )
         return depth
+
+
+def _signed_terms(tree: Tree) -> list[tuple[int, Tree]]:
+    """The terms of a chain of additions and subtractions, in order, with their signs."""
+    terms: list[tuple[int, Tree]] = []
+    while isinstance(tree, Infix) and tree.op in _SIGNS:
+        terms.append((_SIGNS[tree.op], tree.b))
+        tree = tree.a
+    return [(1, tree), *reversed(terms)]
+
+
+def references(tree: Tree) -> Iterator[Ref]:
+    """Every element of a tensor that `tree` reads, in the order of the text."""
+    match tree:
+        case Ref(_, args) | Call(_, args):
+            if isinstance(tree, Ref):
+                yield tree
+            for arg in args:
+                yield from references(arg)
+        case Prefix(_, x):
+            yield from references(x)
+        case Infix(_, a, b):
+            yield from references(a)
+            yield from references(b)
+        case Number() | Name():
+            return
+        case _:
+            assert_never(tree)

@@ -113,7 +113,8 @@ def binary(op: BinaryOp, a: Scalar, b: Scalar) -> Scalar:
     a, b = same_type(a, b, op, keep=keep)
     if op is BinaryOp.DIV and not a.dtype.is_float:
         raise WorkloadError(
-            f"div of {a.dtype}: only floats divide; cast to f32 first", code="bad_dtype"
+            f"div of {a.dtype}: only floats divide; cast first, as in i32(floor(f64(x) / f64(y)))",
+            code="bad_dtype",
         )
     return Binary(op, a, b)
 

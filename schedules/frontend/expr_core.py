@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 from ..algebra import values
 from ..algebra.affine import Affine, Cond, Ge0, affine, var
+from ..algebra.balance import balanced_sum
 from ..algebra.conditions import normal_cond
 from ..algebra.scalar import (
     All,
@@ -23,6 +24,8 @@ from ..algebra.scalar import (
     Scalar,
     Select,
     UnaryOp,
+    chain_terms,
+    depth_of,
 )
 from ..dtypes import DType
 from ..errors import WorkloadError
@@ -252,10 +255,13 @@ Operand: TypeAlias = Expr | Index | int | float
 """What may stand in an expression: a value, an index used as a number, or a number."""
 
 
-def derived(node: Scalar, *parts: Expr) -> Expr:
-    """`node`, made of `parts`, with what they know together. WorkloadError if it is too large."""
+def derived(node: Scalar, *parts: Expr, depth: int | None = None) -> Expr:
+    """`node`, made of `parts`, with what they know together. WorkloadError if it is too large.
+
+    `depth` is that of `node` where it is not one more than that of its parts."""
     size = 1 + sum(p.size for p in parts)
-    depth = 1 + max((p.depth for p in parts), default=0)
+    if depth is None:
+        depth = 1 + max((p.depth for p in parts), default=0)
     if size > MAX_JSON_NODES or depth > MAX_BODY_DEPTH:
         raise WorkloadError(
             f"an expression may have {MAX_JSON_NODES} operations in {MAX_BODY_DEPTH} levels, this"
@@ -338,7 +344,16 @@ def _number_beside(typed: Expr, plain: Operand, keep_narrow: bool) -> Expr:
 def arithmetic(op: BinaryOp, a: object, b: object) -> Expr:
     """`op(a, b)` by the type rules of `values`."""
     left, right = typed_pair(a, b, keep_narrow=op in (BinaryOp.MIN, BinaryOp.MAX))
-    return derived(values.binary(op, left.node, right.node), left, right)
+    node = values.binary(op, left.node, right.node)
+    is_sum = op in (BinaryOp.ADD, BinaryOp.SUB)
+    if is_sum and max(left.depth, right.depth) >= MAX_BODY_DEPTH:
+        node = balanced_sum(
+            chain_terms(node),
+            lambda x, y: values.binary(BinaryOp.ADD, x, y),
+            lambda x, y: values.binary(BinaryOp.SUB, x, y),
+        )
+        return derived(node, left, right, depth=depth_of(node))
+    return derived(node, left, right)
 
 
 def function(op: UnaryOp, x: object) -> Expr:

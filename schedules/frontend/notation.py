@@ -24,6 +24,7 @@ from ..algebra.text_parser import (
     Statement,
     Tree,
     parse_program,
+    references,
     syntax_error,
 )  # fmt: skip
 from ..errors import WorkloadError
@@ -120,6 +121,7 @@ class _Program:
             check_extent(extent, f"range {name!r}")
 
     def run(self) -> Workload:
+        self._check_declared()
         computed: list[TensorExpr] = []
         for statement in self._statements:
             tensor = self._compute(statement)
@@ -133,6 +135,26 @@ class _Program:
             )
         outputs = [t for t in computed if t.name not in self._read]
         return Workload.of(*outputs, inputs=list(self._inputs.values()))
+
+    def _check_declared(self) -> None:
+        """Names that are read, but neither declared nor written, are all named at once."""
+        written = {s.target.name for s in self._statements}
+        reads = [r for s in self._statements for r in references(s.value)]
+        missing = {r.name: r for r in reversed(reads) if r.name not in {*written, *self._inputs}}
+        if not missing:
+            return
+        first = min(missing.values(), key=lambda r: r.pos)
+        needed = sorted(missing.values(), key=lambda r: r.pos)
+        specs = " ".join(
+            f"--tensor {r.name}=f32[{','.join(['EXTENT'] * len(r.args))}]" for r in needed
+        )
+        declared = f"; declared: {', '.join(self._inputs)}" if self._inputs else ""
+        raise self._error(
+            first,
+            f"the type and shape of {', '.join(r.name for r in needed)} are not known{declared};"
+            f" give them with {specs}",
+            "unknown_tensor",
+        )
 
     def _error(self, tree: Tree, message: str, code: str) -> WorkloadError:
         return syntax_error(self._text, tree.pos, message, code)

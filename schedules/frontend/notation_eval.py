@@ -95,7 +95,12 @@ class Evaluator:
         if op in ("//", "%"):
             if isinstance(a, Index):
                 return a // b if op == "//" else a % b
-            raise self._error(tree, f"{op} is for indices; divide values with /", "bad_node")
+            raise self._error(
+                tree,
+                f"{op} is for indices, not for values: x // n is i32(floor(f64(x) / n)),"
+                " x % n is x - n*i32(floor(f64(x) / n))",
+                "bad_node",
+            )
         if op == "/" and isinstance(a, Index | int) and isinstance(b, Index | int):
             raise self._error(tree, "/ divides values; // divides indices", "bad_node")
         affine_op = isinstance(a, Index | int) and isinstance(b, Index | int)

@@ -25,6 +25,7 @@ from ..algebra.scalar import (
     Select,
     Unary,
     UnaryOp,
+    chain_terms,
 )
 from ..dtypes import DType
 from .error_exact import (
@@ -119,14 +120,6 @@ def _select(cond: Bounded, on_true: Bounded, on_false: Bounded) -> Bounded:
         other = np.where(chosen, false_errors, true_errors)
         errors = np.where(doubt > 0, np.maximum(errors, apart + other), errors)
     return values, errors
-
-
-def chain_terms(node: Scalar, sign: int = 1) -> list[tuple[int, Scalar]]:
-    """The terms of a chain of additions and subtractions, with their signs."""
-    if isinstance(node, Binary) and node.op in (BinaryOp.ADD, BinaryOp.SUB):
-        second = sign if node.op is BinaryOp.ADD else -sign
-        return chain_terms(node.a, sign) + chain_terms(node.b, second)
-    return [(sign, node)]
 
 
 def signed_sum(terms: list[tuple[int, Bounded]]) -> Array:

@@ -19,11 +19,11 @@ from math import prod, sqrt
 
 import numpy as np
 
-from ..algebra.scalar import Reducer
+from ..algebra.scalar import Reducer, chain_terms
 from ..dtypes import DType
 from ..workload.tensors import Stage
 from .error_exact import common_step, exact_sums, sample
-from .error_nodes import BoundedTensors, bounded_value, chain_terms, joint_step, signed_sum
+from .error_nodes import BoundedTensors, bounded_value, joint_step, signed_sum
 from .error_rounding import (
     Errors,
     as_array,

@@ -29,9 +29,9 @@ def workload_payload(spelling: Spelling) -> str | dict[str, Any]:
     if spelling.constant:
         return _parsed_here(spelling)
     error = spelling.allow_error
-    if spelling.expr is not None:
+    if spelling.notation is not None:
         notation: dict[str, Any] = {
-            "expr": spelling.expr,
+            "expr": spelling.notation,
             "tensors": assignments(spelling.tensor, "--tensor"),
             "ranges": ranges(spelling.range),
         }

@@ -24,6 +24,7 @@ from service.resolve.spelling import Spelling
 from tuner.process.control import Control
 
 if TYPE_CHECKING:
+    from schedules.workload.workload import Workload
     from service.jobs.tuning import TuneOptions
 
 # Start-up: a command loads what it works with when it runs.
@@ -40,13 +41,15 @@ def tune_with_progress(
     """
     from service.answers.publish import result_document
     from service.jobs import tuning
-    from tuner.measure.choose import measured_target
+    from tuner.measure.choose import measured_target, parse_measurer
 
     output = common.output()
     database.database_url(common.db)  # what will not do is told before the machine is looked at
     workload = workloads.read_workload(spelling)
     with output.busy("looking at this machine ..."):
         target = measured_target(machine.measurer, machine.target, machine.threads)
+    parse_measurer(options.measurer)  # a bad one is the first line that is printed
+    _describe(workload, output)
     again = spelled(spelling, machine, common)
     control = Control(_say_what_for)
     with database.session(common.db) as store, interruptible(output, again):
@@ -70,16 +73,27 @@ def tune_with_progress(
         raise typer.Exit(ExitCode.FAILED)
 
 
+def _describe(workload: Workload, output: Output) -> None:
+    """What is computed, before seconds are spent on it, and what would leave less to compute."""
+    from tuner.machine.work import saved_by_allowing_error
+
+    for line in workloads.computed_lines(workload):
+        output.remark(line)
+    saved = saved_by_allowing_error(workload)
+    if saved >= WORTH_A_HINT:
+        output.remark(
+            f"hint: with --allow-error 1e-6 there is {saved:.0f}x less to compute: products of"
+            " several factors may then be summed in steps, which rounds differently"
+        )
+
+
 def spelled(spelling: Spelling, machine: Machine, common: Common) -> str:
     """The workload and what names its stored answer, as they would be typed again."""
-    if spelling.expr is None:
-        words = [spelling.workload or ""]
-    else:
-        words = ["--expr", spelling.expr]
-        for tensor in spelling.tensor or []:
-            words += ["--tensor", tensor]
-        for axis in spelling.range or []:
-            words += ["--range", axis]
+    words = [spelling.workload or ""] if spelling.expr is None else ["--expr", spelling.expr]
+    for tensor in spelling.tensor or []:
+        words += ["--tensor", tensor]
+    for axis in spelling.range or []:
+        words += ["--range", axis]
     for name in spelling.constant or []:
         words += ["--constant", name]
     if spelling.allow_error is not None:
@@ -98,6 +112,9 @@ _INTERRUPTED = (
     "  The same command goes on from there: tilewright tune {again} ...\n"
 )
 
+
+WORTH_A_HINT = 1.5
+"""Times less work from which on permission to regroup is worth a line."""
 
 TERM_SECS = 8.0
 """How long a run may go on after SIGTERM: those who send it send SIGKILL ten seconds later."""

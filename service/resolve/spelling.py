@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,6 +13,7 @@ from service.errors import InvalidField, UsageProblem
 from service.typed import Argument, Option
 
 WORKLOAD_PANEL = "Workload"
+_ASSIGNMENT = re.compile(r"[\s;]*\w+\s*\[")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +27,7 @@ class Spelling:
         str | None,
         Argument(
             metavar="WORKLOAD",
-            help="OPERATOR:NAME=VALUE,..., a workload.json, or FILE.py:FUNCTION.",
+            help=r"OPERATOR:NAME=VALUE,..., index notation, workload.json, or FILE.py:FUNCTION.",
             shows_default=False,
         ),
     ] = None
@@ -75,6 +77,13 @@ class Spelling:
         ),
     ] = None
 
+    @property
+    def notation(self) -> str | None:
+        """The index notation, with or without --expr before it; None for other spellings."""
+        if self.expr is None and self.workload is not None and _ASSIGNMENT.match(self.workload):
+            return self.workload
+        return self.expr
+
 
 def check_one_spelling(spelling: Spelling) -> None:
     """UsageProblem unless there is exactly one of WORKLOAD and --expr."""
@@ -83,8 +92,8 @@ def check_one_spelling(spelling: Spelling) -> None:
             "give one workload: WORKLOAD (such as matmul:M=512,N=512,K=512) or --expr TEXT",
             advice="`tilewright ops` lists the operators.",
         )
-    if spelling.expr is None and (spelling.tensor or spelling.range):
-        raise UsageProblem("--tensor and --range describe --expr; there is no --expr")
+    if spelling.notation is None and (spelling.tensor or spelling.range):
+        raise UsageProblem("--tensor and --range describe index notation (--expr); there is none")
 
 
 def assignments(values: list[str] | None, option: str) -> dict[str, str]:

@@ -62,6 +62,19 @@ def workload_summary(workload: Workload) -> dict[str, Any]:
     }
 
 
+def computed_lines(workload: Workload) -> list[str]:
+    """What a workload computes, in words: its outputs with types and shapes, and which reads of
+    inputs are zero because they lie outside."""
+    from schedules.workload.padding import padded_reads
+
+    outputs = ", ".join(
+        f"{t.name} {t.dtype}[{','.join(map(str, t.shape))}]" for t in workload.output_tensors
+    )
+    padded = "; ".join(map(str, padded_reads(workload)))
+    lines = [f"computes {outputs}"]
+    return [*lines, f"reads outside are zero: {padded}"] if padded else lines
+
+
 def flops_of(workload: Workload) -> float:
     return float(workload.flops)
 

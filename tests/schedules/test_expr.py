@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -10,7 +12,7 @@ import pytest
 
 import schedules
 from schedules.algebra.affine import Ge0, var
-from schedules.algebra.scalar import All, Cast, Load, Reducer, Select
+from schedules.algebra.scalar import All, Cast, Load, Reducer, Select, depth_of
 from schedules.dtypes import DType
 from schedules.errors import WorkloadError
 from schedules.frontend import expr as x
@@ -254,7 +256,7 @@ def test_a_deep_or_huge_expression_is_refused_not_recursed_into() -> None:
     def deep(i: Index) -> Expr:
         value = a[i]
         for _ in range(2000):
-            value = value + 1
+            value = value * 2
         return value
 
     def wide(i: Index) -> Expr:
@@ -394,3 +396,12 @@ def test_numbers_and_indices_stand_on_either_side() -> None:
         list(a)
     with pytest.raises(TypeError, match="unsupported operand"):
         x.compute("Y", (4,), lambda i: i + "1")
+
+
+def test_a_sum_of_many_terms_is_balanced_and_a_product_is_refused() -> None:
+    a = vector(3)
+    total = x.compute("Y", (3,), lambda i: functools.reduce(operator.sub, [a[i]] * 300))
+    assert depth_of(Workload.of(total).stages[0].body) < 56
+    np.testing.assert_array_equal(run(total, np.ones(3, np.float32)), np.full(3, 1 - 299))
+    with pytest.raises(WorkloadError, match="split it into several stages"):
+        x.compute("Y", (3,), lambda i: functools.reduce(operator.mul, [a[i]] * 300))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -153,6 +154,49 @@ def test_division_and_remainder_in_indices() -> None:
     np.testing.assert_array_equal(run(wrapped, x), [1, 2, 3, 1, 2, 3, 1])
 
 
+def test_every_tensor_that_is_not_declared_is_named_at_once() -> None:
+    with pytest.raises(WorkloadError, match="shape of A, B are not known; give them with") as e:
+        from_notation("T[i,j] += A[i,k] * B[k,j,0]; C[i] += T[i,j] * A[i,j]", {})
+    assert "--tensor A=f32[EXTENT,EXTENT] --tensor B=f32[EXTENT,EXTENT,EXTENT]" in str(e.value)
+
+
+@pytest.mark.parametrize("terms", [2, 55, 56, 57, 58, 113, 400])
+@pytest.mark.parametrize("sign", ["+", "-"])
+def test_a_sum_has_any_number_of_terms(terms: int, sign: str) -> None:
+    text = "C[i] = " + sign.join(f"X[i]*{n}" for n in range(1, terms + 1))
+    workload = from_notation(text, f32(X=(3,)))
+    assert Workload.from_json(workload.to_json()).key == workload.key
+    rest = sum(range(2, terms + 1))
+    expected = 1 + rest if sign == "+" else 1 - rest
+    np.testing.assert_array_equal(run(workload, np.ones(3, np.float32)), np.full(3, expected))
+
+
+@pytest.mark.parametrize(
+    ("text", "instead", "expected"),
+    [
+        ("x >> 2", "i32(floor(f64(X[i]) / 4))", lambda x: x >> 2),
+        ("x & 7", "X[i] - 8*i32(floor(f64(X[i]) / 8))", lambda x: x & 7),
+        ("x // 3", "i32(floor(f64(X[i]) / 3))", lambda x: x // 3),
+        ("x % 3", "X[i] - 3*i32(floor(f64(X[i]) / 3))", lambda x: x % 3),
+        ("~x", "-X[i] - 1", lambda x: ~x),
+    ],
+)
+def test_what_errors_say_to_write_instead_is_right(
+    text: str, instead: str, expected: Callable[[Any], Any]
+) -> None:
+    x = np.array([-(2**31), -9, -8, -7, -1, 0, 1, 6, 7, 8, 2**31 - 1], np.int32)
+    workload = from_notation(f"C[i] = {instead}", {"X": ("i32", x.shape)})
+    np.testing.assert_array_equal(run(workload, x), expected(x), err_msg=text)
+
+
+def test_the_comparison_that_stands_for_a_gather_is_one() -> None:
+    workload = from_notation(
+        "C[i] += where(B[i] == k, A[k], 0)", {"A": ("f32", (5,)), "B": ("i32", (7,))}
+    )
+    a, b = np.arange(5, dtype=np.float32) + 1, np.array([4, 0, 0, 2, 3, 1, 4], np.int32)
+    np.testing.assert_array_equal(run(workload, a, b), a[b])
+
+
 def test_a_single_value_has_the_index_0() -> None:
     workload = from_notation("s[0] += X[i]; Y[i] = X[i] / s[0]", f32(X=(4,)))
     x = np.array([1, 2, 3, 4], np.float32)
@@ -179,13 +223,20 @@ def test_a_given_range_wins_over_shapes() -> None:
         ("C[i] = A[i,0] + 1e999", "bad_syntax", "beyond the range of f64"),
         ("C[i] = " + "9" * 50, "bad_syntax", "too long"),
         ("C[i] = " + "(" * 70 + "1" + ")" * 70, "too_deep", "nested more than 56 levels"),
-        ("C[i] = A[i,0]" + "+1" * 70, "too_deep", "use several statements"),
+        ("C[i] = A[i,0]" + "*2.0" * 70, "too_deep", "use several statements"),
+        ("C[i] = A[i,0] >> 2", "unknown_function", r"no bit operations, got '>>'; x >> n is"),
+        ("C[i] = A[i,0] << 2", "unknown_function", r"no bit operations, got '<<'; x << n is"),
+        ("C[i] = A[i,0] & 3", "unknown_function", r"no bit operations, got '&'.*\n.*\n +\^"),
+        ("C[i] = ~A[i,0]", "unknown_function", r"no bit operations, got '~'; ~x is -x - 1"),
+        ("C[i] = A[i,0]^2", "unknown_function", "a power is a product"),
         ("C[i] = " + " " * 20000, "too_large", "at most 16384"),
         ("C[i,j] += A[i,k] * B[k,j]; C[i,j] = A[i,j]", "duplicate", "written twice"),
         ("C[i] = C[i] + A[i,0]", "unknown_tensor", "read where it is computed"),
         ("C[i,j] = A[i,k] * B[k,j]", "unknown_axis", "'k' is no index of C; reduce over it with"),
         ("C[i,k] += A[i,k]", "bad_reduction", "nothing to reduce"),
-        ("C[i,j] += A[i,k] * Z[k,j]", "unknown_tensor", "unknown tensor 'Z'; declared.*A, B"),
+        ("C[i,j] += A[i,k] * Z[k,j]", "unknown_tensor",
+         r"type and shape of Z are not known; declared: A, B; .*--tensor Z=f32\[EXTENT,EXTENT\]"),
+        ("C[i] = D[i]; D[i] = A[i,0]", "unknown_tensor", "unknown tensor 'D'; declared.*A, B"),
         ("C[i] += A[i,k,k]", "bad_rank", r"A has 2 dimensions \[4, 5\], got 3 indices"),
         ("C[i] = A", "bad_rank", r"tensor A needs indices: A\[...\]"),
         ("C[] += A[i,k]", "bad_rank", r"a single value is C\[0\]"),
@@ -200,11 +251,12 @@ def test_a_given_range_wins_over_shapes() -> None:
         ("C[i,j] += A[i,k] * B[j,k]", "shape_clash",
          "index 'k' runs over 5 by dimension 1 of A, but over 6 by dimension 1 of B"),
         ("C[i] = A[i*j, 0]", "bad_index", "product of two index variables"),
-        ("C[i] = A[A[i,0], 0]", "bad_index", "an index is made of variables"),
+        ("C[i] = A[A[i,0], 0]", "bad_index", "an index cannot be data, got A.*where"),
         ("C[i] = A[i/2, 0]", "bad_index", "an index is made of variables"),
         ("C[i] = A[i//0, 0]", "bad_index", "constant integer >= 1"),
         ("C[i] = A[i, 1.5]", "bad_index", "an index has integers"),
-        ("C[i] = A[i,0] // 2", "bad_node", "// is for indices"),
+        ("C[i] = A[i,0] // 2", "bad_node", r"// is for indices, not for values: x // n is i32"),
+        ("C[i] = i32(A[i,0]) / 2", "bad_dtype", "only floats divide; cast first, as in i32"),
         ("C[i] = i / 2 + A[i,0]", "bad_node", "/ divides values"),
         ("C[i] = A[i,0] + (1 < 2)", "bad_node", "compares two numbers"),
         ("C[i] = A[i,0] > 0", "bad_node", "a condition stands only in where"),

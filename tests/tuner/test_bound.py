@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from schedules.frontend.notation import from_notation
 from schedules.spelling import parse_workload
 from schedules.target import Target
 from tests.synthetic_sketch import synthetic_target
 from tuner.machine.roofline import bound, home_level
-from tuner.machine.work import pipe_slots
+from tuner.machine.work import pipe_slots, saved_by_allowing_error
 
 TARGET = synthetic_target()
 PEAK = TARGET.probes.peak_gflops["f32"][0] * 1e9
@@ -86,3 +87,12 @@ def test_what_sees_constants_alone_is_computed_before_the_calls() -> None:
     assert bound(
         parse_workload(expr=output, tensors=tensors[1:], constants=["B"]), TARGET
     ) == bound(parse_workload(expr=output, tensors=tensors[1:]), TARGET)
+
+
+def test_a_chain_of_products_has_less_to_do_where_an_error_is_allowed() -> None:
+    square = ("f32", (64, 64))
+    chain = from_notation("D[i,l] += A[i,j]*B[j,k]*C[k,l]", {"A": square, "B": square, "C": square})
+    assert saved_by_allowing_error(chain) > 20
+    assert saved_by_allowing_error(chain.allowing(1e-6)) == 1.0
+    product = from_notation("D[i,k] += A[i,j]*B[j,k]", {"A": square, "B": square})
+    assert saved_by_allowing_error(product) == 1.0

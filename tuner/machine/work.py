@@ -24,10 +24,14 @@ from schedules.algebra.scalar import (
 )
 from schedules.dtypes import DType
 from schedules.form import Form
+from schedules.rewrites.product import factors_of
 from schedules.sketches.forms.rewriting import regrouped, rewrites_for
 from schedules.workload.flops import counted_flops, useful_flops
 from schedules.workload.tensors import Stage
 from schedules.workload.workload import Workload
+
+SMALLEST_ERROR = 1e-9
+"""An allowed error that permits regrouping, which states none, and no rewrite that states one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +55,20 @@ def least_work(workload: Workload, forms: Sequence[Form] | None = None) -> Work:
 def _forms(workload: Workload) -> tuple[Form, ...]:
     normal = workload.normalised()
     return tuple(form for form in (regrouped(normal), *rewrites_for(normal)) if form.steps)
+
+
+def saved_by_allowing_error(workload: Workload) -> float:
+    """How many times less there is to do where `workload` allows an error, however small: its
+    products of more than two factors may then be summed in steps. 1.0 where nothing is gained.
+
+    Infinities and zeros can tell (`rewrites.product.may_distribute`), so floats need permission.
+    """
+    normal = workload.normalised()
+    products = any(len(factors_of(stage)) > 2 for stage in normal.stages)
+    if workload.allowed_error is not None or not products:
+        return 1.0
+    allowing = regrouped(normal.allowing(SMALLEST_ERROR)).workload
+    return max(_useful_slots(regrouped(normal).workload) / _useful_slots(allowing), 1.0)
 
 
 def _useful_slots(workload: Workload) -> float:

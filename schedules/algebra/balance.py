@@ -1,0 +1,29 @@
+"""Long sums as balanced trees: depth grows with the logarithm of the number of terms.
+
+A chain `a + b - c + ...` as it is written is one level deep for each term. Additions may be
+regrouped (docs/math.md), so a chain that would be deeper than `limits.MAX_BODY_DEPTH` is built as
+a balanced tree. Shorter chains keep the tree they were written as, and with it their key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def balanced_sum(
+    terms: Sequence[tuple[int, T]], add: Callable[[T, T], T], subtract: Callable[[T, T], T]
+) -> T:
+    """The sum of `terms`, pairs of a sign (1 or -1) and a value, as a balanced tree.
+
+    The first sign is 1: no term is negated by an operation of its own.
+    """
+    if len(terms) == 1:
+        return terms[0][1]
+    middle = len(terms) // 2
+    sign = terms[middle][0]
+    left = balanced_sum(terms[:middle], add, subtract)
+    right = balanced_sum([(sign * s, t) for s, t in terms[middle:]], add, subtract)
+    return add(left, right) if sign > 0 else subtract(left, right)

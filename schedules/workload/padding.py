@@ -1,0 +1,65 @@
+"""Which reads of a workload lie outside of their tensor and are zero there.
+
+Index notation pads every read with zeros (docs/workload.md). An index that was mistyped by one
+then still computes something, so whoever asks for a workload is shown where it reads zeros.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ..algebra.affine import Interval, interval
+from ..algebra.scalar import All, Const, Load, Scalar, Select, children
+from .workload import Workload
+
+
+@dataclass(frozen=True, slots=True)
+class PaddedRead:
+    """Dimension `dim` of `tensor`, which has indices `0..extent - 1`, is read at `first..last`;
+    what is outside is zero."""
+
+    tensor: str
+    dim: int
+    extent: int
+    first: int
+    last: int
+
+    def __str__(self) -> str:
+        before = f"{-self.first} before" if self.first < 0 else ""
+        after = f"{self.last - self.extent + 1} after" if self.last >= self.extent else ""
+        where = " and ".join(part for part in (before, after) if part)
+        return f"{self.tensor} dimension {self.dim} ({where} its {self.extent})"
+
+
+def padded_reads(workload: Workload) -> tuple[PaddedRead, ...]:
+    """Every dimension of a tensor that is read beyond its ends, in order of the stages."""
+    found: dict[tuple[str, int], PaddedRead] = {}
+    for stage in workload.stages:
+        axes = {a.name: Interval(0, a.extent - 1) for a in (*stage.axes, *stage.reduce_axes)}
+        for load in _zero_outside(stage.body, is_padded=False):
+            shape = workload.tensors[load.tensor].shape
+            for dim, (index, extent) in enumerate(zip(load.index, shape, strict=True)):
+                reach = interval(index, axes)
+                if reach.lo >= 0 and reach.hi < extent:
+                    continue
+                known = found.get((load.tensor, dim))
+                first = reach.lo if known is None else min(known.first, reach.lo)
+                last = reach.hi if known is None else max(known.last, reach.hi)
+                found[load.tensor, dim] = PaddedRead(load.tensor, dim, extent, first, last)
+    return tuple(found.values())
+
+
+def _zero_outside(node: Scalar, *, is_padded: bool) -> Iterator[Load]:
+    """The loads below a choice by indices whose other side is zero."""
+    match node:
+        case Load():
+            if is_padded:
+                yield node
+        case Select(All(), on_true, on_false):
+            is_zero = isinstance(on_false, Const) and on_false.value == 0
+            yield from _zero_outside(on_true, is_padded=is_padded or is_zero)
+            yield from _zero_outside(on_false, is_padded=is_padded)
+        case _:
+            for child in children(node):
+                yield from _zero_outside(child, is_padded=is_padded)
