@@ -122,16 +122,27 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
+class DroppedSketch:
+    """A sketch that rules fit and that is not searched: primitives refuse its default, and all
+    settings near it. `reason` is what they say of the default."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class ScheduleSpace:
     """All candidates for one workload on one target.
 
-    `forms` are those of the workload that compute it in other operations than its own.
+    `forms` are those of the workload that compute it in other operations than its own; `dropped`
+    says which sketches it lacks, and why.
     """
 
     workload: Workload
     target: Target
     sketches: tuple[Sketch, ...]
     forms: tuple[Form, ...] = ()
+    dropped: tuple[DroppedSketch, ...] = ()
 
     @property
     def size(self) -> int:

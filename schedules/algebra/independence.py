@@ -10,6 +10,7 @@ from .affine import (
     Cond,
     FloorDiv,
     Ge0,
+    Index,
     Interval,
     Mod,
     Ranges,
@@ -24,38 +25,47 @@ from .affine import (
 
 
 def separates(
-    index: tuple[Affine, ...], name: str, ranges: Ranges, guards: tuple[Cond, ...] = ()
+    index: tuple[Affine, ...],
+    name: str,
+    ranges: Ranges,
+    guards: tuple[Cond, ...] = (),
+    fixed: Ranges | None = None,
 ) -> bool:
     """Whether different values of variable `name` always give different index tuples.
 
     `ranges` has `name` and the variables that may differ between two iterations; all others are
-    fixed. `guards` hold in every iteration that counts. The proof: an atom whose coefficient
-    exceeds the spread of its dimension's other terms that are still open is determined by the
-    index; a division and a remainder determine what they divide, which is one more known sum.
+    fixed, somewhere in `fixed` if that says so. `guards` hold in every iteration that counts. The
+    proof: an atom whose coefficient exceeds the spread of its dimension's other terms that are
+    still open is determined by the index; a division and a remainder determine what they divide,
+    which is one more known sum.
     """
     guards = tuple(type(g)(_settled(g.index, ranges)) for g in guards)
-    settled = tuple(_settled(i, ranges) for i in index)
-    # A quotient that is settled may no longer fit the remainder beside it.
-    return _determines(settled, name, ranges, guards) or (
-        settled != index and _determines(index, name, ranges, guards)
-    )
+    # A quotient that is settled may no longer fit the remainder beside it, one that is not may be
+    # written in other terms than that: any form that proves it will do.
+    every = {**(fixed or {}), **ranges}
+    forms = (_known_sums(index, decided, every) for decided in (every, ranges, {}))
+    return any(_determines(form, name, ranges, guards) for form in forms)
 
 
-def _determines(
-    index: tuple[Affine, ...], name: str, ranges: Ranges, guards: tuple[Cond, ...]
-) -> bool:
-    """`separates` for an index as it is written."""
-    # What is joined says more or less than its parts, so both count.
-    known_sums = list(dict.fromkeys((*_merged(index, ranges), *index)))
+def _known_sums(index: Index, decided: Ranges, every: Ranges) -> Index:
+    """The index without what ranges `decided` settle, as it is and with dimensions joined: what is
+    joined says more or less than its parts, so both count."""
+    settled = tuple(_settled(i, decided) for i in index)
+    return tuple(dict.fromkeys((*_merged(settled, decided, every), *settled)))
+
+
+def _determines(known: Index, name: str, ranges: Ranges, guards: tuple[Cond, ...]) -> bool:
+    """`separates` for sums that are `known`."""
+    known_sums = list(known)
     determined: set[object] = set()
     changed = True
     while changed:
         changed = False
-        for known in known_sums:
-            for atom, coefficient in known.terms:
+        for one in known_sums:
+            for atom, coefficient in one.terms:
                 if atom in determined or not _varies(Affine(((atom, 1),), 0), ranges):
                     continue
-                open_terms = (t for t in known.terms if t[0] != atom and t[0] not in determined)
+                open_terms = (t for t in one.terms if t[0] != atom and t[0] not in determined)
                 rest = Affine(tuple(open_terms), 0)
                 if abs(coefficient) > _guarded_spread(rest, ranges, guards):
                     determined.add(atom)
@@ -77,19 +87,20 @@ def _settled(index: Affine, ranges: Ranges) -> Affine:
     return total
 
 
-def _merged(index: tuple[Affine, ...], ranges: Ranges) -> list[Affine]:
-    """The index with neighbouring dimensions that are quotient and remainder made one."""
+def _merged(index: Index, decided: Ranges, every: Ranges) -> list[Affine]:
+    """The index with neighbouring dimensions that are quotient and remainder made one, and settled
+    again; one that nothing moves stands between no others."""
     result: list[Affine] = []
-    for dimension in reversed(index):
-        merged = _joined(dimension, result[0], ranges) if result else None
+    for dimension in reversed([i for i in index if i.terms]):
+        merged = _joined(dimension, result[0], every) if result else None
         if merged is None:
             result.insert(0, dimension)
         else:
-            result[0] = merged
+            result[0] = _settled(merged, decided)
     return result
 
 
-def _joined(dimension: Affine, last: Affine, ranges: Ranges) -> Affine | None:
+def _joined(dimension: Affine, last: Affine, every: Ranges) -> Affine | None:
     """`dimension` and the one behind it as one, where that one is a remainder, perhaps in pieces:
     `(x // 19, i + 16*(x % 19))` is `16*x + i` for i in 0..15.
 
@@ -99,7 +110,7 @@ def _joined(dimension: Affine, last: Affine, ranges: Ranges) -> Affine | None:
         if not isinstance(atom, Mod) or coefficient < 1:
             continue
         size = coefficient * atom.divisor
-        if not _lies_below(last, size, ranges):
+        if not _lies_below(last, size, every):
             continue
         joined = dimension * size + last
         merged = recombine(joined)

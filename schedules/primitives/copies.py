@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from math import prod
 
-from ..algebra.affine import Affine, Cond, Index, at_least, less, simplify, var
+from ..algebra.affine import Affine, Cond, Index, simplify
 from ..algebra.conditions import in_bounds, normal_cond
 from ..algebra.neutral import identity_of
 from ..algebra.scalar import All, Const, Load, Scalar, Select, loads
 from ..errors import need
+from ..nest.coverage import is_written_whole
 from ..nest.editing import (
     first_without,
     map_values,
@@ -89,9 +89,7 @@ class _Copy(LoopMaker):
         need(bool(reads), self, f"{place.loop.var or 'the nest'!r} does not read {tensor!r}{words}")
         kept = not writes_of(body, tensor) and tensor not in private_buffers(body)
         need(kept, self, f"the body writes {tensor!r}")
-        writes = writes_of(nest.body, tensor)
-        whole = not writes or _elements_written(nest, writes) >= source.elements
-        whole = whole and all(_writes_all(w, source) for w in writes)
+        whole = is_written_whole(nest, source)
         need(whole, self, f"parts of {tensor!r} may never be written")
         return source, reads
 
@@ -221,28 +219,6 @@ class BlockRead(_Copy):
 
 def _moves(index: Index, loop: str) -> bool:
     return any(loop in i.vars() for i in index)
-
-
-def _writes_all(write: Store | Update, buffer: Buffer) -> bool:
-    """Whether guards of `write` keep nothing but elements outside the buffer from being written."""
-    inside = {
-        cond
-        for i, extent in zip(write.index, buffer.shape, strict=True)
-        for cond in (at_least(i, 0), less(i, extent))
-    }
-    return inside.issuperset(write.guards)
-
-
-def _elements_written(nest: Nest, writes: list[Store | Update]) -> int:
-    """How many elements `writes` can give a value at the most: a layout in parts that do not
-    divide has more. Copies of a write for other iterations (Stagger) write the same ones."""
-    found: dict[tuple[object, ...], int] = {}
-    for write in writes:
-        moving = [loop for loop in chain_to(nest.body, write) if _moves(write.index, loop.var)]
-        renamed = {loop.var: var(f"#{n}") for n, loop in enumerate(moving)}
-        extents = tuple(loop.extent for loop in moving)
-        found[extents, tuple(i.substitute(renamed) for i in write.index)] = prod(extents)
-    return sum(found.values())
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ Every primitive keeps this, so whether two iterations can meet is a question abo
 
 from __future__ import annotations
 
+from ..algebra.affine import Ranges
 from ..algebra.independence import separates
 from ..errors import ScheduleError, need
 from ..nest.finding import all_ranges, private_buffers, reads_of
@@ -35,14 +36,14 @@ def check_reorderable(body: tuple[Stmt, ...], asked_by: object) -> None:
         need(not read, asked_by, f"the body both writes and reads {leaf.buffer!r}")
 
 
-def check_disjoint(loop: For, asked_by: object) -> None:
+def check_disjoint(loop: For, asked_by: object, around: Ranges) -> None:
     """ScheduleError unless different iterations of `loop` write different elements and none
-    reads what another writes: what running them at once needs."""
+    reads what another writes: what running them at once needs. `around` has the loops outside."""
     problem = f"iterations of {loop.var!r} combine into the same elements; RFactor it first"
     need(not loop.reduce, asked_by, problem)
     ranges = all_ranges((loop,))
     for leaf in _writers(loop.body):
-        if loop.extent > 1 and not separates(leaf.index, loop.var, ranges, leaf.guards):
+        if loop.extent > 1 and not separates(leaf.index, loop.var, ranges, leaf.guards, around):
             raise ScheduleError(
                 asked_by,
                 f"iterations of {loop.var!r} may write the same element of {leaf.buffer!r}"
@@ -53,8 +54,9 @@ def check_disjoint(loop: For, asked_by: object) -> None:
         need(alike, asked_by, problem)
 
 
-def check_vector_lanes(loop: For, asked_by: object) -> None:
-    """ScheduleError unless the iterations of `loop` may run as lanes of one vector.
+def check_vector_lanes(loop: For, asked_by: object, around: Ranges) -> None:
+    """ScheduleError unless the iterations of `loop`, inside of those `around`, may run as lanes of
+    one vector.
 
     A reduction loop is legal where every leaf combines all lanes into one element: a horizontal
     reduction. A spatial loop needs lanes that write different elements, and no lane reading what
@@ -64,7 +66,7 @@ def check_vector_lanes(loop: For, asked_by: object) -> None:
     problem = f"loop {loop.var!r} must be innermost, and it contains another loop or buffer"
     need(innermost, asked_by, problem)
     if not loop.reduce:
-        check_disjoint(loop, asked_by)
+        check_disjoint(loop, asked_by, around)
         return
     for leaf in leaves(loop.body):
         if not isinstance(leaf, Update) or any(loop.var in i.vars() for i in leaf.index):

@@ -48,7 +48,7 @@ class Vectorize(Primitive):
         extent = place.loop.extent
         problem = f"a vector has at most {MAX_LANES} lanes, the loop has {extent}"
         need(extent <= MAX_LANES, self, problem)
-        check_vector_lanes(place.loop, self)
+        check_vector_lanes(place.loop, self, place.ranges)
         return place.marked(LoopKind.VECTORIZED)
 
 
@@ -98,7 +98,7 @@ class Parallel(Primitive):
             need(other.kind is not LoopKind.PARALLEL, self, problem)
         plain = all(outer.kind is LoopKind.SERIAL for outer in place.outer)
         need(plain, self, "a parallel loop may stand in serial loops only")
-        check_disjoint(place.loop, self)
+        check_disjoint(place.loop, self, place.ranges)
         return place.marked(LoopKind.PARALLEL)
 
 

@@ -62,7 +62,7 @@ class Merge(Primitive):
         reduce = first.loop.reduce or second.loop.reduce
         merged = replace(second.loop, body=body, reduce=reduce)
         if merged.kind is LoopKind.VECTORIZED:
-            check_vector_lanes(merged, self)
+            check_vector_lanes(merged, self, second.ranges)
 
         def change(stmt: Stmt) -> tuple[Stmt, ...] | None:
             if stmt is first.loop or any(stmt is one for one in later):

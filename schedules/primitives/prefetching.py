@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -105,29 +106,17 @@ class Prefetch(Primitive):
         """Where the prefetches of one iteration are, if `shared` iterations deal them out: some of
         those that follow each other along the last dimension, for each setting of the loops inside
         that move other dimensions; or, where such places are too many, all of them for some."""
-        *others, last = index
-        moving = sorted(n for n in extents if any(n in i.vars() for i in others))
-        along = [n for n in extents if n in last.vars() and n not in moving]
-        steps = [last.coefficient(n) for n in along]
-        forward = all(last.is_linear_in(n) for n in along) and min(steps, default=0) >= 0
-        need(forward, self, f"{self.tensor!r} is not read along its last dimension")
-        span = 1 + sum(c * (extents[n] - 1) for c, n in zip(steps, along, strict=True))
-        count, settings = -(-span // self.step), prod(extents[n] for n in moving)
+        run = Run.of(index, extents, self.step)
+        need(run.is_forward, self, f"{self.tensor!r} is not read along its last dimension")
         too_many = f"more than {MOST_PREFETCHES} prefetches in an iteration"
-        need(count <= MOST_PREFETCHES and settings <= MAX_UNROLLED, self, too_many)
+        need(run.prefetches(shared) <= MOST_PREFETCHES, self, too_many)
         later = {self.loop: var(self.loop) + self.ahead} | dict.fromkeys(extents, ZERO)
-
-        def begin(setting: Affine) -> Index:
-            at = later | _setting(setting, moving, extents)
-            return tuple(i.substitute(at) for i in index)
-
-        # Windows that overlap read some places more than once.
-        places = list(dict.fromkeys(begin(affine(n)) for n in range(settings)))
-        turns = self._turns(count, shared)
-        if count * len(places) > MOST_PREFETCHES:
-            places = [begin(turn) for turn in self._turns(settings, shared)]
-            turns = self._turns(count, 1)
-            need(len(places) * len(turns) <= MOST_PREFETCHES, self, too_many)
+        places = [tuple(i.substitute(later) for i in place) for place in run.places]
+        turns = self._turns(run.count, shared)
+        if run.deals_places:
+            dealt = (run.place(turn) for turn in self._turns(run.settings, shared))
+            places = [tuple(i.substitute(later) for i in place) for place in dealt]
+            turns = self._turns(run.count, 1)
         return [(*other, x + turn * self.step) for *other, x in places for turn in turns]
 
     def _turns(self, count: int, shared: int) -> list[Affine]:
@@ -136,6 +125,68 @@ class Prefetch(Primitive):
         if each == count:
             return [affine(n) for n in range(count)]
         return [(var(self.deal) * each + n) % count for n in range(each)]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What loops of `extents` read at `index`: `count` prefetches of `step` elements follow each
+    other along the last dimension, at each place that loops `moving` the other ones lead to."""
+
+    index: Index
+    extents: dict[str, int]
+    moving: tuple[str, ...]
+    step: int
+
+    @classmethod
+    def of(cls, index: Index, extents: dict[str, int], step: int) -> Run:
+        moving = sorted(n for n in extents if any(n in i.vars() for i in index[:-1]))
+        return cls(index, extents, tuple(moving), step)
+
+    @property
+    def _along(self) -> list[str]:
+        last = self.index[-1].vars()
+        return [name for name in self.extents if name in last and name not in self.moving]
+
+    @property
+    def is_forward(self) -> bool:
+        """Whether the last dimension is read from its first element on."""
+        last = self.index[-1]
+        return all(last.is_linear_in(n) and last.coefficient(n) >= 0 for n in self._along)
+
+    @property
+    def count(self) -> int:
+        last = self.index[-1]
+        span = 1 + sum(last.coefficient(n) * (self.extents[n] - 1) for n in self._along)
+        return -(-span // self.step)
+
+    @property
+    def settings(self) -> int:
+        """Of the loops that move other dimensions."""
+        return prod(self.extents[n] for n in self.moving)
+
+    def place(self, setting: Affine) -> Index:
+        """Where a setting of these begins, for loops along the last dimension at zero."""
+        at = dict.fromkeys(self._along, ZERO) | _setting(setting, self.moving, self.extents)
+        return tuple(i.substitute(at) for i in self.index)
+
+    @property
+    def places(self) -> list[Index]:
+        """All of them, once: windows that overlap read some more than once."""
+        return list(dict.fromkeys(self.place(affine(n)) for n in range(self.settings)))
+
+    @property
+    def deals_places(self) -> bool:
+        """Whether places are shared out, for all prefetches at all of them are too many."""
+        return self.count * len(self.places) > MOST_PREFETCHES
+
+    def prefetches(self, shared: int) -> int:
+        """In one iteration, if `shared` iterations deal them out; more than may be where that is
+        not worth a count."""
+        if self.count > MOST_PREFETCHES or self.settings > MAX_UNROLLED:
+            return MOST_PREFETCHES + 1
+        if self.deals_places:
+            return -(-self.settings // shared) * self.count
+        return len(self.places) * -(-self.count // shared)
 
 
 def _wrapped(
@@ -152,7 +203,7 @@ def _wrapped(
     return tuple(found)
 
 
-def _setting(number: Affine, names: list[str], extents: dict[str, int]) -> dict[str, Affine]:
+def _setting(number: Affine, names: Sequence[str], extents: dict[str, int]) -> dict[str, Affine]:
     """The values of loops at a point of their box, counted with the last loop fastest."""
     values = dict[str, Affine]()
     for name in reversed(names):

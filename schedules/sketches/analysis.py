@@ -5,9 +5,9 @@ Nothing here, and nothing in the rules, knows what an operator is called.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from math import prod
 
 from ..algebra.affine import (
@@ -34,6 +34,7 @@ from ..algebra.scalar import (
     Unary,
     children,
     loads,
+    rewrite,
     walk,
 )
 from ..dtypes import DType
@@ -181,6 +182,7 @@ def _view(workload: Workload, name: str, nest: Nest, *, whole: bool) -> StageVie
     (leaf,) = writes_of(nest.body, name)
     chain = chain_to(nest.body, leaf)
     ranges = ranges_of(chain)
+    value = _with_indices(leaf.value, partial(simplify, ranges=ranges))
     stage = workload.stage(name)
     found = tuple(
         Loop(loop.var, loop.extent, loop.reduce, _dim_of(leaf.index, loop.var)) for loop in chain
@@ -191,9 +193,9 @@ def _view(workload: Workload, name: str, nest: Nest, *, whole: bool) -> StageVie
         axis_splits=axis_splits,
         spatial=tuple(loop for loop in found if not loop.reduce),
         reduce=tuple(loop for loop in found if loop.reduce),
-        reads=_reads(leaf, workload, ranges),
+        reads=_reads(value, workload, ranges),
         guards=leaf.guards,
-        value=leaf.value,
+        value=value,
         dtype=stage.tensor.dtype,
         shape=stage.tensor.shape,
         reducer=leaf.reducer if isinstance(leaf, Update) else None,
@@ -247,26 +249,48 @@ def _repeated_axis(leaf: Store) -> str:
     return name if few else ""
 
 
-def _reads(
-    leaf: Store | Update, workload: Workload, ranges: dict[str, Interval]
-) -> tuple[Read, ...]:
+def _with_indices(value: Scalar, change: Callable[[Affine], Affine]) -> Scalar:
+    """`value` with every index of what it loads changed. Conditions stay as they are written:
+    rules recognise padding and phases by their form."""
+
+    def load(node: Scalar) -> Scalar | None:
+        if isinstance(node, Load):
+            return replace(node, index=tuple(map(change, node.index)))
+        return None
+
+    return rewrite(value, load)
+
+
+def _reads(value: Scalar, workload: Workload, ranges: dict[str, Interval]) -> tuple[Read, ...]:
+    """One for each load of `value` that differs from those before it."""
     found: dict[tuple[str, tuple[Affine, ...]], Read] = {}
 
     def visit(node: Scalar, conditional: bool) -> None:
         if isinstance(node, Load):
-            index = tuple(simplify(i, ranges) for i in node.index)
-            tensor = workload.tensors[node.tensor]
-            padded = conditional and not _is_inside(index, tensor.shape, ranges)
-            found.setdefault(
-                (node.tensor, index),
-                Read(node.tensor, index, node.dtype, tensor.shape, conditional, padded),
-            )
+            shape = workload.tensors[node.tensor].shape
+            padded = conditional and not _is_inside(node.index, shape, ranges)
+            read = Read(node.tensor, node.index, node.dtype, shape, conditional, padded)
+            found.setdefault((node.tensor, node.index), read)
         inner = conditional or isinstance(node, Select)
         for child in children(node):
             visit(child, inner)
 
-    visit(leaf.value, False)
+    visit(value, False)
     return tuple(found.values())
+
+
+def with_reads(view: StageView, spatial: Sequence[Loop], reads: Sequence[Read]) -> StageView:
+    """`view` over the axes `spatial`, where it takes `reads`, one for each of its own: its value
+    loads by their indices, so that no part of it speaks of axes that are gone."""
+    moved = dict(zip(((r.tensor, r.index) for r in view.reads), reads, strict=True))
+
+    def load(node: Scalar) -> Scalar | None:
+        if isinstance(node, Load):
+            return replace(node, index=moved[node.tensor, node.index].index)
+        return None
+
+    value = rewrite(view.value, load)
+    return replace(view, spatial=tuple(spatial), reads=tuple(reads), value=value)
 
 
 def _is_inside(

@@ -14,7 +14,9 @@ from itertools import pairwise
 from math import prod
 from typing import TypeAlias
 
-from ..algebra.affine import Affine, affine, var
+from ..algebra.affine import Affine, Index, Interval, affine, var
+from ..errors import ScheduleError
+from ..primitives.boxes import region_of
 from ..target import Target
 from ..workload.workload import Workload
 from .analysis import Loop, StageView, view_stages
@@ -125,23 +127,50 @@ Rule: TypeAlias = Callable[[StageView, Stages], Fit | None]
 
 
 def grown(
-    stages: Stages, alone: FusionGroup, common: Callable[[StageView, StageView], int], least: int
+    stages: Stages,
+    alone: FusionGroup,
+    common: Callable[[StageView, StageView], int],
+    least: int,
+    fits: Callable[[FusionGroup], bool] = lambda group: True,
 ) -> FusionGroup:
     """The group of one stage with all earlier stages that only its members need and that share at
-    least so many axes with it. `common(stage, reader)` says how many leading axes a stage shares
-    with one that reads it, -1 where they have nothing in common."""
-    inside: list[StageView] = []
-    members, shared = {alone.last.name}, alone.shared
+    least so many axes with it, as far as the group `fits`. `common(stage, reader)` says how many
+    leading axes a stage shares with one that reads it, -1 where they have nothing in common."""
+    group, members = alone, {alone.last.name}
     for name in reversed(stages.left):
         if not stages.only_needed_by(name, members):
             continue
         view = stages.views[name]
-        found = min(shared, *(common(view, reader) for reader in stages.readers[name]))
-        if found >= least:
-            shared = found
-            inside.insert(0, view)
+        shared = min(group.shared, *(common(view, reader) for reader in stages.readers[name]))
+        more = FusionGroup(alone.last, (view, *group.inside), shared)
+        if shared >= least and fits(more):
+            group = more
             members.add(name)
-    return FusionGroup(alone.last, tuple(inside), shared)
+    return group
+
+
+def reads_boxes(
+    group: FusionGroup, outer: Callable[[StageView], Sequence[Loop]] | None = None
+) -> bool:
+    """Whether what is read of each stage inside, in an iteration of the `outer` loops (the shared
+    axes if not said), is a box of it: what ComputeAt needs. Loops of the same place in two stages
+    are one."""
+    spans, fixed = dict[str, Interval](), dict[str, Interval]()
+    indices: dict[str, list[Index]] = {name: [] for name in group.names_inside}
+    for view in group.stages:
+        around = outer(view) if outer else view.spatial[: group.shared]
+        one = {loop.name: var(f"#{n}") for n, loop in enumerate(around)}
+        fixed |= {f"#{n}": Interval(0, loop.extent - 1) for n, loop in enumerate(around)}
+        inner = (loop for loop in (*view.spatial, *view.reduce) if loop.name not in one)
+        spans |= {loop.name: Interval(0, loop.extent - 1) for loop in inner}
+        for read in (read for read in view.reads if read.tensor in indices):
+            indices[read.tensor].append(tuple(i.substitute(one) for i in read.index))
+    try:
+        for name, found in indices.items():
+            region_of(found, spans, fixed, name)
+    except ScheduleError:
+        return False
+    return True
 
 
 def leading_axes(tensor: str, reader: StageView) -> int:

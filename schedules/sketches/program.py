@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import islice
 
@@ -15,12 +15,12 @@ from ..errors import ScheduleError
 from ..form import Form
 from ..lowering.lower import clean
 from ..nest.loop_ir import Nest
-from ..primitives import Inline
 from ..rewrites import Rewrite
-from ..space import Knob, ScheduleSpace, Sketch
+from ..space import DroppedSketch, Knob, ScheduleSpace, Sketch
 from ..target import Target
 from ..trace import Trace
 from ..workload.workload import Workload
+from .accepted import accepted_settings, write_parts
 from .forms.orders import axes_last
 from .forms.rewriting import regrouped, rewrites_for
 from .groups import stages_of
@@ -45,6 +45,8 @@ class ProgramSketch:
     inlined: tuple[str, ...]
     parts: tuple[PartSketch, ...]
     rewrites: tuple[Rewrite, ...] = ()
+    accepted: tuple[tuple[int, ...], ...] = ()
+    """Of each part, a setting that stands for its default, if primitives refuse some."""
 
     @property
     def name(self) -> str:
@@ -63,7 +65,8 @@ class ProgramSketch:
 
     def alone(self, number: int) -> ProgramSketch:
         """The sketch that has this part only."""
-        return ProgramSketch(self.workload, self.inlined, (self.parts[number],))
+        accepted = self.accepted[number : number + 1]
+        return ProgramSketch(self.workload, self.inlined, (self.parts[number],), (), accepted)
 
     def own_settings(self, settings: IntArray) -> list[IntArray]:
         """The columns of `settings` that belong to each part."""
@@ -72,7 +75,7 @@ class ProgramSketch:
 
     @cached_property
     def _defaults(self) -> tuple[tuple[int, ...], ...]:
-        return tuple(part.default() for part in self.parts)
+        return self.accepted or tuple(part.default() for part in self.parts)
 
     @cached_property
     def alike(self) -> tuple[tuple[int, ...], ...]:
@@ -123,11 +126,8 @@ class ProgramSketch:
         return Trace((*self.rewrites, *writer.trace.steps))
 
     def _written(self, setting: Sequence[int]) -> TraceWriter:
-        writer = TraceWriter(self.workload)
-        writer.do(*(Inline(name) for name in self.inlined))
-        for part, own in zip(self.parts, self.own_settings(np.asarray([setting])), strict=True):
-            part.write(writer, tuple(int(i) for i in own[0]))
-        return writer
+        own = self.own_settings(np.asarray([setting]))
+        return write_parts(self.workload, self.inlined, self.parts, [one[0] for one in own])
 
 
 def structure(part: PartSketch) -> Hashable:
@@ -160,20 +160,28 @@ def space_for(workload: Workload, target: Target) -> ScheduleSpace:
     """Every schedule that is searched for `workload` on `target`.
 
     There is always at least one sketch, and its default is legal: what no rule fits is left as
-    plain loops. The regrouped form comes first, forms with an error of their own last.
+    plain loops. The regrouped form comes first, forms with an error of their own last. What rules
+    fit and no setting near their default can be written for is told as `dropped`.
     """
     workload = workload.normalised()
     best = regrouped(workload)
     others = rewrites_for(workload)
-    sketches = _sketches(best, target) if best.steps else []
+    first = [best] if best.steps else []
     order = axes_last(best.workload, target)
     if order:
-        sketches += _sketches(best.after(*order), target)
-    sketches += _sketches(Form(workload), target) or [_plain(workload, target)]
-    for form in others:
-        sketches += _sketches(form, target)
-    forms = (best, *others) if best.steps else others
-    return ScheduleSpace(workload, target, tuple(sketches), forms)
+        first.append(best.after(*order))
+    found = [one for form in first for one in _sketches(form, target)]
+    own = _sketches(Form(workload), target)
+    if all(isinstance(one, DroppedSketch) for one in own):
+        own.append(_plain(workload, target))
+    found += [*own, *(one for form in others for one in _sketches(form, target))]
+    return ScheduleSpace(
+        workload,
+        target,
+        tuple(one for one in found if not isinstance(one, DroppedSketch)),
+        (best, *others) if best.steps else others,
+        tuple(one for one in found if isinstance(one, DroppedSketch)),
+    )
 
 
 def _plain(workload: Workload, target: Target) -> Sketch:
@@ -181,23 +189,33 @@ def _plain(workload: Workload, target: Target) -> Sketch:
     return ProgramSketch(workload, (), (PlainSketch(workload, target),))
 
 
-def _sketches(form: Form, target: Target) -> list[Sketch]:
-    """The sketches of one form of the workload; none where no combination of rules fits."""
+def _sketches(form: Form, target: Target) -> list[Sketch | DroppedSketch]:
+    """The sketches of one form of the workload, and those that rules fit and primitives refuse;
+    none where no combination of rules fits."""
     workload = form.workload
     inlined = stages_inlined(workload)
     ways = covers(stages_of(workload, inlined, target))
-    sketches: list[Sketch] = []
-    for parts in islice(likeliest(ways), MAX_SKETCHES):
-        sketch = ProgramSketch(workload, inlined, parts, form.steps)
-        if _has_legal_default(sketch):
-            sketches.append(sketch)
-    return sketches
+    combined = (
+        ProgramSketch(workload, inlined, parts, form.steps)
+        for parts in islice(likeliest(ways), MAX_SKETCHES)
+    )
+    return [_with_legal_default(sketch) for sketch in combined]
 
 
-def _has_legal_default(sketch: ProgramSketch) -> bool:
-    """Whether rules fit an unusual expression."""
+def _with_legal_default(sketch: ProgramSketch) -> Sketch | DroppedSketch:
+    """The sketch, with other settings for its default where primitives refuse that."""
     try:
         sketch.lowered(sketch.default())
     except ScheduleError:
-        return False
-    return True
+        return _with_accepted(sketch)
+    return sketch
+
+
+def _with_accepted(sketch: ProgramSketch) -> Sketch | DroppedSketch:
+    try:
+        accepted = accepted_settings(sketch.workload, sketch.inlined, sketch.parts)
+        found = replace(sketch, accepted=accepted)
+        found.lowered(found.default())
+    except ScheduleError as error:
+        return DroppedSketch(sketch.name, str(error))
+    return found

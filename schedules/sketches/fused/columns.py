@@ -22,7 +22,7 @@ from ...primitives import CacheWrite, ComputeAt, Merge
 from ...space import Knob
 from ..analysis import SHORT_AXIS, StageView
 from ..analysis import Loop as Axis
-from ..groups import FusionGroup, Stages, grown, is_loop, leading_axes, merged
+from ..groups import FusionGroup, Stages, grown, is_loop, leading_axes, merged, reads_boxes
 from ..knobs import POWERS, Values
 from ..statements import own_place, statement_of
 from ..tile.roles import is_product
@@ -40,7 +40,11 @@ def column_group(stages: Stages, view: StageView) -> FusionGroup | None:
     def common(other: StageView, reader: StageView) -> int:
         return _shared_beside_last(other.name, reader) if _is_by_column(other) else -1
 
-    found = grown(stages, FusionGroup(view, (), len(view.spatial) - 1), common, least=0)
+    def fits(group: FusionGroup) -> bool:
+        return reads_boxes(group, lambda view: (*view.spatial[: group.shared], view.spatial[-1]))
+
+    alone = FusionGroup(view, (), len(view.spatial) - 1)
+    found = grown(stages, alone, common, 0, fits)
     sums = any(stage.is_reduction for stage in found.stages)
     return found if found.inside and sums else None
 

@@ -27,7 +27,7 @@ from ...plan import Access, Level, Outline, Plan, access_of, axes_of
 from ...primitives import Parallel, Stream
 from ...space import Knob
 from ..analysis import Loop, StageView
-from ..groups import FusionGroup, GroupSketch, Stages, grown, leading_axes
+from ..groups import FusionGroup, GroupSketch, Stages, grown, leading_axes, reads_boxes
 from ..knobs import POWERS, Values
 from ..tile.roles import is_product
 from ..writer import TraceWriter
@@ -56,7 +56,7 @@ def row_group(stages: Stages, view: StageView) -> FusionGroup | None:
         return -1 if apart else leading_axes(other.name, reader)
 
     most = FusionGroup(view, (), own_rows(view) or len(view.spatial))
-    found = grown(stages, most, common, least=1)
+    found = grown(stages, most, common, 1, reads_boxes)
     return found if found.inside else None
 
 

@@ -64,8 +64,9 @@ def write_inner_product(
         shared = row_tile if w.loop(row_tile).extent > 1 else ""
         line = stage.target.line_bytes // roles.large.dtype.bytes
         w.do(Prefetch(roles.large.tensor, ahead, 1, steps, shared, line))
-    if roles.along.extent % stage.lanes:
-        w.do(Partition(steps, roles.along.extent // stage.lanes))
+    whole = roles.along.extent // stage.lanes
+    if whole and roles.along.extent % stage.lanes:
+        w.do(Partition(steps, whole))
     if v["parallel"]:
         w.do(Parallel(outer))
 

@@ -20,7 +20,7 @@ import numpy as np
 from ...algebra.scalar import loads
 from ...arrays import BoolArray, IntArray
 from ...primitives import Prefetch
-from ...primitives.prefetching import MOST_PREFETCHES
+from ...primitives.prefetching import MOST_PREFETCHES, Run
 from ..analysis import offsets
 from ..knobs import each_of
 from ..writer import TraceWriter
@@ -41,6 +41,7 @@ def prefetches(stage: TileStage, v: dict[str, IntArray], s: dict[str, IntArray])
         # operand are slower, with prefetches more so.
         ok &= (v["pack_columns"] == 0) & (v["rows_outside"] == 0) & (v["row_tiles_inside"] == 1)
         ok &= (v["unroll"] == 1) & (s["col_tiles"] * s["k_count"] > 1)
+        ok &= columns_an_iteration(stage, v, s) <= MOST_PREFETCHES
     if stage.far_rows:
         ok &= in_place & (s["row_per"] > 1) & (v["split_k"] == 1)
     if stage.prefetched_runs:
@@ -64,6 +65,26 @@ def prefetches_panels(
 def panel_lines_a_step(s: dict[str, IntArray]) -> IntArray:
     """(P,) prefetches in one iteration of the innermost loop: a line of each column, shared out."""
     return -(-s["nr"] // s["row_per"])
+
+
+def columns_an_iteration(
+    stage: TileStage, v: dict[str, IntArray], s: dict[str, IntArray]
+) -> IntArray:
+    """(P,) the most prefetches of a streamed operand in an iteration of the innermost loop that is
+    not written out, shared out over tiles of rows; more than may be if it is not read forwards."""
+
+    def count(tile: int, taps: int, shared: int) -> tuple[float]:
+        inside = {stage.roles.columns.name: tile}
+        inside |= {loop.name: loop.extent for loop in stage.short_taps()[:taps]}
+        lines = (stage.target.line_bytes // read.dtype.bytes for read in stage.nonresident)
+        runs = [Run.of(r.index, inside, n) for r, n in zip(stage.nonresident, lines, strict=True)]
+        forward = all(run.is_forward for run in runs)
+        most = max(run.prefetches(shared) for run in runs) if forward else MOST_PREFETCHES + 1
+        return (most,)
+
+    shared = np.maximum(s["row_per"], s["row2_per"])
+    asked = {"tile": s["nr"], "taps": v["tap_unroll"], "shared": shared}
+    return each_of(asked, tuple(asked), count)[0].astype(np.int64)
 
 
 def runs_an_iteration(stage: TileStage, v: dict[str, IntArray]) -> IntArray:

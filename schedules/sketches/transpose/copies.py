@@ -25,7 +25,7 @@ from ...primitives import CacheWrite, Fuse, Stream, TransformLayout
 from ...space import Knob
 from ...target import Target
 from ...workload.workload import Workload
-from ..analysis import SHORT_AXIS, Read, StageView
+from ..analysis import SHORT_AXIS, Read, StageView, with_reads
 from ..analysis import Loop as Axis
 from ..knobs import POWERS, each, stream_values
 from ..vectors import row_pieces
@@ -50,8 +50,8 @@ def find_transposition(view: StageView) -> Transposition | None:
 
 
 def with_fused_axes(view: StageView) -> tuple[StageView, tuple[Fuse, ...]]:
-    """`view` with all neighbouring axes fused that may be, and the steps that do it; indices and
-    shapes of its reads follow. An axis that a condition or a value speaks of stays."""
+    """`view` with all neighbouring axes fused that may be, and the steps that do it; its value, and
+    indices and shapes of its reads follow. An axis that a condition or a value speaks of stays."""
     steps: list[Fuse] = []
     if view.is_reduction or view.axis_splits or view.guards or not view.reads_only:
         return view, ()
@@ -63,7 +63,7 @@ def with_fused_axes(view: StageView) -> tuple[StageView, tuple[Fuse, ...]]:
             fused = replace(outer, name=f"{outer.name}f", extent=outer.extent * inner.extent)
             spatial = (*view.spatial[:n], fused, *view.spatial[n + 2 :])
             reads = tuple(_with_fused(read, outer, fused) for read in view.reads)
-            view = replace(view, spatial=spatial, reads=reads)
+            view = with_reads(view, spatial, reads)
     return view, tuple(steps)
 
 

@@ -1,0 +1,116 @@
+"""Whether a nest gives every element of a buffer a value: then what reads it needs no guards.
+
+Guards that hold for all elements say nothing. Others end a tile at the end of its block, or a
+vector at the end of a fused loop: which elements are left is counted, one by one, in the dimensions
+that such a guard has to do with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import reduce
+from math import prod
+from typing import TypeAlias
+
+import numpy as np
+
+from ..algebra.affine import ZERO, Affine, Cond, Index, at_least, holds, less, recombine, var
+from .finding import chain_to, writes_of
+from .loop_ir import Allocate, Buffer, For, Nest, Store, Update, walk
+
+MOST_POINTS = 1 << 20
+"""Iterations that are looked at one by one, at most: 8 MB an index, and some 10 ms."""
+
+Extents: TypeAlias = dict[str, int]
+"""Of loops, by name."""
+
+
+def is_written_whole(nest: Nest, buffer: Buffer) -> bool:
+    """Whether writes reach as many elements as `buffer` has; an input is not written at all. A
+    layout in parts that do not divide has elements that nobody writes. Copies of a write for other
+    iterations (Stagger) write the same ones."""
+    writes = writes_of(nest.body, buffer.name)
+    if not writes:
+        return True
+    found: dict[tuple[object, ...], int] = {}
+    own = {loop.var for loop in _loops_inside(nest, buffer)}
+    for write in writes:
+        around = chain_to(nest.body, write)
+        moving = [x for x in around if any(x.var in i.vars() for i in write.index)]
+        renamed = {loop.var: var(f"#{n}") for n, loop in enumerate(moving)}
+        extents = {loop.var: loop.extent for loop in moving}
+        count = _elements(write, extents, own, buffer)
+        key = (*extents.values(), *(i.substitute(renamed) for i in write.index))
+        found[key] = max(found.get(key, 0), count)
+        if not count:
+            return False
+    return sum(found.values()) >= buffer.elements
+
+
+def _loops_inside(nest: Nest, buffer: Buffer) -> Iterator[For]:
+    """The loops that run while a buffer is there."""
+    makes = (s for s in walk(nest.body) if isinstance(s, Allocate) and s.buffer == buffer)
+    made = next(makes, None)
+    return (s for s in walk(made.body if made else nest.body) if isinstance(s, For))
+
+
+def _elements(write: Store | Update, extents: Extents, own: set[str], buffer: Buffer) -> int:
+    """How many elements `write` can give a value at the most, in loops of these `extents`; 0 where
+    a guard may keep some of them from it. Guards on loops `own` are counted out."""
+    guards = [guard for guard in write.guards if guard not in _inside(write.index, buffer)]
+    total = 1
+    for loops, dims, ending in _related(write.index, guards):
+        if not ending:
+            total *= prod(extents[name] for name in loops)
+        elif loops <= extents.keys() & own and _points(loops, extents) <= MOST_POINTS:
+            sizes = [buffer.shape[d] for d in dims]
+            total *= _reached([write.index[d] for d in dims], sizes, ending, loops, extents)
+        else:
+            return 0
+    return total
+
+
+def _inside(index: Index, buffer: Buffer) -> set[Cond]:
+    """Guards that keep nothing but elements outside of `buffer` from being written; a fused loop
+    ends behind the last one of all."""
+    sizes = [prod(buffer.shape[d + 1 :]) for d in range(len(index))]
+    flat = recombine(sum((i * size for i, size in zip(index, sizes, strict=True)), ZERO))
+    ends = [*zip(index, buffer.shape, strict=True), (flat, buffer.elements)]
+    return {cond for i, extent in ends for cond in (at_least(i, 0), less(i, extent))}
+
+
+def _points(loops: set[str], extents: Extents) -> int:
+    return prod(extents[name] for name in loops)
+
+
+def _related(
+    index: Index, guards: Sequence[Cond]
+) -> Iterator[tuple[set[str], list[int], list[Cond]]]:
+    """Loops that have to do with each other, with the dimensions and the guards that they move."""
+    groups: list[set[str]] = []
+    for names in (set(x.vars()) for x in (*index, *(guard.index for guard in guards))):
+        met = [group for group in groups if group & names]
+        groups = [group for group in groups if not group & names]
+        groups += [reduce(set.union, met, names)] if names else []
+    for group in groups:
+        dims = [d for d, i in enumerate(index) if i.vars() & group]
+        yield group, dims, [guard for guard in guards if guard.index.vars() & group]
+
+
+def _reached(
+    index: Sequence[Affine],
+    sizes: Sequence[int],
+    guards: Sequence[Cond],
+    loops: set[str],
+    extents: Extents,
+) -> int:
+    """How many places of a box of `sizes` there are with an iteration in which all guards hold."""
+    names = sorted(loops)
+    grid = np.indices([extents[name] for name in names]).reshape(len(names), -1)
+    env: dict[str, int] = dict(zip(names, grid, strict=True))  # arrays, where numbers would do
+    at = [np.broadcast_to(i.evaluate(env), grid.shape[1:]) for i in index]
+    there = [(place >= 0) & (place < size) for place, size in zip(at, sizes, strict=True)]
+    there += [np.asarray(holds(guard, env)) for guard in guards]
+    kept = np.all(there, axis=0)
+    places = np.ravel_multi_index([place[kept] for place in at], tuple(sizes)) if at else kept[:0]
+    return len(np.unique(places))

@@ -1,0 +1,103 @@
+"""The default of a program: each part's own, or one near it where primitives refuse that.
+
+Feasibility knows most of what primitives refuse. They have the last word, and what one refuses must
+not cost a program all schedules of a structure: settings with the fewest steps between them and the
+default are tried first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import combinations, islice
+
+import numpy as np
+
+from ..arrays import IntArray
+from ..errors import ScheduleError
+from ..primitives import Inline
+from ..space import Knob
+from ..workload.workload import Workload
+from .knobs import PartSketch
+from .writer import TraceWriter
+
+MOST_TRIED = 64
+"""Settings of one part that are written down, which takes some ms each, before it is given up."""
+
+MOST_CHANGED = 2
+"""Knobs that a setting may have at another value than the default."""
+
+
+def accepted_settings(
+    workload: Workload, inlined: Sequence[str], parts: Sequence[PartSketch]
+) -> tuple[tuple[int, ...], ...]:
+    """A setting of each part, the first with which all those so far can be written.
+    ScheduleError: what was wrong with the default of a part that has none."""
+    chosen: list[tuple[int, ...]] = []
+    for part in parts:
+        default = part.default()
+        reason = _refusal(workload, inlined, parts, [*chosen, default])
+        if reason is not None:
+            others = islice(nearby(part, default), MOST_TRIED)
+            tried = (x for x in others if not _refusal(workload, inlined, parts, [*chosen, x]))
+            default = next(tried, ())
+            if not default:
+                raise reason
+        chosen.append(default)
+    return tuple(chosen)
+
+
+def _refusal(
+    workload: Workload,
+    inlined: Sequence[str],
+    parts: Sequence[PartSketch],
+    chosen: Sequence[tuple[int, ...]],
+) -> ScheduleError | None:
+    """Why the first parts cannot be written with the settings `chosen`, if they cannot."""
+    try:
+        write_parts(workload, inlined, parts[: len(chosen)], chosen)
+    except ScheduleError as error:
+        return error
+    return None
+
+
+def write_parts(
+    workload: Workload,
+    inlined: Sequence[str],
+    parts: Sequence[PartSketch],
+    settings: Sequence[Sequence[int]],
+) -> TraceWriter:
+    """The steps of `parts`, one after the other. ScheduleError where a primitive refuses one."""
+    writer = TraceWriter(workload)
+    writer.do(*(Inline(name) for name in inlined))
+    for part, setting in zip(parts, settings, strict=True):
+        part.write(writer, tuple(int(i) for i in setting))
+    return writer
+
+
+def nearby(part: PartSketch, default: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """The feasible settings that differ from `default` in a knob or two, the nearest first."""
+    settings = np.concatenate([_changed(part.knobs, default, n + 1) for n in range(MOST_CHANGED)])
+    settings = settings[part.feasible(settings)] if len(settings) else settings
+    steps = np.abs(settings - np.asarray(default)).sum(axis=1)
+    for row in settings[np.argsort(steps, kind="stable")]:
+        yield tuple(int(i) for i in row)
+
+
+def _changed(knobs: Sequence[Knob], default: Sequence[int], count: int) -> IntArray:
+    """(P, J) all settings that differ from `default` in `count` knobs by a place or two, or are at
+    the other end."""
+    found: list[list[int]] = []
+    for places in combinations(range(len(knobs)), count):
+        choices = [_other_places(knobs[n], default[n]) for n in places]
+        grid = np.stack(np.meshgrid(*choices, indexing="ij"), axis=-1).reshape(-1, count)
+        for row in grid.tolist():
+            setting = list(default)
+            for n, place in zip(places, row, strict=True):
+                setting[n] = int(place)
+            found.append(setting)
+    return np.asarray(found, np.int64).reshape(-1, len(default))
+
+
+def _other_places(knob: Knob, place: int) -> list[int]:
+    near = {place - 2, place - 1, place + 1, place + 2, 0, len(knob.values) - 1}
+    return sorted(n for n in near - {place} if 0 <= n < len(knob.values))
