@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from math import gcd
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from .affine import (
     ZERO,
@@ -24,6 +24,8 @@ from .affine import (
     substitute_cond,
 )  # fmt: skip
 from .scalar import All, Binary, Cast, Compare, Scalar, Select, Unary, rewrite
+
+C = TypeVar("C", bound=Cond)
 
 NEVER = Eq0(ZERO + 1)
 """A condition that holds nowhere."""
@@ -99,19 +101,19 @@ def follows(cond: Cond, given: tuple[Cond, ...], ranges: Ranges) -> bool:
     """
     if cond in given:
         return True
-    related = _related(cond, given)[:_PROOF_CONDS]
-    return _follows(cond, related, ranges, 2 if len(related) <= _PROOF_CONDS_FOR_TWO else 1)
+    found = related(cond, given)[:_PROOF_CONDS]
+    return _follows(cond, found, ranges, 2 if len(found) <= _PROOF_CONDS_FOR_TWO else 1)
 
 
-def _related(cond: Cond, given: tuple[Cond, ...]) -> tuple[Cond, ...]:
+def related(cond: Cond, given: tuple[C, ...]) -> tuple[C, ...]:
     """Those of `given` that share a variable with `cond`, or with one that does, and so on."""
     used = set(cond.index.vars())
-    related: tuple[Cond, ...] = ()
+    before = 0
     while True:
         found = tuple(c for c in given if not used.isdisjoint(c.index.vars()))
-        if len(found) == len(related):
-            return related
-        related = found
+        if len(found) == before:
+            return found
+        before = len(found)
         used.update(*(c.index.vars() for c in found))
 
 

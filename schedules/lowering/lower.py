@@ -15,7 +15,7 @@ from dataclasses import replace
 from ..algebra.affine import Affine, Cond, Eq0, Ge0, Interval, affine, interval, simplify, var
 from ..algebra.scalar import All, Scalar, Select, rewrite, substitute
 from ..algebra.scalar import map_index as map_scalar_index
-from ..errors import ScheduleError
+from ..errors import ScheduleError, need
 from ..nest.editing import map_writes, simplify_conds, substitute_body
 from ..nest.finding import accesses_of, ranges_of, write_sites
 from ..nest.loop_ir import (
@@ -35,6 +35,8 @@ from ..nest.loop_ir import (
     with_body,
 )
 from ..nest.prepacking import prepack_problem
+from ..nest.verify_bounds import first_unproven
+from ..nest.verify_nest import MalformedNest, verify
 from ..rewrites import Rewrite
 from ..trace import Trace
 from ..workload.tensors import Stage
@@ -44,9 +46,27 @@ from .relax import relax_guards
 
 
 def lower(workload: Workload, trace: Trace) -> Nest:
-    """The cleaned nest of `trace` on `workload`'s normal form. ScheduleError: a step is illegal."""
+    """The cleaned nest of `trace` on `workload`'s normal form, verified: code is generated from no
+    other. ScheduleError: a step is illegal, or the nest does not pass `check_lowered`."""
     rewritten, rest = start(workload, trace)
-    return clean(rest.apply(plain_nest(rewritten)))
+    nest = clean(rest.apply(plain_nest(rewritten)))
+    check_lowered(nest)
+    return nest
+
+
+def check_lowered(nest: Nest) -> None:
+    """ScheduleError unless `nest` is well formed and all its accesses are proved in bounds.
+
+    Steps and `clean` prove what they do, and then this finds nothing. It stands between a mistake
+    in one of them, which the trace of a stranger may come upon, and code that writes where it must
+    not.
+    """
+    try:
+        verify(nest)
+    except MalformedNest as error:
+        raise ScheduleError("the lowered nest", str(error)) from error
+    access = first_unproven(nest)
+    need(access is None, "the lowered nest", f"every access must be proved in bounds; {access}")
 
 
 def start(workload: Workload, trace: Trace) -> tuple[Workload, Trace]:

@@ -14,7 +14,6 @@ from ..algebra.affine import (
     Affine,
     Cond,
     Eq0,
-    FloorDiv,
     Ge0,
     Interval,
     Var,
@@ -22,7 +21,8 @@ from ..algebra.affine import (
     interval,
     less,
 )
-from ..algebra.conditions import follows, normal_cond
+from ..algebra.conditions import follows, negated, normal_cond, related
+from ..algebra.elimination import exclude_each_other
 from ..algebra.scalar import All, Load, Scalar, Select, children
 from .loop_ir import Allocate, For, Nest, Prefetch, Stmt, Store, Update
 from .printer import access_text
@@ -73,18 +73,30 @@ class Facts:
 
     def proves(self, cond: Ge0) -> bool:
         """Whether `cond` follows. False means "not found", not "wrong"."""
-        goals = (cond, normal_cond(_opened(cond)))
-        return not self.reachable or any(follows(goal, self.conds, self.ranges) for goal in goals)
+        if not self.reachable or follows(cond, self.conds, self.ranges):
+            return True
+        goal = negated(cond)
+        return exclude_each_other((goal, *related(goal, self.conds)), self.ranges)
 
 
 def unproven_accesses(nest: Nest) -> tuple[Access, ...]:
     """Reads and writes not provably in bounds, in program order; prefetches may be anywhere.
 
-    Proofs are by intervals and by adding up conditions that hold, so an access named here need
-    not be wrong. The nest must be well formed (`verify`).
+    Proofs are by intervals, by adding up conditions that hold, and by elimination
+    (`elimination.py`). No access of a right nest is known to be named here, but one may be. The
+    nest must be well formed (`verify`).
     """
+    return tuple(dict.fromkeys(_unproven(nest)))
+
+
+def first_unproven(nest: Nest) -> Access | None:
+    """The first of `unproven_accesses`; None where all are proved."""
+    return next(_unproven(nest), None)
+
+
+def _unproven(nest: Nest) -> Iterator[Access]:
     shapes = {b.name: b.shape for b in nest.argument_buffers}
-    return tuple(dict.fromkeys(_in_block(nest.body, Facts({}), shapes)))
+    return _in_block(nest.body, Facts({}), shapes)
 
 
 def _in_block(stmts: tuple[Stmt, ...], facts: Facts, shapes: Shapes) -> Iterator[Access]:
@@ -124,7 +136,9 @@ def _in_access(
     name: str, index: tuple[Affine, ...], facts: Facts, shapes: Shapes
 ) -> Iterator[Access]:
     for axis, (i, extent) in enumerate(zip(index, shapes[name], strict=True)):
-        if not (facts.proves(at_least(i, 0)) and facts.proves(less(i, extent))):
+        bounds = interval(i, facts.ranges)
+        inside = bounds.lo >= 0 or facts.proves(at_least(i, 0))
+        if not (inside and (bounds.hi < extent or facts.proves(less(i, extent)))):
             yield Access(name, index, axis, extent)
 
 
@@ -138,20 +152,6 @@ def _opposite(conds: tuple[Cond, ...]) -> tuple[Cond, ...]:
 def _inequalities(cond: Cond) -> tuple[Ge0, ...]:
     sides = (cond.index, -cond.index) if isinstance(cond, Eq0) else (cond.index,)
     return tuple(c for c in map(normal_cond, map(Ge0, sides)) if isinstance(c, Ge0))
-
-
-def _opened(cond: Ge0) -> Ge0:
-    """An equivalent condition on what was divided: `3*i + x//4 <= 3` is `12*i + x <= 15`.
-
-    Guards of split and fused loops are written that way.
-    """
-    for atom, c in cond.index.terms:
-        if isinstance(atom, FloorDiv) and abs(c) == 1:
-            rest = cond.index - Affine(((atom, c),), 0)
-            if c == 1:
-                return _opened(Ge0(atom.numerator + rest * atom.divisor))
-            return _opened(Ge0((rest + 1) * atom.divisor - 1 - atom.numerator))
-    return cond
 
 
 def _is_plain(index: Affine) -> bool:

@@ -6,9 +6,10 @@ here has a bug, so `MalformedNest` is no child of `TilewrightError`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import assert_never
+from typing import NoReturn, assert_never
 
 from ..algebra import arithmetic, scalar
 from ..algebra.affine import Affine, Cond, FloorDiv, Ge0, Var
@@ -98,9 +99,9 @@ def _check_names(nest: Nest) -> None:
 
 
 def _check_unique(what: str, names: list[str]) -> None:
-    for name in names:
+    for name, count in Counter(names).items():
         _need(bool(name), f"every {what} has a name, found an empty one")
-        _need(names.count(name) == 1, f"{what} names are unique, {name} occurs more than once")
+        _need(count == 1, f"{what} names are unique, {name} occurs more than once")
 
 
 def _check_arguments(nest: Nest) -> None:
@@ -219,28 +220,30 @@ def _check_update(stmt: Update, place: _Place) -> None:
 
 
 def _check_access(name: str, index: tuple[Affine, ...], place: _Place) -> Buffer:
-    text = access_text(name, index)
     buffer = place.buffers.get(name)
     if buffer is None:
-        raise MalformedNest(
-            f"{text}: there is no buffer {name} here, only {', '.join(place.buffers)}"
-        )
+        text, known = access_text(name, index), ", ".join(place.buffers)
+        raise MalformedNest(f"{text}: there is no buffer {name} here, only {known}")
     rank = len(buffer.shape)
-    _need(len(index) == rank, f"{text} has {len(index)} indices, {name} has {rank} axes")
+    if len(index) != rank:
+        text = access_text(name, index)
+        raise MalformedNest(f"{text} has {len(index)} indices, {name} has {rank} axes")
     for i in index:
-        _check_vars(i.vars(), place, text)
+        if not i.vars() <= place.variables:
+            _unknown(i.vars(), place, access_text(name, index))
     return buffer
 
 
 def _check_cond(cond: Cond, place: _Place, where: str) -> None:
-    _check_vars(cond.index.vars(), place, f"{where}, {cond}")
+    if not cond.index.vars() <= place.variables:
+        _unknown(cond.index.vars(), place, f"{where}, {cond}")
 
 
-def _check_vars(names: Iterable[str], place: _Place, where: str) -> None:
-    unknown = sorted(set(names) - place.variables)
-    if unknown:
-        known = ", ".join(sorted(place.variables)) or "none"
-        raise MalformedNest(f"{where} uses {unknown[0]}, the loops around it are: {known}")
+def _unknown(names: frozenset[str], place: _Place, where: str) -> NoReturn:
+    """MalformedNest: `where` uses one of `names` that is no loop around it."""
+    unknown = min(names - place.variables)
+    known = ", ".join(sorted(place.variables)) or "none"
+    raise MalformedNest(f"{where} uses {unknown}, the loops around it are: {known}")
 
 
 def _check_scalar(node: Scalar, place: _Place, where: str) -> None:
@@ -254,12 +257,13 @@ def _check_node(node: Scalar, place: _Place, where: str) -> None:
         case Const(value, dtype):
             _need(_fits(value, dtype), f"{where} has the constant {value!r}, which is no {dtype}")
         case Load(name, index, dtype):
-            buffer = _check_access(name, index, place)
-            text = access_text(name, index)
-            same = buffer.dtype is dtype
-            _need(same, f"{where} loads {text} as {dtype}, {name} holds {buffer.dtype}")
+            held = _check_access(name, index, place).dtype
+            if held is not dtype:
+                text = access_text(name, index)
+                raise MalformedNest(f"{where} loads {text} as {dtype}, {name} holds {held}")
         case IndexValue(index, _):
-            _check_vars(index.vars(), place, where)
+            if not index.vars() <= place.variables:
+                _unknown(index.vars(), place, where)
         case Cast():
             pass
         case Unary(unary_op, x):
@@ -293,8 +297,9 @@ def _fits(value: int | float, dtype: DType) -> bool:
 
 
 def _check_alike(node: Scalar, a: Scalar, b: Scalar, where: str) -> None:
-    text = to_scalar_text(node)
-    _need(a.dtype is b.dtype, f"{where} has operands of {a.dtype} and {b.dtype} in {text}")
+    if a.dtype is not b.dtype:
+        text = to_scalar_text(node)
+        raise MalformedNest(f"{where} has operands of {a.dtype} and {b.dtype} in {text}")
 
 
 def _check_defined(operation: Callable[[], object], where: str) -> None:

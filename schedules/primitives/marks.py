@@ -11,7 +11,7 @@ from ..nest.finding import reads_of
 from ..nest.loop_ir import Allocate, For, LoopKind, Nest, Scope, Stmt, loops
 from ..nest.prepacking import prepack_problem
 from .dependence import check_disjoint, check_vector_lanes
-from .places import buffer_called, serial_loop
+from .places import buffer_called, serial_loop, still_prepacked
 from .primitive import Primitive
 
 MAX_LANES = 64
@@ -91,7 +91,8 @@ class Parallel(Primitive):
     loop: str
 
     def apply(self, nest: Nest) -> Nest:
-        """The nest with the loop marked. ScheduleError: nested, a reduction, or not provable."""
+        """The nest with the loop marked. ScheduleError: nested, a reduction, or not provable;
+        inside registers that prepacking needs."""
         place = serial_loop(nest, self.loop, self)
         for other in (*place.outer, *loops(place.loop.body)):
             problem = f"parallel loops do not nest, and {other.var!r} is one"
@@ -99,7 +100,7 @@ class Parallel(Primitive):
         plain = all(outer.kind is LoopKind.SERIAL for outer in place.outer)
         need(plain, self, "a parallel loop may stand in serial loops only")
         check_disjoint(place.loop, self, place.ranges)
-        return place.marked(LoopKind.PARALLEL)
+        return still_prepacked(place.marked(LoopKind.PARALLEL), self)
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,14 +74,20 @@ class RFactor(LoopMaker):
         partial = Buffer(self.name, shape, target.dtype, Scope.WORKSPACE)
         index = (*leaf.index, var(self.loop))
         first = first_without(leaf.first, (self.loop,))
-        # A guard may leave partial results without any update (5 elements, a loop of 8): it goes
-        # into the value, so that each has one at least.
-        value = only_where(leaf.guards, leaf.value, leaf.reducer)
-        partly = replace(leaf, buffer=self.name, index=index, value=value, first=first, guards=())
+        # A guard of the reduction may leave partial results without any update (5 elements, a loop
+        # of 8): it goes into the value, so that each has one at least. Others, which keep what is
+        # written inside the buffer, hold for both nests.
+        reduced = {loop.var for loop in chain if loop.reduce}
+        guards = tuple(g for g in leaf.guards if not g.index.vars() & reduced)
+        inner = tuple(g for g in leaf.guards if g not in guards)
+        value = only_where(inner, leaf.value, leaf.reducer)
+        partly = replace(
+            leaf, buffer=self.name, index=index, value=value, first=first, guards=guards
+        )
         rest = tuple(loop for loop in chain if loop.reduce and loop is not place.loop)
         factored = replace(place.loop, reduce=False)
         read = Load(self.name, index, target.dtype)
-        merged = replace(leaf, value=read, first=(Eq0(var(self.loop)),), guards=())
+        merged = replace(leaf, value=read, first=(Eq0(var(self.loop)),), guards=guards)
         around = (*spatial, replace(place.loop, body=()))
         second, made = renamed_copy(nest_loops(around, (merged,)), ".rf", names_in(nest))
         both = (*nest_loops((*spatial, factored, *rest), (partly,)), *second)

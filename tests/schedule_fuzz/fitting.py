@@ -28,10 +28,12 @@ from schedules.primitives import (
     CacheRead,
     CacheWrite,
     ComputeAt,
+    Fuse,
     Inline,
     Merge,
     PackAhead,
     Primitive,
+    RFactor,
     SkipZeros,
     Solve,
     Split,
@@ -228,6 +230,37 @@ def _pack_ahead(rng: random.Random, nest: Nest, new: str) -> Primitive | None:
     return CacheRead(rng.choice(constants), "", new) if constants else None
 
 
+def _fuse(rng: random.Random, nest: Nest, _: str) -> Primitive | None:
+    """Two loops nested in each other, one of them of one iteration if there are such: the guard of
+    a split is then on a loop that writes the output as before."""
+    found = [
+        (loop, inner)
+        for loop, block in _blocks(nest)
+        if loop is not None and loop.kind is LoopKind.SERIAL and len(block) == 1
+        for inner in block
+        if isinstance(inner, For) and inner.kind is loop.kind and inner.reduce == loop.reduce
+    ]
+    once = [pair for pair in found if 1 in (pair[0].extent, pair[1].extent)]
+    chosen = _one_of(rng, once or found)
+    return chosen and Fuse(chosen[0].var, chosen[1].var)
+
+
+def _rfactor(rng: random.Random, nest: Nest, new: str) -> Primitive | None:
+    """A reduction loop around one update at the loops that do not reduce; or, before, a spatial
+    loop of such an update, divided by more than it has, which leaves a guard."""
+    found: list[Primitive] = []
+    for leaf, around in write_sites(nest.body):
+        reduced = [loop.var for loop in around if loop.reduce and loop.kind is LoopKind.SERIAL]
+        if isinstance(leaf, Update) and leaf.first is not None and reduced:
+            spatial = [loop for loop in around if not loop.reduce]
+            if [loop.var for loop in spatial] == [str(i) for i in leaf.index]:
+                guarded = any(not g.index.vars() <= set(reduced) for g in leaf.guards)
+                found += [RFactor(loop, new) for loop in reduced]
+                if not guarded:
+                    found += [Split(loop.var, loop.extent + 1) for loop in spatial]
+    return _one_of(rng, found)
+
+
 def _stream(rng: random.Random, nest: Nest, _: str) -> Primitive | None:
     """An output."""
     return Stream(rng.choice(nest.outputs).name)
@@ -238,5 +271,5 @@ _RARE = (_cache_padded, _skip_zeros, _solve)
 
 _KINDS: tuple[Callable[[random.Random, Nest, str], Primitive | None], ...] = (
     _merge, _stagger, _block_read, _cache_along, _compute_at, _inline, _prefetch,
-    _pack_ahead, _stream, *_RARE * 3,
+    _pack_ahead, _stream, *(_fuse, _rfactor) * 2, *_RARE * 3,
 )  # fmt: skip

@@ -7,7 +7,7 @@ from importlib import import_module
 CODEGEN_VERSION = 7
 """Raised with every change of generated code; records of another version are verified again."""
 
-EMIT_VERSION = 1
+EMIT_VERSION = 2
 """Raised with every change of what an emitted object has around a kernel's code: entries, header.
 Records do not depend on it; the bytes of files that are emitted again do."""
 

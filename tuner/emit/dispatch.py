@@ -58,10 +58,12 @@ def entries_text(
     sizes: Sizes,
     inputs: Sequence[bool],
     outputs: int,
+    *,
+    uses_openmp: bool = False,
 ) -> str:
     """LLVM IR of the exported functions. `inputs` says of each whether it is constant; `choices`
     are in order of preference. The same arguments give the same text."""
-    writer = _Writer(symbol, tuple(choices))
+    writer = _Writer(symbol, tuple(choices), uses_openmp)
     constants = sum(inputs)
     writer.forward("", symbol, len(inputs) + outputs + 1)
     writer.size(f"{symbol}_workspace_bytes", sizes.workspace)
@@ -78,9 +80,10 @@ def entries_text(
 
 
 class _Writer:
-    def __init__(self, symbol: str, choices: tuple[Choice, ...]) -> None:
+    def __init__(self, symbol: str, choices: tuple[Choice, ...], uses_openmp: bool) -> None:
         self.symbol = symbol
         self.choices = choices
+        self.uses_openmp = uses_openmp
         self.asks = any(choice.needs for choice in choices)
         self.parts: list[str] = []
         self.declarations: list[str] = []
@@ -93,6 +96,8 @@ class _Writer:
             asks, reads = f"void @{self.symbol}.cpuid(ptr, i32, i32)", f"i32 @{self.symbol}.xcr0()"
             parts += [_machine_code(asks, _CPUID_CODE, "ret void")]
             parts += [_machine_code(reads, _XCR0_CODE, "ret i32 0")]
+        if self.uses_openmp:
+            parts += [_serial_after_fork(self.symbol)]
         return "\n\n".join(parts) + "\n"
 
     def size(self, name: str, size_bytes: int) -> None:
@@ -105,7 +110,9 @@ class _Writer:
         bodies = []
         for choice in self.choices:
             self.declarations.append(f"declare i32 @{choice.symbol}{suffix}({types})")
-            bodies.append(f"  %r# = tail call i32 @{choice.symbol}{suffix}({taken})\n  ret i32 %r#")
+            watch = f"  call void @{self.symbol}.watch()\n" if self.uses_openmp else ""
+            call = f"  %r# = tail call i32 @{choice.symbol}{suffix}({taken})\n  ret i32 %r#"
+            bodies.append(watch + call)
         self._define("i32", name, taken, bodies, f"  ret i32 {NOT_SUPPORTED}")
 
     def supported(self) -> None:
@@ -223,6 +230,37 @@ done:
             ]
             fits = f"%fits{name}"
         return fits
+
+
+def _serial_after_fork(symbol: str) -> str:
+    """`symbol.watch`, called before every kernel: from the first call on, a child that this process
+    forks runs regions of OpenMP with one thread. It has none of the threads that libgomp keeps for
+    the one that forks, and would wait for them for ever."""
+    watched = f"ptr @{symbol}.watched"
+    return f"""declare i32 @pthread_atfork(ptr, ptr, ptr)
+
+declare void @omp_set_max_active_levels(i32)
+
+@{symbol}.watched = internal global i32 0, align 4
+
+define internal void @{symbol}.watch() alwaysinline nounwind {{
+entry:
+  %known = load atomic i32, {watched} monotonic, align 4
+  %new = icmp eq i32 %known, 0
+  br i1 %new, label %first, label %done
+first:
+  store atomic i32 1, {watched} monotonic, align 4
+  call i32 @pthread_atfork(ptr null, ptr null, ptr @{symbol}.forked)
+  br label %done
+done:
+  ret void
+}}
+
+define internal void @{symbol}.forked() nounwind {{
+entry:
+  call void @omp_set_max_active_levels(i32 0)
+  ret void
+}}"""
 
 
 def _word(word: Word, source: str, known: str) -> list[str]:

@@ -84,7 +84,13 @@ def build_object(document: dict[str, Any]) -> tuple[bytes, list[tuple[str, ...]]
     ]
     sizes = Sizes(*entry["sizes"])
     text = entries_text(
-        entry["symbol"], first.triple, choices, sizes, entry["inputs"], entry["outputs"]
+        entry["symbol"],
+        first.triple,
+        choices,
+        sizes,
+        entry["inputs"],
+        entry["outputs"],
+        uses_openmp=entry["uses_openmp"],
     )
     base = machine_for(first.triple, BASE_CPU if asks_cpu(first) else first.cpu, _base(first))
     return linked([cleaned(text, base), *modules], base), needs
@@ -104,6 +110,7 @@ def emit_kernel(
         for variant, name in zip(variants, names, strict=True)
     ]
     constants = tuple(n for n, t in enumerate(workload.inputs) if t.constant)
+    openmp = any(module.uses_openmp for module in modules)
     sizes = _sizes(modules, has_constants=bool(constants))
     document = {
         "parts": [
@@ -116,10 +123,10 @@ def emit_kernel(
             "sizes": [sizes.workspace, sizes.packed, sizes.prepacked_workspace],
             "inputs": [tensor.constant for tensor in workload.inputs],
             "outputs": len(workload.output_tensors),
+            "uses_openmp": openmp,
         },
     }
     object_bytes, needs = build(document)
-    openmp = any(module.uses_openmp for module in modules)
     return EmittedKernel(
         object_bytes=object_bytes,
         symbol=symbol,

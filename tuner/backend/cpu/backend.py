@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,8 +16,8 @@ from schedules.workload.workload import Workload
 
 from ...codegen.abi import Needs
 from ..protocol import Buffers, Clock, Emit, Launch, Loaded
-from .loading.entries import argument_vector, timed_entry, whole_entry
-from .loading.loader import load_object, use_openmp, wants_openmp
+from .loading.entries import Entry, argument_vector, timed_entry, whole_entry
+from .loading.loader import load_object, serial_after_fork, use_openmp, wants_openmp
 from .loading.native import Helpers, build_helpers
 from .memory.flat import flat_buffers
 
@@ -61,19 +61,35 @@ class Cpu:
         return compile_kernel(workload, trace, target, emit=emit or emit_object)
 
     def load(self, code: bytes, symbol: str, needs: Needs, arguments: int) -> Loaded:
-        if wants_openmp(code):
+        parallel = wants_openmp(code)
+        if parallel:
             use_openmp()
         kernel = load_object(code, symbol)
-        return Loaded(
-            timed=timed_entry(kernel, symbol, needs, arguments),
-            whole=whole_entry(kernel, needs, arguments),
-        )
+        timed = timed_entry(kernel, symbol, needs, arguments)
+        whole = whole_entry(kernel, needs, arguments)
+        if parallel:
+            timed, whole = _outliving_forks(timed), _outliving_forks(whole)
+        return Loaded(timed=timed, whole=whole)
 
     def buffers(self, size_bytes: Sequence[int], skip_bytes: int = 0) -> Buffers:
         return flat_buffers(size_bytes, skip_bytes)
 
     def clock(self, arguments: int, target: Target) -> Clock:
         return _Clock(build_helpers(arguments, target.lanes(DType.F32), fault_page=0), arguments)
+
+
+def _outliving_forks(entry: Entry) -> Entry:
+    """`entry`, after whose first call a child of this process can still make calls."""
+
+    def watched(function: Callable[..., int]) -> Callable[..., int]:
+        def call(*pointers: int) -> int:
+            serial_after_fork()
+            return function(*pointers)
+
+        return call
+
+    prepack = entry.prepack and watched(entry.prepack)
+    return replace(entry, call=watched(entry.call), prepack=prepack)
 
 
 @dataclass(frozen=True)

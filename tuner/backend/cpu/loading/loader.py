@@ -5,8 +5,10 @@
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from ...protocol import LoadError
@@ -56,6 +58,17 @@ def load_openmp() -> None:
             "it (Debian and Ubuntu: apt install libgomp1, Fedora: dnf install libgomp) or tune "
             "with --threads 1"
         ) from error
+
+
+@cache
+def serial_after_fork() -> None:
+    """Have every child that this process forks from now on run OpenMP regions with one thread.
+
+    A child has none of the threads that libgomp keeps for the one that forks, and its first region
+    would wait for them for ever. Called before the first region that is entered here.
+    """
+    library = ctypes.CDLL(OPENMP_LIBRARY)
+    os.register_at_fork(after_in_child=lambda: library.omp_set_max_active_levels(0))
 
 
 def use_openmp(addresses: dict[str, int] | None = None) -> None:

@@ -1,0 +1,119 @@
+"""Proving that index conditions exclude each other, by Fourier-Motzkin elimination.
+
+A quotient is a variable here: `q = x // d` is known by `0 <= x - d*q <= d - 1`, and `x % d` is
+`x - d*q`. Each row is tightened to what integers allow (W. Pugh, The Omega Test, 1991).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from math import gcd
+
+from .affine import Affine, Atom, Cond, Eq0, FloorDiv, Ranges, Var, affine, floor_div
+
+MAX_ROWS = 300
+"""Rows at which a proof is given up: each variable may square their number. Proofs that are found
+in nests of the suite and of random traces need fewer than 100."""
+
+
+def exclude_each_other(conds: Iterable[Cond], ranges: Ranges) -> bool:
+    """Whether no integers within `ranges` make all `conds` hold. False means "not found"."""
+    rows = _Rows()
+    waiting = [index for cond in conds for index in _at_least_zero(cond)]
+    known: set[Atom] = set()
+    while waiting and not rows.contradict:
+        row = _by_quotients(waiting.pop())
+        rows.add(row)
+        for atom, _ in row.terms:
+            if atom not in known:
+                known.add(atom)
+                waiting += _definition(atom, ranges)
+    while rows.sums and not rows.contradict and len(rows.sums) <= MAX_ROWS:
+        rows = rows.without(rows.cheapest())
+    return rows.contradict
+
+
+class _Rows:
+    """What is known to be >= 0: for each sum of atoms the least constant beside it."""
+
+    def __init__(self) -> None:
+        self.sums: dict[tuple[tuple[Atom, int], ...], int] = {}
+        self.contradict = False
+
+    def __iter__(self) -> Iterator[Affine]:
+        return (Affine(terms, const) for terms, const in self.sums.items())
+
+    def add(self, row: Affine) -> None:
+        common = gcd(*(c for _, c in row.terms))
+        if not common:
+            self.contradict |= row.const < 0
+            return
+        terms = tuple((a, c // common) for a, c in row.terms)
+        const = min(row.const // common, self.sums.get(terms, row.const // common))
+        self.sums[terms] = const
+        opposite = self.sums.get(tuple((a, -c) for a, c in terms))
+        self.contradict |= opposite is not None and opposite + const < 0
+
+    def cheapest(self) -> Atom:
+        """The atom without which fewest rows are left, variables first: of what is known of a
+        quotient, tightening then leaves more."""
+        below, above = Counter[Atom](), Counter[Atom]()
+        for row in self:
+            for atom, c in row.terms:
+                (below if c > 0 else above)[atom] += 1
+
+        def cost(atom: Atom) -> tuple[bool, int]:
+            return isinstance(atom, FloorDiv), (below[atom] - 1) * (above[atom] - 1)
+
+        return min(below | above, key=cost)
+
+    def without(self, atom: Atom) -> _Rows:
+        """What follows for the other atoms."""
+        rows, below, above = _Rows(), [], []
+        for row in self:
+            c = next((c for a, c in row.terms if a == atom), 0)
+            if c:
+                (below if c > 0 else above).append((abs(c), row))
+            else:
+                rows.add(row)
+        for a, low in below:
+            for b, high in above:
+                rows.add(low * b + high * a)
+                if rows.contradict or len(rows.sums) > MAX_ROWS:
+                    return rows
+        return rows
+
+
+def _at_least_zero(cond: Cond) -> tuple[Affine, ...]:
+    return (cond.index, -cond.index) if isinstance(cond, Eq0) else (cond.index,)
+
+
+def _definition(atom: Atom, ranges: Ranges) -> tuple[Affine, ...]:
+    """What is >= 0 of a variable or a quotient, whatever the others are."""
+    value = Affine(((atom, 1),), 0)
+    if isinstance(atom, Var):
+        bounds = ranges[atom.name]
+        return value - bounds.lo, bounds.hi - value
+    rest = atom.numerator - value * atom.divisor
+    return rest, atom.divisor - 1 - rest
+
+
+def _by_quotients(index: Affine) -> Affine:
+    """`index` without remainders, and with quotients of sums whose coefficients are less than the
+    divisor: `(x + 7*y)//4` and `(x + 3*y)%4` are of one quotient, `(x + 3*y)//4`."""
+    total = affine(index.const)
+    for atom, c in index.terms:
+        total = total + _atom_by_quotients(atom) * c
+    return total
+
+
+def _atom_by_quotients(atom: Atom) -> Affine:
+    if isinstance(atom, Var):
+        return affine(atom)
+    numerator, divisor = _by_quotients(atom.numerator), atom.divisor
+    whole = tuple((a, c // divisor) for a, c in numerator.terms if c // divisor)
+    rest = tuple((a, c % divisor) for a, c in numerator.terms if c % divisor)
+    quotient = floor_div(Affine(rest, numerator.const % divisor), divisor)
+    quotient = quotient + Affine(whole, numerator.const // divisor)
+    return quotient if isinstance(atom, FloorDiv) else numerator - quotient * divisor
