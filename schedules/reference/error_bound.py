@@ -41,6 +41,7 @@ from .contract import Contraction, contract, output_slices, pieces, recognise, s
 from .error_exact import NO_STEP, exact_sums, is_number_of
 from .error_nodes import Bounded, BoundedTensors, bounded_value
 from .error_rounding import Errors, as_array, dense, rounding_growth, smallest_step, sum_errors
+from .error_special import ProductTerms, finite_size, stage_keeps_zero_sign
 from .error_sums import (
     PARTS,
     box_parts,
@@ -85,8 +86,9 @@ def bounded_outputs(
     nothing can be promised (overflow, a root of something that may be negative). Integer values
     are exact modulo 2**bits; their bound is zero unless they come from floats.
     """
+    signed = frozenset(t.name for t in workload.inputs if t.dtype.is_float)
     env = BoundedTensors(
-        dict(load_inputs(workload, inputs)), {t.name: None for t in workload.inputs}
+        dict(load_inputs(workload, inputs)), {t.name: None for t in workload.inputs}, signed
     )
     with np.errstate(all="ignore"):
         for stage in workload.stages:
@@ -97,6 +99,8 @@ def bounded_outputs(
                 else _stage(stage, env, continuous)
             )
             env.tensors[stage.name], env.errors[stage.name] = values, errors
+            if stage_keeps_zero_sign(stage, env.signed):
+                env.signed |= {stage.name}
     return [(env.tensors[n], env.errors[n]) for n in workload.outputs]
 
 
@@ -175,12 +179,15 @@ def _contracted(
     values, magnitude, errors = (np.zeros(shape, t) for t in (value_dtype(dtype), float, float))
     nonzero: Array | None = None
     step: int | None = NO_STEP
+    special = ProductTerms(plan, shape, env.tensors)
     for number, piece in enumerate(pieces(plan)):
-        left, left_errors = _factor(plan.left, side_box(plan.left_axes, piece), env)
-        right, right_errors = _factor(plan.right, side_box(plan.right_axes, piece), env)
+        boxes = side_box(plan.left_axes, piece), side_box(plan.right_axes, piece)
+        left, left_errors = _factor(plan.left, boxes[0], env)
+        right, right_errors = _factor(plan.right, boxes[1], env)
+        special.add(piece, boxes, (left, left_errors), (right, right_errors))
         where = output_slices(plan, piece)
         values[where] += contract(plan, piece, left, right)
-        left_size, right_size = (np.abs(x.astype(np.float64)) for x in (left, right))
+        left_size, right_size = (finite_size(x) for x in (left, right))
         magnitude[where] += contract(plan, piece, left_size, right_size)
         if left_errors is not None:
             reach = right_size if right_errors is None else right_size + right_errors
@@ -198,7 +205,8 @@ def _contracted(
                     for v, e in ((left, left_errors), (right, right_errors))
                 )
                 nonzero[where] += contract(plan, piece, left_count, right_count)
-    if plan.masked and not (np.isfinite(values).all() and np.isfinite(errors).all()):
+    regroups = plan.masked or plan.left_sums or plan.right_sums
+    if regroups and not (np.isfinite(values).all() and np.isfinite(errors).all()):
         return None
     count = prod(a.extent for a in stage.reduce_axes)
     # One rounding a product and one an addition; two more for factors multiplied beforehand.
@@ -214,7 +222,7 @@ def _contracted(
     bound = sum_errors(
         dtype, growth, magnitude, errors, tiny=count * smallest_step(dtype), exact=exact
     )
-    bound = _given(bound).reshape(stage.tensor.shape)
+    bound = _given(special.bound(values, bound)).reshape(stage.tensor.shape)
     return values.reshape(stage.tensor.shape), bound if bound.any() else None
 
 

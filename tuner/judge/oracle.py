@@ -11,7 +11,7 @@ from schedules.algebra.scalar import Reducer, loads
 from schedules.errors import WorkloadError
 from schedules.lowering.lower import start
 from schedules.reference.error_bound import bounded_outputs
-from schedules.reference.error_rounding import plus
+from schedules.reference.error_special import joint
 from schedules.reference.evaluate import evaluate
 from schedules.rewrites import Rewrite
 from schedules.rewrites.scale import error_scale, states_error
@@ -251,8 +251,7 @@ class Oracle:
             return own
         known = self.held.exact_stages if whole_numbers else none
         other = bounded_outputs(self.rewritten, inputs, known, continuous=continuous)
-        # The distance of the two forms' reference values is within the sum of their bounds.
-        return [(values, plus(a, b)) for (values, a), (_, b) in zip(own, other, strict=True)]
+        return joint(own, other)
 
     def _full_kinds(self) -> list[tuple[InputKind, int]]:
         if not _floats(self.workload):
