@@ -31,12 +31,14 @@ from ..workload.workload import Workload
 from .boxes import MAX_BOX_POINTS, over_boxes
 from .contract import (
     Contraction,
-    contract,
+    Factor,
+    masked,
     output_slices,
     pieces,
     recognise,
     side_box,
 )
+from .extended import Mask, Side, contract_sides
 from .math import (
     Array,
     binary,
@@ -118,33 +120,44 @@ def _by_boxes(stage: Stage, tensors: Mapping[str, Array]) -> Array:
 def _contracted(stage: Stage, plan: Contraction, tensors: Mapping[str, Array]) -> Array:
     """The fast path: two factors over parts of the axes, and a matrix multiplication."""
     result = np.zeros(plan.stage.tensor.shape, value_dtype(stage.tensor.dtype))
-    left = _LastFactor(plan.left, tensors)
-    right = _LastFactor(plan.right, tensors)
+    left = _LastFactor(plan.left_factor, tensors)
+    right = _LastFactor(plan.right_factor, tensors)
     for piece in pieces(plan):
         a = left.over(side_box(plan.left_axes, piece))
         b = right.over(side_box(plan.right_axes, piece))
-        result[output_slices(plan, piece)] += contract(plan, piece, a, b)
-    # 0 * inf from where the condition is false, or inf * (1 - 1) where the sum is of inf and -inf.
-    regroups = plan.masked or plan.left_sums or plan.right_sums
-    if regroups and not np.isfinite(result).all():
-        return _by_boxes(stage, tensors)
+        result[output_slices(plan, piece)] += contract_sides(plan, piece, a, b)
     return result.reshape(stage.tensor.shape)
 
 
 class _LastFactor:
     """A factor over boxes, the last one kept: neighbouring pieces share one side."""
 
-    def __init__(self, node: Scalar, tensors: Mapping[str, Array]) -> None:
-        self._node = node
+    def __init__(self, factor: Factor, tensors: Mapping[str, Array]) -> None:
+        self._factor = factor
         self._tensors = tensors
         self._box: Box | None = None
-        self._values: Array = np.empty(0)
+        self._side = Side(np.empty(0))
 
-    def over(self, box: Box) -> Array:
+    def over(self, box: Box) -> Side:
         if box != self._box:
-            self._values = factor_over(self._node, box, self._tensors)
+            self._side = side_over(self._factor, box, self._tensors)
             self._box = box
-        return self._values
+        return self._side
+
+
+def side_over(factor: Factor, box: Box, tensors: Mapping[str, Array]) -> Side:
+    """`factor` at every point of `box`."""
+    raw = factor_over(masked(factor.node, factor.given), box, tensors)
+    return Side(raw, *masks_over(factor, box))
+
+
+def masks_over(factor: Factor, box: Box) -> tuple[Mask | None, Mask | None]:
+    """Where over `box` the conditions hold that `factor` carries: `given` and `lent`."""
+    given, lent = (
+        np.broadcast_to(conditions_hold(conds, box), box.extents) if conds else None
+        for conds in (factor.given, factor.lent)
+    )
+    return given, lent
 
 
 def factor_over(node: Scalar, box: Box, tensors: Mapping[str, Array]) -> Array:
