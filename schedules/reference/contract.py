@@ -6,7 +6,7 @@ factors, each depending on a part of the axes only, and contracted with `np.matm
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
@@ -31,7 +31,7 @@ from ..algebra.scalar import (
 from ..dtypes import DType
 from ..workload.tensors import Axis, Stage
 from .math import Array
-from .reads import Box, full_box, tiles
+from .reads import Box, Places, full_box, tiles
 
 MAX_FACTOR_POINTS = 1 << 23
 """Elements of both factors of one piece together: 64 MB of float64."""
@@ -102,15 +102,17 @@ class Contraction:
         return (*self.batch, *self.inner, *self.columns, *self.right_sums)
 
 
-def recognise(stage: Stage, gain: int = 4) -> Contraction | None:
+def recognise(
+    stage: Stage, gain: int = 4, whole: Collection[str] = frozenset()
+) -> Contraction | None:
     """`stage` as a contraction, or None where it is none or nothing is gained.
 
     Something is gained where each factor has `gain` times fewer points than the sum has terms;
-    with 1, a product of matrix and vector is a contraction too.
+    with 1, a product of matrix and vector is a contraction too. Axes `whole` are not cut in two.
     """
     if stage.reducer is not Reducer.SUM or stage.tensor.dtype is DType.BOOL:
         return None
-    stage = _without_divisions(stage)
+    stage = _without_divisions(stage, whole)
     extents = {a.name: a.extent for a in (*stage.axes, *stage.reduce_axes)}
     body, given = _unconditional(stage.body)
     pair = _merged(_factors(body), extents)
@@ -123,8 +125,9 @@ def recognise(stage: Stage, gain: int = 4) -> Contraction | None:
     return _with_roles(stage, left, right)
 
 
-def _without_divisions(stage: Stage) -> Stage:
-    """`stage` with each axis `i` that occurs in `i // q` or `i % q` cut into `i_o * q + i_i`.
+def _without_divisions(stage: Stage, whole: Collection[str]) -> Stage:
+    """`stage` with each axis `i` that occurs in `i // q` or `i % q`, but those `whole`, cut into
+    `i_o * q + i_i`.
 
     A grouped convolution reads channel `f // q * n + c`: only `f_o` then indexes that factor.
     """
@@ -132,7 +135,8 @@ def _without_divisions(stage: Stage) -> Stage:
     taken = {a.name for a in (*stage.axes, *stage.reduce_axes)}
     for axis in (*stage.axes, *stage.reduce_axes):
         divisors = _divisors(body, axis.name)
-        if len(divisors) != 1 or axis.extent % min(divisors) or axis.extent == min(divisors):
+        uneven = len(divisors) != 1 or axis.extent % min(divisors)
+        if axis.name in whole or uneven or axis.extent == min(divisors):
             continue
         inner = Axis(fresh(f"{axis.name}_i", taken), min(divisors))
         outer = Axis(fresh(f"{axis.name}_o", taken), axis.extent // inner.extent)
@@ -267,8 +271,9 @@ def _with_roles(stage: Stage, left: Factor, right: Factor) -> Contraction:
     )
 
 
-def pieces(plan: Contraction) -> Iterator[Box]:
-    """The iteration space in pieces whose factors stay below `MAX_FACTOR_POINTS` together.
+def pieces(plan: Contraction, places: Mapping[str, Places]) -> Iterator[Box]:
+    """The iteration space, at `places`, in pieces whose factors together stay below
+    `MAX_FACTOR_POINTS`.
 
     Axes that index neither factor are not cut and not in the pieces.
     """
@@ -288,7 +293,7 @@ def pieces(plan: Contraction) -> Iterator[Box]:
         side = max(sides, key=lambda names: prod(extents[n] for n in names))
         name = max((n for n in side if extents[n] > 1), key=preference)
         extents[name] = -(-extents[name] // 2)
-    return tiles(full_box(axes), [extents[a.name] for a in axes])
+    return tiles(full_box(axes, places), [extents[a.name] for a in axes])
 
 
 def side_box(axes: Sequence[Axis], piece: Box) -> Box:

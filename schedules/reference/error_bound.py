@@ -62,20 +62,24 @@ from .error_sums import (
     measured_growth,
     terms_to_look_for,
 )
-from .evaluate import evaluate_stage, load_inputs, masks_over
+from .evaluate import evaluate_stage, held, load_inputs, masks_over
 from .exactness import exact_inputs_range
 from .extended import Side, contract_sides
 from .math import Array, combiner, reduce, value_dtype
-from .reads import Box, full_box, leading_tiles
+from .reads import Box, Places, Stored, full_box, leading_tiles
+from .sample import Sample, grid_of, sampled_stage
 
 __all__ = ["bounded_outputs", "evaluate_with_bound", "exact_inputs_range"]
 
 
 def evaluate_with_bound(
-    workload: Workload, inputs: Sequence[Array], exact_stages: Collection[str] = ()
+    workload: Workload,
+    inputs: Sequence[Array],
+    exact_stages: Collection[str] = (),
+    sample: Sample | None = None,
 ) -> list[tuple[Array, Array]]:
     """`bounded_outputs` with an array for every bound."""
-    found = bounded_outputs(workload, inputs, exact_stages)
+    found = bounded_outputs(workload, inputs, exact_stages, sample=sample)
     return [(values, dense(errors, values.shape)) for values, errors in found]
 
 
@@ -85,12 +89,14 @@ def bounded_outputs(
     exact_stages: Collection[str] = (),
     *,
     continuous: bool = False,
+    sample: Sample | None = None,
 ) -> list[Bounded]:
     """`(values, bound)` of every output: a correct kernel's y has |y - values| <= bound.
 
-    `inputs` as for `reference.evaluate`; values are its values up to float64 rounding, bounds
-    are float64 arrays of the same shape, None for zero. `exact_stages` names stages that are known
-    to be free of rounding for these inputs, see `exactness.value_ranges`. `continuous` says that
+    `inputs` and `sample` as for `reference.evaluate`; values are its values up to float64
+    rounding, bounds are float64 arrays of the same shape, None for zero. `exact_stages` names
+    stages that are known to be free of rounding for these inputs, see
+    `exactness.value_ranges`. `continuous` says that
     the inputs were drawn from continuous distributions: long sums are then held to what their
     roundings make likely, see `error_sums`. An infinite bound says that
     nothing can be promised (overflow, a root of something that may be negative). Integer values
@@ -99,24 +105,30 @@ def bounded_outputs(
     env = BoundedTensors(
         dict(load_inputs(workload, inputs)), {t.name: None for t in workload.inputs}
     )
+    found: dict[str, Bounded] = {}
     with np.errstate(all="ignore"):
         for stage in workload.stages:
             known = stage.name in exact_stages or _is_exact(stage, env.errors)
+            grid = grid_of(sample, stage)
             values, errors = (
-                (evaluate_stage(stage, env.tensors), None)
+                (evaluate_stage(stage, env.tensors, grid), None)
                 if known
-                else _stage(stage, env, continuous)
+                else _stage(*sampled_stage(stage, grid), env, continuous)
             )
-            env.tensors[stage.name], env.errors[stage.name] = values, errors
-    return [(env.tensors[n], env.errors[n]) for n in workload.outputs]
+            found[stage.name] = values, errors
+            env.tensors[stage.name] = held(values, stage, grid)
+            env.errors[stage.name] = None if errors is None else held(errors, stage, grid)
+    return [found[n] for n in workload.outputs]
 
 
-def _stage(stage: Stage, env: BoundedTensors, continuous: bool) -> Bounded:
-    measured = measured_growth(stage, env) if continuous else None
-    plan = recognise(stage)
+def _stage(
+    stage: Stage, places: Mapping[str, Places], env: BoundedTensors, continuous: bool
+) -> Bounded:
+    measured = measured_growth(stage, places, env) if continuous else None
+    plan = recognise(stage, whole=places)
     if plan is None:
-        return _by_boxes(stage, env, measured)
-    return _contracted(stage, plan, env, measured)
+        return _by_boxes(stage, places, env, measured)
+    return _contracted(stage, plan, places, env, measured)
 
 
 def _given(errors: Array) -> Array:
@@ -128,18 +140,21 @@ def _given(errors: Array) -> Array:
     return np.where(np.isnan(errors), np.inf, errors)
 
 
-def _is_exact(stage: Stage, errors: Mapping[str, Errors]) -> bool:
+def _is_exact(stage: Stage, errors: Mapping[str, Stored | None]) -> bool:
     """Whether no float and no inexact tensor is involved."""
     integers = all(not node.dtype.is_float for node in walk(stage.body))
     return integers and all(errors[ld.tensor] is None for ld in loads(stage.body))
 
 
-def _by_boxes(stage: Stage, env: BoundedTensors, measured: float | None) -> Bounded:
+def _by_boxes(
+    stage: Stage, places: Mapping[str, Places], env: BoundedTensors, measured: float | None
+) -> Bounded:
     """The body over boxes of all axes; see `reference._by_boxes`."""
     outer = len(stage.axes)
     shape, dtype = stage.tensor.shape, stage.tensor.dtype
     dims = tuple(range(outer, outer + len(stage.reduce_axes)))
-    boxes = list(leading_tiles(full_box((*stage.axes, *stage.reduce_axes)), MAX_BOX_POINTS))
+    whole = full_box((*stage.axes, *stage.reduce_axes), places)
+    boxes = list(leading_tiles(whole, MAX_BOX_POINTS))
     values = np.empty(shape, value_dtype(dtype))
     # Zeros that nothing is written over take no memory.
     parts = [np.zeros(shape) for _ in range(PARTS[stage.reducer])]
@@ -179,7 +194,11 @@ def _by_boxes(stage: Stage, env: BoundedTensors, measured: float | None) -> Boun
 
 
 def _contracted(
-    stage: Stage, plan: Contraction, env: BoundedTensors, measured: float | None
+    stage: Stage,
+    plan: Contraction,
+    places: Mapping[str, Places],
+    env: BoundedTensors,
+    measured: float | None,
 ) -> Bounded:
     """Values and bound by matrix multiplications."""
     dtype = stage.tensor.dtype
@@ -187,7 +206,7 @@ def _contracted(
     values, magnitude, errors = (np.zeros(shape, t) for t in (value_dtype(dtype), float, float))
     nonzero: Array | None = None
     step: int | None = NO_STEP
-    for number, piece in enumerate(pieces(plan)):
+    for number, piece in enumerate(pieces(plan, places)):
         left = _factor(plan.left_factor, side_box(plan.left_axes, piece), env)
         right = _factor(plan.right_factor, side_box(plan.right_axes, piece), env)
         where = output_slices(plan, piece)
