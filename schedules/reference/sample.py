@@ -7,10 +7,10 @@ stage before only what is read is computed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import prod
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -94,6 +94,14 @@ def grid_of(sample: Sample | None, stage: Stage) -> Grid:
     """The grid of `stage` in `sample`."""
     everything: Grid = (None,) * len(stage.axes)
     return everything if sample is None else sample.get(stage.name, everything)
+
+
+def element_of(grid: Grid, where: Sequence[Any]) -> tuple[int, ...]:
+    """The index of the element that is at `where` among those of `grid`."""
+    places = grid or (None,) * len(where)
+    return tuple(
+        int(n) if p is None else int(p.values[n]) for p, n in zip(places, where, strict=True)
+    )
 
 
 def taken(values: Array, grid: Grid) -> Array:
