@@ -13,7 +13,7 @@ from schedules.errors import WorkloadError
 from schedules.lowering.lower import start
 from schedules.reference.cost import handling_secs, kernel_secs, points
 from schedules.reference.error_bound import bounded_outputs
-from schedules.reference.error_rounding import plus
+from schedules.reference.error_special import joint
 from schedules.reference.evaluate import evaluate
 from schedules.reference.sample import Sample
 from schedules.rewrites import Rewrite
@@ -350,11 +350,7 @@ class Oracle:
             )
             for form, plan, sample in zip(self._forms, plans, samples, strict=False)
         ]
-        # The distance of the two forms' reference values is within the sum of their bounds.
-        return [
-            (values, plus(bound, *(other[n][1] for other in found[1:])))
-            for n, (values, bound) in enumerate(found[0])
-        ]
+        return found[0] if len(found) == 1 else joint(*found)
 
     def _full_kinds(self) -> list[tuple[InputKind, int]]:
         if not _floats(self.workload):
