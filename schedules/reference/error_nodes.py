@@ -69,7 +69,7 @@ from .error_special import (
 from .evaluate import value_of
 from .math import Array, binary, cast, compare, unary
 from .padding import without_padding
-from .reads import Box, read
+from .reads import Box, Stored, read
 
 
 class BoundedTensors:
@@ -78,8 +78,8 @@ class BoundedTensors:
 
     def __init__(
         self,
-        tensors: dict[str, Array],
-        errors: dict[str, Errors],
+        tensors: dict[str, Stored],
+        errors: dict[str, Stored | None],
         signed: frozenset[str] = frozenset(),
     ) -> None:
         self.tensors = tensors

@@ -35,7 +35,7 @@ from .error_rounding import Errors, as_array, plus
 from .evaluate import value_of
 from .math import Array, unary
 from .padding import needed
-from .reads import Box
+from .reads import Box, Stored
 
 Bounded = tuple[Array, Errors]
 
@@ -184,7 +184,7 @@ class ProductTerms:
     contraction of `shape`."""
 
     def __init__(
-        self, plan: Contraction, shape: tuple[int, ...], tensors: Mapping[str, Array]
+        self, plan: Contraction, shape: tuple[int, ...], tensors: Mapping[str, Stored]
     ) -> None:
         self._plan = plan
         self._tensors = tensors
@@ -193,9 +193,18 @@ class ProductTerms:
         self._open = np.zeros(shape, np.float32)
         self._any = False
 
-    def add(self, piece: Box, boxes: tuple[Box, Box], left: Bounded, right: Bounded) -> None:
-        """The terms of `piece`; the factors' own boxes are `boxes`."""
-        if all(np.isfinite(v).all() and not is_open(e).any() for v, e in (left, right)):
+    def add(
+        self,
+        piece: Box,
+        boxes: tuple[Box, Box],
+        left: Bounded,
+        right: Bounded,
+        doubtful: tuple[Array | None, Array | None] = (None, None),
+    ) -> None:
+        """The terms of `piece`; the factors' own boxes are `boxes`. All products of what is
+        `doubtful` of a factor may be anything."""
+        clear = all(np.isfinite(v).all() and not is_open(e).any() for v, e in (left, right))
+        if clear and not any(d is not None and d.any() for d in doubtful):
             return
         self._any = True
         padded = [
@@ -203,7 +212,13 @@ class ProductTerms:
         ]
         where = output_slices(self._plan, piece)
         marks = (left, right, *padded)
-        for total, terms in ((self._open, _open_terms(*marks)), (self._nan, _nan_terms(*marks))):
+        whole = np.asarray(True)
+        unsure = [(doubtful[0], whole), (whole, doubtful[1])]
+        opened = [
+            *_open_terms(*marks),
+            *((a, b) for a, b in unsure if a is not None and b is not None),
+        ]
+        for total, terms in ((self._open, opened), (self._nan, _nan_terms(*marks))):
             for pair in terms:
                 a, b = (np.broadcast_to(m, box.extents) for m, box in zip(pair, boxes, strict=True))
                 if a.any() and b.any():
