@@ -34,6 +34,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..loading.stand_in import StandIn
+from ..memory.fills import constant
 from ..memory.guarded import same_bytes, view_bytes
 from ..memory.stacks import Stacks
 
@@ -89,7 +90,7 @@ class SerialOpenMP:
         self.threads = threads
         self.regions: list[Region] = []
         self.on_region: Callable[[Region, int, Callable[[int], None]], None] = forward
-        self.fill = 0
+        self.fill = constant(0)
         self._native = native
         self._stacks = stacks
         self.addresses = native.addresses
@@ -129,7 +130,7 @@ class SerialOpenMP:
         def run(thread: int) -> None:
             nonlocal left
             if left > 0:
-                stack.view().fill(self.fill)
+                self.fill.into(stack.view())
             left -= 1
             native.share(thread, team, stack.address, stack.size_bytes)
 
