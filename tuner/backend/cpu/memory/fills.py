@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 _WORD_BYTES = 8
 _BLOCK_WORDS = 8 * 1024
-_NUMBER_BYTES = (0xFB, 0x7B, 0x80, 0x3B, 0x00, 0xBB, 0x55)
-"""Repeated, each is a number in every type: in floats far below zero, far above it, the least below
-it, a small one, zero, a small one below it, a large one; in integers as spread. Whatever an
+_NUMBER_BYTES = (0x7B, 0xFB, 0x00, 0x3B, 0x80, 0xBB, 0x55)
+"""Repeated, each is a number in every type: in floats far above zero, far below it, zero, a small
+one, the least below zero, a small one below it, a large one; in integers as spread. Whatever an
 accumulator is for, some of them change its result, and some survive where others are lost."""
 
 
