@@ -22,8 +22,9 @@ from ..memory.places import places
 from . import races
 
 # What outputs and workspace hold in runs whose buffers end at a guard. 0xFF in every byte is a NaN
-# in each float type. Other runs find numbers there: a minimum or a select lets them through.
-_NAN_FILL, _INT_FILL = constant(0xFF), constant(0xAA)
+# in each float type. Other runs find numbers there: a maximum or a select lets them through. Of
+# the quick check's case they are large everywhere, later of every size.
+_NAN_FILL, _INT_FILL, _LARGE_FILL = constant(0xFF), constant(0xAA), constant(0x55)
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,9 @@ class Guarded:
             for t, place in zip(arena.outputs, at[len(arena.inputs) :], strict=True)
         ]
         not_a_number = flush is Flush.RIGHT and turn is None
-        some = numbers(checks.turn if turn is None else turn)
+        some = _LARGE_FILL
+        if checks.turn or turn is not None:
+            some = numbers(checks.turn if turn is None else turn)
         for tensor, buffer in zip(arena.outputs, self.outputs, strict=True):
             fill = _NAN_FILL if tensor.dtype.is_float else _INT_FILL
             (fill if not_a_number else some).into(buffer.view())
