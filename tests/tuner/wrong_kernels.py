@@ -104,14 +104,16 @@ class WrongKernel:
         names.append(outputs[-1])
         pairs = zip(names, self.workload.arguments, strict=True)
         given = [f"{_c_type(t.dtype)} *{name}" for name, t in pairs]
-        text = (
-            f"{_HEAD}\nint kernel({', '.join(given)}, void *ws) {{\n{self.body}\nreturn 0; }}\n"
-        )
+        text = f"{_HEAD}\nint kernel({', '.join(given)}, void *ws) {{\n{self.body}\nreturn 0; }}\n"
         with tempfile.TemporaryDirectory() as folder:
             source, out = Path(folder, "k.c"), Path(folder, "k.o")
             source.write_text(text)
             command = ["cc", "-c", "-O1", "-fPIC", "-fopenmp", "-w", "-fno-builtin"]
-            command += ["-ffp-contract=off", "-fno-math-errno", "-fno-tree-loop-distribute-patterns"]
+            command += [
+                "-ffp-contract=off",
+                "-fno-math-errno",
+                "-fno-tree-loop-distribute-patterns",
+            ]
             command += ["-mf16c"] if "_Float16" in text else []
             command += [f"-DWRONG={int(wrong)}", f"-DTHREADS={self.threads}"]
             subprocess.run([*command, str(source), "-o", str(out)], check=True)
@@ -437,7 +439,9 @@ _SPECIAL = [
 def _each(what: str, expression: str, value: str, wrong: str, dtype: str = "f32") -> WrongKernel:
     """Element by element: `value` of `x`, but `wrong`, which may be `value` again."""
     kind = {"f32": "float", "f64": "double"}[dtype]
-    body = f"for (int i = 0; i < 1001; i++) {{ {kind} x = X[i]; Y[i] = WRONG ? {wrong} : {value}; }}"
+    body = (
+        f"for (int i = 0; i < 1001; i++) {{ {kind} x = X[i]; Y[i] = WRONG ? {wrong} : {value}; }}"
+    )
     return WrongKernel(f"range {what}", f"Y[i] = {expression}", (f"X={dtype}[1001]",), body)
 
 
@@ -529,7 +533,9 @@ if (!WRONG) w[0] = w[1] = 0;
 def _calls(when: str, threads: int = 1) -> WrongKernel:
     body = _COUNT % when
     if threads > 1:
-        body += _PARTS + " for (int i = t * 64 / n; i < (t + 1) * 64 / n; i++) C[i] = A[i] + B[i]; }"
+        body += (
+            _PARTS + " for (int i = t * 64 / n; i < (t + 1) * 64 / n; i++) C[i] = A[i] + B[i]; }"
+        )
     else:
         body += "for (int i = 0; i < 64; i++) C[i] = A[i] + B[i];"
     body += "if (late) C[7] += 1;"

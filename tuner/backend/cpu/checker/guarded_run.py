@@ -15,6 +15,7 @@ from schedules.workload.tensors import Tensor
 from ....arrays import as_array, as_bytes
 from ....process.frames import Frame
 from ..loading.entries import Entry
+from ..loading.store_watch import StoreWatch
 from ..memory.arena import WORKSPACE_ALIGN_BYTES, Arena
 from ..memory.fills import constant, numbers
 from ..memory.guarded import Flush, GuardedBuffer, GuardedPool, same_bytes
@@ -30,13 +31,15 @@ _NAN_FILL, _INT_FILL, _LARGE_FILL = constant(0xFF), constant(0xAA), constant(0x5
 @dataclass(frozen=True)
 class Checks:
     """What guarded runs of one child share. `send` tells where their buffers are; `turn` is the
-    number of the case, and which numbers memory that is not written holds."""
+    number of the case, and which numbers memory that is not written holds. `stores` watches those of
+    shares; None where the machine cannot."""
 
     arena: Arena
     openmp: races.SerialOpenMP
     send: Callable[[Frame], None]
     pool: GuardedPool
     turn: int = 0
+    stores: StoreWatch | None = None
 
 
 class WrongError(Exception):
@@ -56,9 +59,7 @@ class Guarded:
     the numbers of it.
     """
 
-    def __init__(
-        self, checks: Checks, entry: Entry, flush: Flush, turn: int | None = None
-    ) -> None:
+    def __init__(self, checks: Checks, entry: Entry, flush: Flush, turn: int | None = None) -> None:
         arena, self._pool = checks.arena, checks.pool
         self.entry = entry
         self._openmp = openmp = checks.openmp
@@ -120,11 +121,16 @@ class Guarded:
 
     def compute(self) -> int:
         """The call itself."""
-        entry = self.entry
-        return self._openmp.call(
-            entry.address,
-            entry.pointers(self._arguments, self.packed.address, self.workspace.address),
-        )
+        return self._openmp.call(self.entry.address, self._pointers)
+
+    def call_again(self) -> int:
+        """A call on all that the last one left, stacks included; its status."""
+        return self._openmp.call(self.entry.address, self._pointers, fresh=False)
+
+    @property
+    def _pointers(self) -> list[int]:
+        packed, workspace = self.packed.address, self.workspace.address
+        return self.entry.pointers(self._arguments, packed, workspace)
 
     @property
     def _arguments(self) -> list[int]:

@@ -15,7 +15,8 @@ from ..memory.stacks import Stacks
 class Job:
     """One kernel to check and time. `threads` is the most it may use.
 
-    `team_sizes` are the thread counts the stand-in verifies with. `incumbent_secs` and
+    `team_sizes` are the thread counts the stand-in verifies with, `further_teams` those it calls
+    the kernel with once, as many as take little time. `incumbent_secs` and
     `final_secs` are the race's; `timed=False` stops after verification. `repeats` runs on the
     real runtime must all give the first result; with `misaligned`, also some on tensors that are
     aligned to their elements and no more, each at another place in a line; with `together`, also
@@ -33,6 +34,7 @@ class Job:
     workspace_bytes: int
     threads: int = 1
     team_sizes: tuple[int, ...] = ()
+    further_teams: tuple[int, ...] = ()
     incumbent_secs: float | None = None
     final_secs: float = 0.05
     timed: bool = True

@@ -198,7 +198,7 @@ def _fastest_burst_secs(helpers: Helpers, steps: int, times: int) -> float:
 def _job(document: dict[str, Any], blob: bytes) -> Job:
     fields = dict(document["job"])
     fields.pop("rewrites", None)
-    for name in ("team_sizes", "constants"):
+    for name in ("team_sizes", "further_teams", "constants"):
         fields[name] = tuple(fields.get(name, ()))
     return Job(object_bytes=blob, **fields)
 
@@ -289,6 +289,7 @@ def _check_each(
                 timed=False,
                 repeats=1,
                 team_sizes=(),
+                further_teams=(),
                 misaligned=False,
                 together=False,
                 thorough=False,

@@ -146,9 +146,7 @@ class GuardedPool:
         buffer.protect(writable=True)
         return _placed(buffer, name, size_bytes, flush, align_bytes, skip_bytes)
 
-    def take_at(
-        self, tensor: Tensor, flush: Flush, place: int | None = None
-    ) -> GuardedBuffer:
+    def take_at(self, tensor: Tensor, flush: Flush, place: int | None = None) -> GuardedBuffer:
         """A buffer for `tensor` flush with a guard or, near it, `place` bytes behind the beginning
         of a cache line."""
         skip = place or 0
