@@ -6,14 +6,15 @@ factors, each depending on a part of the axes only, and contracted with `np.matm
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
+from typing import TypeAlias
 
 import numpy as np
 
-from ..algebra.affine import Affine, Interval, Var, fresh, simplify, var
+from ..algebra.affine import Affine, Cond, Interval, Var, fresh, simplify, var
 from ..algebra.scalar import (
     All,
     Binary,
@@ -30,10 +31,35 @@ from ..algebra.scalar import (
 from ..dtypes import DType
 from ..workload.tensors import Axis, Stage
 from .math import Array
-from .reads import Box, full_box, tiles
+from .reads import Box, Places, full_box, tiles
 
 MAX_FACTOR_POINTS = 1 << 23
 """Elements of both factors of one piece together: 64 MB of float64."""
+
+
+@dataclass(frozen=True, slots=True)
+class Factor:
+    """One factor of the products that are summed: `node` where all of its conditions hold, else 0.
+
+    `given` are conditions without which there is no product at all, whatever the other factor is:
+    the expression chooses zero instead. `lent` are conditions without which the *other* factor is
+    zero; they are evaluated here because the other one does not depend on their axes, and matter
+    where this one is NaN or infinite: zero times that is NaN.
+    """
+
+    node: Scalar
+    given: tuple[Cond, ...] = ()
+    lent: tuple[Cond, ...] = ()
+
+    @property
+    def value(self) -> Scalar:
+        """`node` with the conditions, for finite operands."""
+        return masked(self.node, (*self.given, *self.lent))
+
+
+def masked(node: Scalar, conds: tuple[Cond, ...]) -> Scalar:
+    """`node` where `conds` hold, else zero."""
+    return Select(All(conds), node, Const(0, node.dtype)) if conds else node
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +71,12 @@ class Contraction:
 
     `batch` and `inner` index both factors; `inner` is summed. `rows` and `columns` index one
     factor each. `left_sums` and `right_sums` are summed but index one factor only. `repeats` is
-    the number of times axes that index neither factor repeat each term. `masked` says that a
-    condition was moved from the product to one factor, so an infinite other factor would leak.
+    the number of times axes that index neither factor repeat each term.
     """
 
     stage: Stage
-    left: Scalar
-    right: Scalar
+    left_factor: Factor
+    right_factor: Factor
     batch: tuple[Axis, ...]
     rows: tuple[Axis, ...]
     columns: tuple[Axis, ...]
@@ -59,7 +84,14 @@ class Contraction:
     left_sums: tuple[Axis, ...]
     right_sums: tuple[Axis, ...]
     repeats: int
-    masked: bool
+
+    @property
+    def left(self) -> Scalar:
+        return self.left_factor.value
+
+    @property
+    def right(self) -> Scalar:
+        return self.right_factor.value
 
     @property
     def left_axes(self) -> tuple[Axis, ...]:
@@ -70,23 +102,32 @@ class Contraction:
         return (*self.batch, *self.inner, *self.columns, *self.right_sums)
 
 
-def recognise(stage: Stage, gain: int = 4) -> Contraction | None:
+def recognise(
+    stage: Stage, gain: int = 4, whole: Collection[str] = frozenset()
+) -> Contraction | None:
     """`stage` as a contraction, or None where it is none or nothing is gained.
 
     Something is gained where each factor has `gain` times fewer points than the sum has terms;
-    with 1, a product of matrix and vector is a contraction too.
+    with 1, a product of matrix and vector is a contraction too. Axes `whole` are not cut in two.
     """
     if stage.reducer is not Reducer.SUM or stage.tensor.dtype is DType.BOOL:
         return None
-    stage = _without_divisions(stage)
+    stage = _without_divisions(stage, whole)
     extents = {a.name: a.extent for a in (*stage.axes, *stage.reduce_axes)}
-    factors, masked = _factors(stage.body)
-    pair = _merged(factors, extents, limit=prod(extents.values()) // gain)
-    return None if pair is None else _with_roles(stage, *pair, masked)
+    body, given = _unconditional(stage.body)
+    pair = _merged(_factors(body), extents)
+    if pair is None:
+        return None
+    left, right = _placed(*pair, given, extents)
+    limit = prod(extents.values()) // gain
+    if max(_points(f.value, extents) for f in (left, right)) > limit:
+        return None
+    return _with_roles(stage, left, right)
 
 
-def _without_divisions(stage: Stage) -> Stage:
-    """`stage` with each axis `i` that occurs in `i // q` or `i % q` cut into `i_o * q + i_i`.
+def _without_divisions(stage: Stage, whole: Collection[str]) -> Stage:
+    """`stage` with each axis `i` that occurs in `i // q` or `i % q`, but those `whole`, cut into
+    `i_o * q + i_i`.
 
     A grouped convolution reads channel `f // q * n + c`: only `f_o` then indexes that factor.
     """
@@ -94,7 +135,8 @@ def _without_divisions(stage: Stage) -> Stage:
     taken = {a.name for a in (*stage.axes, *stage.reduce_axes)}
     for axis in (*stage.axes, *stage.reduce_axes):
         divisors = _divisors(body, axis.name)
-        if len(divisors) != 1 or axis.extent % min(divisors) or axis.extent == min(divisors):
+        uneven = len(divisors) != 1 or axis.extent % min(divisors)
+        if axis.name in whole or uneven or axis.extent == min(divisors):
             continue
         inner = Axis(fresh(f"{axis.name}_i", taken), min(divisors))
         outer = Axis(fresh(f"{axis.name}_o", taken), axis.extent // inner.extent)
@@ -129,44 +171,77 @@ def _divisors(body: Scalar, axis: str) -> set[int]:
     return found
 
 
-def _factors(node: Scalar) -> tuple[list[Scalar], bool]:
-    """The factors of a product, and whether a condition was moved into one of them."""
+def _unconditional(node: Scalar) -> tuple[Scalar, tuple[Cond, ...]]:
+    """What is chosen, if anything but zero is, and the conditions of that."""
+    match node:
+        case Cast(x, DType.F32 | DType.F64) if x.dtype.is_float:
+            return _unconditional(x)  # no rounding in the reference: the cast changes nothing
+        case Select(All(conds), on_true, Const(0, _)):
+            body, more = _unconditional(on_true)
+            return body, (*conds, *more)
+        case _:
+            return node, ()
+
+
+_Masked: TypeAlias = tuple[Scalar, tuple[Cond, ...]]
+"""A factor and conditions without which it is zero."""
+
+
+def _factors(node: Scalar) -> list[_Masked]:
+    """The factors of a product."""
     match node:
         case Binary(BinaryOp.MUL, a, b):
-            left, left_masked = _factors(a)
-            right, right_masked = _factors(b)
-            return left + right, left_masked or right_masked
+            return _factors(a) + _factors(b)
         case Cast(x, DType.F32 | DType.F64) if x.dtype.is_float:
-            return _factors(x)  # no rounding in the reference: the cast changes nothing
-        case Select(All() as cond, on_true, Const(0, _) as zero):
-            inner, _ = _factors(on_true)
-            if len(inner) < 2:
-                return [node], False
-            mentioned = vars_of(cond)
-            place = max(range(len(inner)), key=lambda i: len(mentioned & vars_of(inner[i])))
-            inner[place] = Select(cond, inner[place], replace(zero, dtype=inner[place].dtype))
-            return inner, True
+            return _factors(x)
+        case Select(All(conds), on_true, Const(0, _)):
+            inner, more = _unconditional(on_true)
+            return [(inner, (*conds, *more))]
         case _:
-            return [node], False
+            return [(node, ())]
 
 
-def _merged(
-    factors: list[Scalar], extents: dict[str, int], limit: int
-) -> tuple[Scalar, Scalar] | None:
-    """Two factors over at most `limit` points each, made by multiplying small ones first."""
+def _points(node: Scalar, extents: Mapping[str, int]) -> int:
+    return prod(extents[name] for name in vars_of(node))
 
-    def points(node: Scalar) -> int:
-        return prod(extents[name] for name in vars_of(node))
 
+def _merged(factors: list[_Masked], extents: Mapping[str, int]) -> tuple[_Masked, _Masked] | None:
+    """Two factors, made by multiplying small ones first."""
     factors = list(factors)
     while len(factors) > 2:
         pairs = [(i, j) for j in range(len(factors)) for i in range(j)]
-        joined = {(i, j): _multiply(factors[i], factors[j]) for i, j in pairs}
-        i, j = min(pairs, key=lambda pair: points(joined[pair]))
-        factors = [f for k, f in enumerate(factors) if k not in (i, j)] + [joined[i, j]]
-    if len(factors) != 2 or max(points(f) for f in factors) > limit:
-        return None
-    return factors[0], factors[1]
+        joined = {(i, j): _multiply(masked(*factors[i]), masked(*factors[j])) for i, j in pairs}
+        i, j = min(pairs, key=lambda pair: _points(joined[pair], extents))
+        factors = [f for k, f in enumerate(factors) if k not in (i, j)] + [(joined[i, j], ())]
+    return (factors[0], factors[1]) if len(factors) == 2 else None
+
+
+def _placed(
+    left: _Masked, right: _Masked, given: tuple[Cond, ...], extents: Mapping[str, int]
+) -> tuple[Factor, Factor]:
+    """Both factors with every condition at the one that stays the smaller for it: `given`, those of
+    the product, and those that make one factor zero."""
+    raw = (left[0], right[0])
+    own: list[list[Cond]] = [[], []]
+    lent: list[list[Cond]] = [[], []]
+    moved: list[list[Cond]] = [[], []]
+
+    def cost(side: int, *more: Cond) -> int:
+        kept = (*own[side], *lent[side], *moved[side], *more)
+        return _points(masked(raw[side], kept), extents)
+
+    for side, (_, conds) in enumerate((left, right)):
+        for cond in conds:
+            is_free = cost(side, cond) == cost(side)
+            stays = is_free or cost(side, cond) <= cost(1 - side, cond)
+            (own[side] if stays else lent[1 - side]).append(cond)
+    for cond in given:
+        side = min((0, 1), key=lambda s: (cost(s, cond), -len(cond.index.vars() & vars_of(raw[s]))))
+        moved[side].append(cond)
+    first, second = (
+        Factor(masked(raw[n], tuple(own[n])), tuple(moved[n]), tuple(lent[n])) for n in (0, 1)
+    )
+    return first, second
 
 
 def _multiply(a: Scalar, b: Scalar) -> Scalar:
@@ -175,8 +250,8 @@ def _multiply(a: Scalar, b: Scalar) -> Scalar:
     return Binary(BinaryOp.MUL, *(x if x.dtype is wide else Cast(x, wide) for x in (a, b)))
 
 
-def _with_roles(stage: Stage, left: Scalar, right: Scalar, masked: bool) -> Contraction:
-    in_left, in_right = vars_of(left), vars_of(right)
+def _with_roles(stage: Stage, left: Factor, right: Factor) -> Contraction:
+    in_left, in_right = vars_of(left.value), vars_of(right.value)
 
     def pick(axes: tuple[Axis, ...], by_left: bool, by_right: bool) -> tuple[Axis, ...]:
         wanted = (by_left, by_right)
@@ -193,12 +268,12 @@ def _with_roles(stage: Stage, left: Scalar, right: Scalar, masked: bool) -> Cont
         left_sums=pick(stage.reduce_axes, True, False),
         right_sums=pick(stage.reduce_axes, False, True),
         repeats=prod(a.extent for a in pick(stage.reduce_axes, False, False)),
-        masked=masked,
     )
 
 
-def pieces(plan: Contraction) -> Iterator[Box]:
-    """The iteration space in pieces whose factors stay below `MAX_FACTOR_POINTS` together.
+def pieces(plan: Contraction, places: Mapping[str, Places]) -> Iterator[Box]:
+    """The iteration space, at `places`, in pieces whose factors together stay below
+    `MAX_FACTOR_POINTS`.
 
     Axes that index neither factor are not cut and not in the pieces.
     """
@@ -218,7 +293,7 @@ def pieces(plan: Contraction) -> Iterator[Box]:
         side = max(sides, key=lambda names: prod(extents[n] for n in names))
         name = max((n for n in side if extents[n] > 1), key=preference)
         extents[name] = -(-extents[name] // 2)
-    return tiles(full_box(axes), [extents[a.name] for a in axes])
+    return tiles(full_box(axes, places), [extents[a.name] for a in axes])
 
 
 def side_box(axes: Sequence[Axis], piece: Box) -> Box:
@@ -232,19 +307,36 @@ def contract(plan: Contraction, piece: Box, left: Array, right: Array) -> Array:
     `left` is indexed by `plan.left_axes`, `right` by `plan.right_axes`, both restricted to
     `piece`. Axes that index neither have extent 1. Integers wrap modulo 2**bits.
     """
-
-    def size(axes: tuple[Axis, ...]) -> int:
-        return prod(piece.restricted([a.name for a in axes]).extents)
-
-    batch, inner = size(plan.batch), size(plan.inner)
-    dtype = left.dtype
-    flat_left = left.reshape(batch, size(plan.rows), inner, size(plan.left_sums))
-    flat_right = right.reshape(batch, inner, size(plan.columns), size(plan.right_sums))
-    a = flat_left[..., 0] if plan.left_sums == () else flat_left.sum(axis=-1, dtype=dtype)
-    b = flat_right[..., 0] if plan.right_sums == () else flat_right.sum(axis=-1, dtype=dtype)
-    result: Array = np.matmul(a, b) if dtype.kind == "f" else _integer_matmul(a, b)
+    result = matmul(flat_left(plan, piece, left), flat_right(plan, piece, right))
     if plan.repeats > 1:
-        result = result * np.asarray(plan.repeats).astype(dtype)
+        result = result * np.asarray(plan.repeats).astype(result.dtype)
+    return unflattened(plan, piece, result)
+
+
+def _size(axes: tuple[Axis, ...], piece: Box) -> int:
+    return prod(piece.restricted([a.name for a in axes]).extents)
+
+
+def flat_left(plan: Contraction, piece: Box, left: Array) -> Array:
+    """`left` as [batch, rows, inner, sums]."""
+    roles = (plan.batch, plan.rows, plan.inner, plan.left_sums)
+    return left.reshape([_size(axes, piece) for axes in roles])
+
+
+def flat_right(plan: Contraction, piece: Box, right: Array) -> Array:
+    """`right` as [batch, inner, columns, sums]."""
+    roles = (plan.batch, plan.inner, plan.columns, plan.right_sums)
+    return right.reshape([_size(axes, piece) for axes in roles])
+
+
+def matmul(left: Array, right: Array) -> Array:
+    """[batch, rows, columns], the products of both factors summed over all else."""
+    a, b = (x[..., 0] if x.shape[-1] == 1 else x.sum(axis=-1, dtype=x.dtype) for x in (left, right))
+    return np.asarray(np.matmul(a, b) if a.dtype.kind == "f" else _integer_matmul(a, b))
+
+
+def unflattened(plan: Contraction, piece: Box, result: Array) -> Array:
+    """[batch, rows, columns] with one dimension an output axis."""
     order = [*plan.batch, *plan.rows, *plan.columns]
     result = result.reshape(piece.restricted([a.name for a in order]).extents)
     present = [a for a in plan.stage.axes if a in order]

@@ -28,19 +28,29 @@ The reference itself is computed in float64, so u includes its roundings as well
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
 
-from ..algebra.scalar import Scalar, loads, walk
+from ..algebra.scalar import loads, walk
 from ..dtypes import DType
 from ..workload.tensors import Stage
 from ..workload.workload import Workload
 from .boxes import MAX_BOX_POINTS, over_boxes
-from .contract import Contraction, contract, output_slices, pieces, recognise, side_box
+from .contract import (
+    Contraction,
+    Factor,
+    contract,
+    masked,
+    output_slices,
+    pieces,
+    recognise,
+    side_box,
+)
 from .error_exact import NO_STEP, exact_sums, is_number_of
 from .error_nodes import Bounded, BoundedTensors, bounded_value
-from .error_rounding import Errors, as_array, dense, rounding_growth, smallest_step, sum_errors
+from .error_rounding import Errors, dense, rounding_growth, smallest_step, sum_errors
 from .error_sums import (
     PARTS,
     box_parts,
@@ -52,19 +62,24 @@ from .error_sums import (
     measured_growth,
     terms_to_look_for,
 )
-from .evaluate import evaluate_stage, load_inputs
+from .evaluate import evaluate_stage, held, load_inputs, masks_over
 from .exactness import exact_inputs_range
+from .extended import Side, contract_sides
 from .math import Array, combiner, reduce, value_dtype
-from .reads import Box, full_box, leading_tiles
+from .reads import Box, Places, Stored, full_box, leading_tiles
+from .sample import Sample, grid_of, sampled_stage
 
 __all__ = ["bounded_outputs", "evaluate_with_bound", "exact_inputs_range"]
 
 
 def evaluate_with_bound(
-    workload: Workload, inputs: Sequence[Array], exact_stages: Collection[str] = ()
+    workload: Workload,
+    inputs: Sequence[Array],
+    exact_stages: Collection[str] = (),
+    sample: Sample | None = None,
 ) -> list[tuple[Array, Array]]:
     """`bounded_outputs` with an array for every bound."""
-    found = bounded_outputs(workload, inputs, exact_stages)
+    found = bounded_outputs(workload, inputs, exact_stages, sample=sample)
     return [(values, dense(errors, values.shape)) for values, errors in found]
 
 
@@ -74,12 +89,14 @@ def bounded_outputs(
     exact_stages: Collection[str] = (),
     *,
     continuous: bool = False,
+    sample: Sample | None = None,
 ) -> list[Bounded]:
     """`(values, bound)` of every output: a correct kernel's y has |y - values| <= bound.
 
-    `inputs` as for `reference.evaluate`; values are its values up to float64 rounding, bounds
-    are float64 arrays of the same shape, None for zero. `exact_stages` names stages that are known
-    to be free of rounding for these inputs, see `exactness.value_ranges`. `continuous` says that
+    `inputs` and `sample` as for `reference.evaluate`; values are its values up to float64
+    rounding, bounds are float64 arrays of the same shape, None for zero. `exact_stages` names
+    stages that are known to be free of rounding for these inputs, see
+    `exactness.value_ranges`. `continuous` says that
     the inputs were drawn from continuous distributions: long sums are then held to what their
     roundings make likely, see `error_sums`. An infinite bound says that
     nothing can be promised (overflow, a root of something that may be negative). Integer values
@@ -88,23 +105,30 @@ def bounded_outputs(
     env = BoundedTensors(
         dict(load_inputs(workload, inputs)), {t.name: None for t in workload.inputs}
     )
+    found: dict[str, Bounded] = {}
     with np.errstate(all="ignore"):
         for stage in workload.stages:
             known = stage.name in exact_stages or _is_exact(stage, env.errors)
+            grid = grid_of(sample, stage)
             values, errors = (
-                (evaluate_stage(stage, env.tensors), None)
+                (evaluate_stage(stage, env.tensors, grid), None)
                 if known
-                else _stage(stage, env, continuous)
+                else _stage(*sampled_stage(stage, grid), env, continuous)
             )
-            env.tensors[stage.name], env.errors[stage.name] = values, errors
-    return [(env.tensors[n], env.errors[n]) for n in workload.outputs]
+            found[stage.name] = values, errors
+            env.tensors[stage.name] = held(values, stage, grid)
+            env.errors[stage.name] = None if errors is None else held(errors, stage, grid)
+    return [found[n] for n in workload.outputs]
 
 
-def _stage(stage: Stage, env: BoundedTensors, continuous: bool) -> Bounded:
-    measured = measured_growth(stage, env) if continuous else None
-    plan = recognise(stage)
-    found = None if plan is None else _contracted(stage, plan, env, measured)
-    return _by_boxes(stage, env, measured) if found is None else found
+def _stage(
+    stage: Stage, places: Mapping[str, Places], env: BoundedTensors, continuous: bool
+) -> Bounded:
+    measured = measured_growth(stage, places, env) if continuous else None
+    plan = recognise(stage, whole=places)
+    if plan is None:
+        return _by_boxes(stage, places, env, measured)
+    return _contracted(stage, plan, places, env, measured)
 
 
 def _given(errors: Array) -> Array:
@@ -116,18 +140,21 @@ def _given(errors: Array) -> Array:
     return np.where(np.isnan(errors), np.inf, errors)
 
 
-def _is_exact(stage: Stage, errors: Mapping[str, Errors]) -> bool:
+def _is_exact(stage: Stage, errors: Mapping[str, Stored | None]) -> bool:
     """Whether no float and no inexact tensor is involved."""
     integers = all(not node.dtype.is_float for node in walk(stage.body))
     return integers and all(errors[ld.tensor] is None for ld in loads(stage.body))
 
 
-def _by_boxes(stage: Stage, env: BoundedTensors, measured: float | None) -> Bounded:
+def _by_boxes(
+    stage: Stage, places: Mapping[str, Places], env: BoundedTensors, measured: float | None
+) -> Bounded:
     """The body over boxes of all axes; see `reference._by_boxes`."""
     outer = len(stage.axes)
     shape, dtype = stage.tensor.shape, stage.tensor.dtype
     dims = tuple(range(outer, outer + len(stage.reduce_axes)))
-    boxes = list(leading_tiles(full_box((*stage.axes, *stage.reduce_axes)), MAX_BOX_POINTS))
+    whole = full_box((*stage.axes, *stage.reduce_axes), places)
+    boxes = list(leading_tiles(whole, MAX_BOX_POINTS))
     values = np.empty(shape, value_dtype(dtype))
     # Zeros that nothing is written over take no memory.
     parts = [np.zeros(shape) for _ in range(PARTS[stage.reducer])]
@@ -167,39 +194,38 @@ def _by_boxes(stage: Stage, env: BoundedTensors, measured: float | None) -> Boun
 
 
 def _contracted(
-    stage: Stage, plan: Contraction, env: BoundedTensors, measured: float | None
-) -> Bounded | None:
-    """Values and bound by matrix multiplications; None where the plan does not hold."""
+    stage: Stage,
+    plan: Contraction,
+    places: Mapping[str, Places],
+    env: BoundedTensors,
+    measured: float | None,
+) -> Bounded:
+    """Values and bound by matrix multiplications."""
     dtype = stage.tensor.dtype
     shape = plan.stage.tensor.shape
     values, magnitude, errors = (np.zeros(shape, t) for t in (value_dtype(dtype), float, float))
     nonzero: Array | None = None
     step: int | None = NO_STEP
-    for number, piece in enumerate(pieces(plan)):
-        left, left_errors = _factor(plan.left, side_box(plan.left_axes, piece), env)
-        right, right_errors = _factor(plan.right, side_box(plan.right_axes, piece), env)
+    for number, piece in enumerate(pieces(plan, places)):
+        left = _factor(plan.left_factor, side_box(plan.left_axes, piece), env)
+        right = _factor(plan.right_factor, side_box(plan.right_axes, piece), env)
         where = output_slices(plan, piece)
-        values[where] += contract(plan, piece, left, right)
-        left_size, right_size = (np.abs(x.astype(np.float64)) for x in (left, right))
-        magnitude[where] += contract(plan, piece, left_size, right_size)
-        if left_errors is not None:
-            reach = right_size if right_errors is None else right_size + right_errors
-            errors[where] += contract(plan, piece, left_errors, reach)
-        if right_errors is not None:
-            errors[where] += contract(plan, piece, left_size, right_errors)
+        values[where] += contract_sides(plan, piece, left.side, right.side)
+        sizes = left.size, right.size
+        magnitude[where] += contract_sides(plan, piece, *sizes)
+        if left.errors is not None:
+            reach = sizes[1] if right.errors is None else right.reach
+            errors[where] += contract_sides(plan, piece, left.errors, reach)
+        if right.errors is not None:
+            errors[where] += contract_sides(plan, piece, sizes[0], right.errors)
+        factors = left.side.values, right.side.values
         if dtype.is_float and step is not None:
-            step = least(step, joint_steps(left, right, dtype))
+            step = least(step, joint_steps(*factors, dtype))
         if dtype.is_float and step is None and (number == 0 or nonzero is not None):
-            if nonzero is None and is_sparse(left, right):
+            if nonzero is None and is_sparse(*factors):
                 nonzero = np.zeros(shape)
             if nonzero is not None:
-                left_count, right_count = (
-                    ((v != 0) | (as_array(e) != 0)).astype(np.float64)
-                    for v, e in ((left, left_errors), (right, right_errors))
-                )
-                nonzero[where] += contract(plan, piece, left_count, right_count)
-    if plan.masked and not (np.isfinite(values).all() and np.isfinite(errors).all()):
-        return None
+                nonzero[where] += contract(plan, piece, left.counted, right.counted)
     count = prod(a.extent for a in stage.reduce_axes)
     # One rounding a product and one an addition; two more for factors multiplied beforehand.
     growth: float | Array = rounding_growth(dtype, count + 2)
@@ -218,8 +244,33 @@ def _contracted(
     return values.reshape(stage.tensor.shape), bound if bound.any() else None
 
 
-def _factor(node: Scalar, box: Box, env: BoundedTensors) -> Bounded:
-    """`node` and its error at every point of `box`, contiguous, built in small boxes."""
+@dataclass(frozen=True, slots=True)
+class _BoundedFactor:
+    """A factor over a piece, and its errors where products depend on it; None is zero."""
+
+    side: Side
+    errors: Side | None
+
+    @property
+    def size(self) -> Side:
+        return replace(self.side, raw=np.abs(self.side.raw.astype(np.float64)))
+
+    @property
+    def reach(self) -> Side:
+        """The largest magnitudes there may be."""
+        assert self.errors is not None, "asked where there are errors"
+        return replace(self.side, raw=self.size.raw + self.errors.raw)
+
+    @property
+    def counted(self) -> Array:
+        """1.0 where the factor may be other than zero."""
+        errors = np.asarray(0.0) if self.errors is None else self.errors.raw
+        return ((self.side.values != 0) | (errors != 0)).astype(np.float64)
+
+
+def _factor(factor: Factor, box: Box, env: BoundedTensors) -> _BoundedFactor:
+    """`factor` and its error at every point of `box`, contiguous, built in small boxes."""
+    node = masked(factor.node, factor.given)
     values = np.empty(box.extents, value_dtype(node.dtype))
     errors: Errors = None
     base = box.starts
@@ -230,4 +281,10 @@ def _factor(node: Scalar, box: Box, env: BoundedTensors) -> Bounded:
         if part_errors is not None:
             errors = np.zeros(box.extents) if errors is None else errors
             errors[where] = part_errors
-    return values, errors
+    side = Side(values, *masks_over(factor, box))
+    if errors is None:
+        return _BoundedFactor(side, None)
+    if side.met is not None:
+        errors = np.where(side.met, errors, 0.0)
+    there = [m for m in (side.given, side.met) if m is not None]
+    return _BoundedFactor(side, Side(errors, np.logical_and.reduce(there) if there else None))

@@ -52,7 +52,7 @@ from .error_rounding import (
 )
 from .evaluate import value_of
 from .math import Array, binary, cast, compare, unary
-from .reads import Box, read
+from .reads import Box, Stored, read
 
 Bounded: TypeAlias = tuple[Array, Errors]
 
@@ -60,7 +60,7 @@ Bounded: TypeAlias = tuple[Array, Errors]
 class BoundedTensors:
     """Tensors computed so far, and their errors."""
 
-    def __init__(self, tensors: dict[str, Array], errors: dict[str, Errors]) -> None:
+    def __init__(self, tensors: dict[str, Stored], errors: dict[str, Stored | None]) -> None:
         self.tensors = tensors
         self.errors = errors
 

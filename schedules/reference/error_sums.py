@@ -14,7 +14,8 @@ Beside the worst case, gamma_K = (1 + u)**K - 1 times the sum of magnitudes, a s
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from math import prod, sqrt
 
 import numpy as np
@@ -36,7 +37,7 @@ from .error_rounding import (
 )
 from .evaluate import value_of
 from .math import Array
-from .reads import Box
+from .reads import Box, Places, full_box
 
 PARTS = {None: 1, Reducer.SUM: 3, Reducer.PROD: 3, Reducer.MAX: 2, Reducer.MIN: 2}
 MARGIN = 8.0
@@ -161,7 +162,9 @@ def growth_of(dtype: DType, roundings: Array) -> Array:
     return np.asarray(np.expm1(roundings * np.log1p(unit_roundoff(dtype) + 2.0**-52)))
 
 
-def measured_growth(stage: Stage, env: BoundedTensors) -> float | None:
+def measured_growth(
+    stage: Stage, places: Mapping[str, Places], env: BoundedTensors
+) -> float | None:
     """What roundings add to a sum of terms of continuous distributions, relative to the sum of
     magnitudes; None where the worst case stands.
 
@@ -175,7 +178,8 @@ def measured_growth(stage: Stage, env: BoundedTensors) -> float | None:
     if count * unit > 1 / 16 or dtype.is_narrow_float or count > 8 * _SAMPLED_TERMS:
         return None  # sums that lose terms altogether: nothing is known to go both ways
     worst = 0.0
-    for box in _sampled_boxes(stage, max(min(_SAMPLED_TERMS // count, _MOST_SAMPLED), 1)):
+    most = max(min(_SAMPLED_TERMS // count, _MOST_SAMPLED), 1)
+    for box in _sampled_boxes(stage, places, most):
         parts = [(sign, value_of(t, box, env.tensors)) for sign, t in chain_terms(stage.body)]
         terms = np.stack([sign * np.broadcast_to(v, box.extents).reshape(-1) for sign, v in parts])
         worst = max(worst, _met(terms.T.reshape(-1), dtype))
@@ -196,15 +200,16 @@ def _met(terms: Array, dtype: DType) -> float:
     return max(abs(float(np.add.accumulate(o)[-1]) - right) for o in orders) / size
 
 
-def _sampled_boxes(stage: Stage, count: int) -> list[Box]:
+def _sampled_boxes(stage: Stage, places: Mapping[str, Places], count: int) -> list[Box]:
     """Whole reductions of `count` elements spread over the output."""
     shape = [a.extent for a in stage.axes]
     total = prod(shape)
-    places = np.unique(np.linspace(0, total - 1, min(count, total)).astype(np.int64))
-    names = tuple(a.name for a in (*stage.axes, *stage.reduce_axes))
-    ones, whole = (1,) * len(shape), tuple(a.extent for a in stage.reduce_axes)
-    starts = [np.unravel_index(int(p), shape) if shape else () for p in places]
+    spread = np.unique(np.linspace(0, total - 1, min(count, total)).astype(np.int64))
+    whole = full_box((*stage.axes, *stage.reduce_axes), places)
+    extents = (*((1,) * len(shape)), *(a.extent for a in stage.reduce_axes))
+    starts = [np.unravel_index(int(p), shape) if shape else () for p in spread]
+    zeros = (0,) * len(stage.reduce_axes)
     return [
-        Box(names, (*(int(i) for i in start), *((0,) * len(whole))), (*ones, *whole))
+        replace(whole, starts=(*(int(i) for i in start), *zeros), extents=extents)
         for start in starts
     ]

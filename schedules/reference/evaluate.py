@@ -31,12 +31,14 @@ from ..workload.workload import Workload
 from .boxes import MAX_BOX_POINTS, over_boxes
 from .contract import (
     Contraction,
-    contract,
+    Factor,
+    masked,
     output_slices,
     pieces,
     recognise,
     side_box,
 )
+from .extended import Mask, Side, contract_sides
 from .math import (
     Array,
     binary,
@@ -48,22 +50,47 @@ from .math import (
     unary,
     value_dtype,
 )
-from .reads import Box, conditions_hold, full_box, index_values, leading_tiles, read
+from .reads import (
+    Box,
+    Held,
+    Places,
+    Stored,
+    conditions_hold,
+    full_box,
+    index_values,
+    leading_tiles,
+    read,
+)
+from .sample import Grid, Sample, grid_of, sampled_stage
 
 
-def evaluate(workload: Workload, inputs: Sequence[Array]) -> list[Array]:
+def evaluate(
+    workload: Workload, inputs: Sequence[Array], sample: Sample | None = None
+) -> list[Array]:
     """The outputs of `workload` for `inputs`, both in argument order.
 
     `inputs` are arrays of the tensors' shapes and buffer types (narrow floats as stored). Float
     outputs come back as float64: f32 and f64 values unrounded, narrow floats rounded to nearest
     even. Integer outputs come back in their own NumPy type. Temporaries stay below about
-    200 MB, besides the stages themselves. WorkloadError where the inputs do not fit.
+    200 MB, besides the stages themselves. Of a `sample`, made by `sample.demanded`, only its
+    elements are evaluated and come back. WorkloadError where the inputs do not fit.
     """
-    tensors = load_inputs(workload, inputs)
+    tensors: dict[str, Stored] = {**load_inputs(workload, inputs)}
     with np.errstate(all="ignore"):
         for stage in workload.stages:
-            tensors[stage.name] = evaluate_stage(stage, tensors)
-    return [tensors[name] for name in workload.outputs]
+            grid = grid_of(sample, stage)
+            tensors[stage.name] = held(evaluate_stage(stage, tensors, grid), stage, grid)
+    return [values_in(tensors[name]) for name in workload.outputs]
+
+
+def held(values: Array, stage: Stage, grid: Grid) -> Stored:
+    """`values` of the elements `grid` of `stage`, to be read by others."""
+    return values if all(p is None for p in grid) else Held(values, grid, stage.tensor.shape)
+
+
+def values_in(tensor: Stored) -> Array:
+    """The elements there are."""
+    return tensor.values if isinstance(tensor, Held) else tensor
 
 
 def load_inputs(workload: Workload, inputs: Sequence[Array]) -> dict[str, Array]:
@@ -86,19 +113,25 @@ def load_inputs(workload: Workload, inputs: Sequence[Array]) -> dict[str, Array]
     return loaded
 
 
-def evaluate_stage(stage: Stage, tensors: Mapping[str, Array]) -> Array:
-    plan = recognise(stage)
-    values = _by_boxes(stage, tensors) if plan is None else _contracted(stage, plan, tensors)
+def evaluate_stage(stage: Stage, tensors: Mapping[str, Stored], grid: Grid | None = None) -> Array:
+    """The elements `grid` of `stage`, all where that is None."""
+    stage, places = sampled_stage(stage, grid or (None,) * len(stage.axes))
+    plan = recognise(stage, whole=places)
+    if plan is None:
+        values = _by_boxes(stage, tensors, places)
+    else:
+        values = _contracted(stage, plan, tensors, places)
     dtype = stage.tensor.dtype
     return round_to(values, dtype) if dtype.is_narrow_float else values
 
 
-def _by_boxes(stage: Stage, tensors: Mapping[str, Array]) -> Array:
+def _by_boxes(stage: Stage, tensors: Mapping[str, Stored], places: Mapping[str, Places]) -> Array:
     """The general path: the body over boxes of all axes, reduced box by box."""
     result = np.empty(stage.tensor.shape, value_dtype(stage.tensor.dtype))
     outer = len(stage.axes)
     dims = tuple(range(outer, outer + len(stage.reduce_axes)))
-    boxes = list(leading_tiles(full_box((*stage.axes, *stage.reduce_axes)), MAX_BOX_POINTS))
+    box = full_box((*stage.axes, *stage.reduce_axes), places)
+    boxes = list(leading_tiles(box, MAX_BOX_POINTS))
 
     def fill(box: Box) -> None:
         values = value_of(stage.body, box, tensors)
@@ -115,39 +148,55 @@ def _by_boxes(stage: Stage, tensors: Mapping[str, Array]) -> Array:
     return result
 
 
-def _contracted(stage: Stage, plan: Contraction, tensors: Mapping[str, Array]) -> Array:
+def _contracted(
+    stage: Stage,
+    plan: Contraction,
+    tensors: Mapping[str, Stored],
+    places: Mapping[str, Places],
+) -> Array:
     """The fast path: two factors over parts of the axes, and a matrix multiplication."""
     result = np.zeros(plan.stage.tensor.shape, value_dtype(stage.tensor.dtype))
-    left = _LastFactor(plan.left, tensors)
-    right = _LastFactor(plan.right, tensors)
-    for piece in pieces(plan):
+    left = _LastFactor(plan.left_factor, tensors)
+    right = _LastFactor(plan.right_factor, tensors)
+    for piece in pieces(plan, places):
         a = left.over(side_box(plan.left_axes, piece))
         b = right.over(side_box(plan.right_axes, piece))
-        result[output_slices(plan, piece)] += contract(plan, piece, a, b)
-    # 0 * inf from where the condition is false, or inf * (1 - 1) where the sum is of inf and -inf.
-    regroups = plan.masked or plan.left_sums or plan.right_sums
-    if regroups and not np.isfinite(result).all():
-        return _by_boxes(stage, tensors)
+        result[output_slices(plan, piece)] += contract_sides(plan, piece, a, b)
     return result.reshape(stage.tensor.shape)
 
 
 class _LastFactor:
     """A factor over boxes, the last one kept: neighbouring pieces share one side."""
 
-    def __init__(self, node: Scalar, tensors: Mapping[str, Array]) -> None:
-        self._node = node
+    def __init__(self, factor: Factor, tensors: Mapping[str, Stored]) -> None:
+        self._factor = factor
         self._tensors = tensors
         self._box: Box | None = None
-        self._values: Array = np.empty(0)
+        self._side = Side(np.empty(0))
 
-    def over(self, box: Box) -> Array:
+    def over(self, box: Box) -> Side:
         if box != self._box:
-            self._values = factor_over(self._node, box, self._tensors)
+            self._side = side_over(self._factor, box, self._tensors)
             self._box = box
-        return self._values
+        return self._side
 
 
-def factor_over(node: Scalar, box: Box, tensors: Mapping[str, Array]) -> Array:
+def side_over(factor: Factor, box: Box, tensors: Mapping[str, Stored]) -> Side:
+    """`factor` at every point of `box`."""
+    raw = factor_over(masked(factor.node, factor.given), box, tensors)
+    return Side(raw, *masks_over(factor, box))
+
+
+def masks_over(factor: Factor, box: Box) -> tuple[Mask | None, Mask | None]:
+    """Where over `box` the conditions hold that `factor` carries: `given` and `lent`."""
+    given, lent = (
+        np.broadcast_to(conditions_hold(conds, box), box.extents) if conds else None
+        for conds in (factor.given, factor.lent)
+    )
+    return given, lent
+
+
+def factor_over(node: Scalar, box: Box, tensors: Mapping[str, Stored]) -> Array:
     """`node` at every point of `box`, contiguous, built in small boxes."""
     if isinstance(node, Load) or box.points <= MAX_BOX_POINTS:
         values = np.broadcast_to(value_of(node, box, tensors), box.extents)
@@ -160,7 +209,7 @@ def factor_over(node: Scalar, box: Box, tensors: Mapping[str, Array]) -> Array:
     return result
 
 
-def value_of(node: Scalar, box: Box, tensors: Mapping[str, Array]) -> Array:
+def value_of(node: Scalar, box: Box, tensors: Mapping[str, Stored]) -> Array:
     """`node` at every point of `box`, in a shape that broadcasts to the box's extents."""
     match node:
         case Const(value, dtype):

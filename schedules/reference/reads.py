@@ -7,10 +7,11 @@ wherever the index is linear.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import prod
+from typing import TypeAlias
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
@@ -20,13 +21,50 @@ from ..workload.tensors import Axis
 from .math import Array
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Places:
+    """The coordinates that are evaluated along one axis, int64 and ascending."""
+
+    values: Array
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Held:
+    """Elements of a tensor of `shape`: `values[i, j, ...]` is the one at the `i`-th of `places`
+    along the first dimension and so on; None is every place."""
+
+    values: Array
+    places: tuple[Places | None, ...]
+    shape: tuple[int, ...]
+
+    def position(self, dim: int, coordinates: Array) -> Array:
+        """Where in `values` the elements at `coordinates` are along `dim`."""
+        places = self.places[dim]
+        if places is None:
+            return coordinates
+        found = np.searchsorted(places.values, coordinates)
+        return np.minimum(found, len(places) - 1)  # of what is never read, any
+
+
+Stored: TypeAlias = "Array | Held"
+"""A tensor, or the elements of it that are needed."""
+
+
 @dataclass(frozen=True, slots=True)
 class Box:
-    """Iterations `starts[i] .. starts[i] + extents[i] - 1` of the axes `names`, in this order."""
+    """Iterations `starts[i] .. starts[i] + extents[i] - 1` of the axes `names`, in this order.
+
+    An iteration `n` of axis `i` is at coordinate `n`, or at `places[i].values[n]`; no `places` at
+    all are None for each axis.
+    """
 
     names: tuple[str, ...]
     starts: tuple[int, ...]
     extents: tuple[int, ...]
+    places: tuple[Places | None, ...] = ()
 
     @property
     def points(self) -> int:
@@ -38,16 +76,34 @@ class Box:
 
     def restricted(self, names: Sequence[str]) -> Box:
         """The same ranges, of the axes `names` only and in their order."""
-        places = [self.names.index(n) for n in names]
+        at = [self.names.index(n) for n in names]
         return Box(
             tuple(names),
-            tuple(self.starts[p] for p in places),
-            tuple(self.extents[p] for p in places),
+            tuple(self.starts[p] for p in at),
+            tuple(self.extents[p] for p in at),
+            tuple(self.places[p] for p in at) if self.places else (),
         )
 
+    def coordinates(self, name: str) -> Array:
+        """Of axis `name`, int64, in a shape that broadcasts to the box."""
+        at = self.names.index(name)
+        start, stop = self.starts[at], self.starts[at] + self.extents[at]
+        places = self.places[at] if self.places else None
+        line = np.arange(start, stop) if places is None else places.values[start:stop]
+        return line.reshape([-1 if n == at else 1 for n in range(len(self.names))])
 
-def full_box(axes: Sequence[Axis]) -> Box:
-    return Box(tuple(a.name for a in axes), (0,) * len(axes), tuple(a.extent for a in axes))
+    @property
+    def placed(self) -> frozenset[str]:
+        """Axes whose coordinates are not all there are."""
+        pairs = zip(self.names, self.places, strict=False)
+        return frozenset(name for name, places in pairs if places is not None)
+
+
+def full_box(axes: Sequence[Axis], places: Mapping[str, Places] | None = None) -> Box:
+    """All iterations of `axes`, which are at `places` where those say so."""
+    found = tuple((places or {}).get(a.name) for a in axes)
+    names, extents = tuple(a.name for a in axes), tuple(a.extent for a in axes)
+    return Box(names, (0,) * len(axes), extents, found if any(p is not None for p in found) else ())
 
 
 def tiles(box: Box, extents: Sequence[int]) -> Iterator[Box]:
@@ -57,7 +113,7 @@ def tiles(box: Box, extents: Sequence[int]) -> Iterator[Box]:
         for s, e, step in zip(box.starts, box.extents, extents, strict=True)
     ]
     for piece in product(*steps):
-        yield Box(box.names, tuple(s for s, _ in piece), tuple(e for _, e in piece))
+        yield Box(box.names, tuple(s for s, _ in piece), tuple(e for _, e in piece), box.places)
 
 
 def leading_tiles(box: Box, max_points: int) -> Iterator[Box]:
@@ -76,7 +132,7 @@ def index_values(index: Affine, box: Box) -> Array:
     total = np.asarray(index.const, np.int64)
     for atom, coefficient in index.terms:
         if isinstance(atom, Var):
-            values = _grid(atom.name, box)
+            values = box.coordinates(atom.name)
         elif isinstance(atom, Mod):
             values = index_values(atom.numerator, box) % atom.divisor
         else:
@@ -94,21 +150,18 @@ def conditions_hold(conds: Sequence[Cond], box: Box) -> Array:
     return np.asarray(result)
 
 
-def _grid(name: str, box: Box) -> Array:
-    place = box.names.index(name)
-    shape = [1] * len(box.names)
-    shape[place] = box.extents[place]
-    start = box.starts[place]
-    return np.arange(start, start + box.extents[place], dtype=np.int64).reshape(shape)
-
-
-def read(array: Array, index: Sequence[Affine], box: Box) -> Array:
+def read(tensor: Stored, index: Sequence[Affine], box: Box) -> Array:
     """`array[index]` at every point of `box`, in the smallest shape that broadcasts to it.
 
     Where the index is out of bounds the value is unspecified but finite (0 or an element of the
-    array): a `Select` above takes its other side there. `array` is C-contiguous; the result may
-    be a view of it and is not to be written.
+    array): a `Select` above takes its other side there. Arrays are C-contiguous; the result may
+    be a view of one and is not to be written.
     """
+    if isinstance(tensor, Held):
+        return _gather(tensor.values, index, box, tensor)
+    array = tensor
+    if box.places and any(i.vars() & box.placed for i in index):
+        return _gather(array, index, box)
     if not all(isinstance(atom, Var) for i in index for atom, _ in i.terms):
         return _gather(array, index, box)
     spans = [_span(i, box) for i in index]
@@ -159,10 +212,12 @@ def _view(array: Array, index: Sequence[Affine], origin: Sequence[int], box: Box
     return as_strided(flat, shape, strides, writeable=False)
 
 
-def _gather(array: Array, index: Sequence[Affine], box: Box) -> Array:
+def _gather(array: Array, index: Sequence[Affine], box: Box, held: Held | None = None) -> Array:
     flat = np.zeros((1,) * len(box.names), np.int64)
     stride = array.size
-    for i, n in zip(index, array.shape, strict=True):
-        stride //= n
-        flat = flat + np.clip(index_values(i, box), 0, n - 1) * stride
+    shape = array.shape if held is None else held.shape
+    for dim, (i, n) in enumerate(zip(index, shape, strict=True)):
+        stride //= array.shape[dim]
+        at = np.clip(index_values(i, box), 0, n - 1)
+        flat = flat + (at if held is None else held.position(dim, at)) * stride
     return np.asarray(array.reshape(-1).take(flat))

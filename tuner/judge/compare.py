@@ -16,6 +16,7 @@ import numpy.typing as npt
 from schedules.algebra.narrow import widened
 from schedules.dtypes import DType
 from schedules.reference.math import cast
+from schedules.reference.sample import Grid, element_of, taken
 from schedules.workload.tensors import Tensor
 
 from ..arrays import Array
@@ -30,13 +31,15 @@ class Expected:
     is None.
 
     `values` are float64, or the output's own type where they are exact or integers (of narrow
-    floats: f32). `free` marks elements nothing can be said about, None for none.
+    floats: f32). `free` marks elements nothing can be said about, None for none. All three are of
+    the elements that are compared: those of `grid`, everything where that is empty.
     """
 
     tensor: Tensor
     values: Array
     bound: Array | None
     free: npt.NDArray[np.bool_] | None
+    grid: Grid = ()
 
     def wrong(self, output: Array) -> str | None:
         """None if every element of `output` is right, else the first that is not, in a line."""
@@ -69,8 +72,13 @@ class Expected:
         with np.errstate(all="ignore"):
             return of_type(self.tensor.dtype, values, np.asarray(self.bound[where]))
 
+    @property
+    def sampled_fraction(self) -> float:
+        """Elements that are compared, of all."""
+        return self.values.size / self.tensor.elements
+
     def _numbers(self, output: Array) -> Array:
-        return widened(output, self.tensor.dtype)
+        return widened(taken(output, self.grid), self.tensor.dtype)
 
     def _within(self, got: Array) -> npt.NDArray[np.bool_] | None:
         """Which elements are within the bound, None if all are; in parts that stay in the cache."""
@@ -99,13 +107,14 @@ class Expected:
 
     def _describe(self, got: Array, wrong: npt.NDArray[np.bool_]) -> str:
         where = np.unravel_index(int(np.argmax(wrong)), wrong.shape)
-        index = ", ".join(str(int(i)) for i in where)
+        index = ", ".join(str(i) for i in element_of(self.grid, where))
         low, high = (limit[()] for limit in self.limits(where))
         allowed = "exactly" if low == high else f"{_number(low)} to {_number(high)}"
         return (
             f"{self.tensor.name}[{index}] is {_number(got[where])}, expected "
             f"{_number(self.values[where])} ({allowed}); "
             f"{int(wrong.sum())} of {wrong.size} elements are wrong"
+            + ("" if wrong.size == self.tensor.elements else " of those compared")
         )
 
 
@@ -145,19 +154,26 @@ class Case:
         return max(expected.largest_error(output) for expected, output in pairs) / self.scale
 
     @property
+    def sampled_fraction(self) -> float:
+        """Elements that are compared, of all elements of the output where they are fewest."""
+        return min((e.sampled_fraction for e in self.expected), default=1.0)
+
+    @property
     def judged_fraction(self) -> float:
-        """Elements held to something, of all elements of the output where they are fewest."""
+        """Elements held to something, of those compared of the output where they are fewest."""
         free = (0.0 if e.free is None else float(e.free.mean()) for e in self.expected)
         return 1.0 - max(free)
 
 
-def expect(tensor: Tensor, values: Array, bound: Array | None) -> Expected:
-    """What `tensor` may hold: `values`, exactly or within `bound` (see `bounded_outputs`)."""
+def expect(tensor: Tensor, values: Array, bound: Array | None, grid: Grid = ()) -> Expected:
+    """What the elements `grid` of `tensor` may be: `values`, exactly or within `bound` (see
+    `bounded_outputs`)."""
     with np.errstate(all="ignore"):
         if bound is None or not bound.any():
-            return Expected(tensor, values.astype(_compared(tensor.dtype), copy=False), None, None)
+            exact = values.astype(_compared(tensor.dtype), copy=False)
+            return Expected(tensor, exact, None, None, grid)
         free = None if np.isfinite(bound.max()) else ~np.isfinite(bound)
-        return Expected(tensor, values, bound, free)
+        return Expected(tensor, values, bound, free, grid)
 
 
 def _compared(dtype: DType) -> np.dtype[Any]:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import prod
+from math import inf, prod
 
 from schedules.algebra.scalar import Reducer, loads
 from schedules.errors import WorkloadError
 from schedules.lowering.lower import start
+from schedules.reference.cost import handling_secs, kernel_secs, points
 from schedules.reference.error_bound import bounded_outputs
 from schedules.reference.error_rounding import plus
 from schedules.reference.evaluate import evaluate
+from schedules.reference.sample import Sample
 from schedules.rewrites import Rewrite
 from schedules.rewrites.scale import error_scale, states_error
 from schedules.trace import Trace
@@ -29,6 +32,7 @@ from .input_plan import (
     plan_inputs,
 )
 from .inputs import make_inputs
+from .sampling import EVERYTHING, Extent, affordable
 from .telling_inputs import places_that_tell, subtracts_sums, sums_of_vanishing
 
 HEAVY_POINTS = 1 << 31
@@ -46,6 +50,33 @@ elements hold more chances than several sets of smaller ones."""
 MOST_FACTORS = 4
 LITTLE_JUDGED = 0.2
 _INEXACT_KINDS = (InputKind.SPIKES, InputKind.INTEGERS, InputKind.UNIFORM, InputKind.NORMAL)
+_QUICK_SHARE = 0.25
+"""Of the seconds of a full check, for the case that every candidate is held to."""
+_FEWEST_CASES = 4
+"""A full check has beside the quick one, however long a kernel may take."""
+_RUNS = 3
+"""A case runs a kernel about so often."""
+_WHOLE_NUMBERS = (InputKind.INTEGERS, InputKind.SPIKES)
+_FIRST = (
+    InputKind.NORMAL,
+    InputKind.LONE_TOP,
+    InputKind.LONE_BOTTOM,
+    InputKind.SPECIAL,
+    InputKind.BELOW,
+    InputKind.SUNK,
+    InputKind.RAISED,
+    InputKind.PEAKS,
+)
+"""Kinds in the order in which they are wanted where there is time for a few only; others follow."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Attempt:
+    """The first of `kinds` of inputs whose results can be judged on a `share` of the elements."""
+
+    kinds: tuple[InputKind, ...]
+    seed: int
+    share: float = ENOUGH_JUDGED
 
 
 @dataclass(frozen=True)
@@ -59,11 +90,16 @@ class Oracle:
 
     `quick` is the case every candidate must pass before its time counts, built on first use and
     kept. `full` is what a candidate must pass before it is best.
+
+    All cases of a full check together take the reference no more than `check_secs`, as predicted
+    from counts: where they would take longer, a sample of the outputs is compared (`sampling`), and
+    cases that do not fit even so are left out. The quick case has a quarter of it.
     """
 
     workload: Workload
     seed: int = 0
     rewrites: tuple[Rewrite, ...] = ()
+    check_secs: float = inf
 
     @cached_property
     def plan(self) -> InputPlan:
@@ -86,11 +122,12 @@ class Oracle:
         Where those overflow, or meet roots of negative numbers, other kinds are tried.
         WorkloadError if no kind of inputs has a result that a kernel could be held to.
         """
+        extent = self._quick_extent
         if self.plan.exact:
-            return self.case(InputKind.INTEGERS, self.seed)
+            return self.case(InputKind.INTEGERS, self.seed, extent)
         best: Case | None = None
         for kind in _INEXACT_KINDS:
-            case = self.case(kind, self.seed)
+            case = self.case(kind, self.seed, extent)
             if case.judged_fraction >= ENOUGH_JUDGED:
                 return case
             if best is None or case.judged_fraction > best.judged_fraction:
@@ -114,48 +151,91 @@ class Oracle:
         They are not kept: together they can be many times the size of the workload.
         """
         yield self.quick
-        kinds = self._full_kinds()
-        for kind, number in kinds:
-            wide = kind is InputKind.SPECIAL and self.plan.large_exponent < WIDE_EXPONENT
-            if wide and not self.plan.positive and _floats(self.workload):
-                yield from self._wide_or_special(self.seed + number)
-            else:
-                yield self.case(kind, self.seed + number)
-        yield from self._counted(self.seed + len(kinds) + 1)
-        extremes = any(s.reducer in (Reducer.MAX, Reducer.MIN) for s in self.workload.stages)
-        if not self.plan.exact and not (self._is_large and extremes):  # lone ones are enough there
-            yield from self._peaks(self.seed + len(kinds) + 1)
-        yield from self._shifted()
-        yield from self._single()
-        yield from self._signed()
+        done = set[InputKind]()
+        left_secs = self.check_secs - self._quick_extent.secs
+        for attempt in self._attempts:
+            if attempt.kinds[0] in done:
+                continue
+            found = False
+            for kind in attempt.kinds:
+                extent = self._extent(kind)
+                if extent.secs > max(left_secs, 0.0):
+                    break
+                left_secs -= extent.secs
+                case = self.case(kind, attempt.seed, extent)
+                if case.judged_fraction >= attempt.share:
+                    yield case
+                    found = True
+                    if kind is InputKind.SIGNED and case.judged_fraction >= ENOUGH_JUDGED:
+                        done.add(kind)
+                    break
+            if not found and attempt.kinds == (InputKind.PEAKS,):
+                done.add(InputKind.PEAKS)  # a right kernel may overflow: a plain exponential does
 
-    def _wide_or_special(self, seed: int) -> Iterator[Case]:
+    @cached_property
+    def case_secs(self) -> float:
+        """What each case beside the quick one may take: one more has NaN and infinities."""
+        return max(self.check_secs - self._quick_extent.secs, 0.0) / (len(self._attempts) + 1)
+
+    @cached_property
+    def _attempts(self) -> list[_Attempt]:
+        """All cases of a full check beside `quick`, or those that are wanted most of them where
+        kernels of the workload take long."""
+        number = len(self._full_kinds()) + 1
+        every = [
+            *self._drawn(),
+            *self._counted(self.seed + number),
+            *self._peaks(self.seed + number),
+            *self._shifted(),
+            *self._single(),
+            *self._signed(),
+        ]
+        case_secs = _RUNS * kernel_secs(self.workload) + handling_secs(self.workload)
+        if self.check_secs >= len(every) * case_secs:
+            return every
+        seen = Counter[InputKind]()
+        turns = []
+        for attempt in every:
+            kind = attempt.kinds[-1]
+            turns.append((seen[kind], _FIRST.index(kind) if kind in _FIRST else len(_FIRST)))
+            seen[kind] += 1
+        order = sorted(range(len(every)), key=lambda n: (turns[n], n))
+        most = max(int(self.check_secs / case_secs), _FEWEST_CASES)
+        return [every[n] for n in sorted(order[:most])]
+
+    def _drawn(self) -> Iterator[_Attempt]:
         """Large values overflow, by the ranges of values; those of middling size only perhaps."""
-        wide = list(self._judged(InputKind.WIDE, seed))
-        yield from wide or [self.case(InputKind.SPECIAL, seed)]
+        middling = self.plan.large_exponent < WIDE_EXPONENT and not self.plan.positive
+        for kind, number in self._full_kinds():
+            kinds = (kind,)
+            if kind is InputKind.SPECIAL and middling and _floats(self.workload):
+                kinds = (InputKind.WIDE, kind)
+            share = 0.0 if len(kinds) == 1 else ENOUGH_JUDGED
+            yield _Attempt(kinds, self.seed + number, share)
 
-    def _judged(self, kind: InputKind, seed: int, share: float = ENOUGH_JUDGED) -> Iterator[Case]:
-        """The case, unless a right kernel may overflow or have no value on too much of it."""
-        case = self.case(kind, seed)
-        if case.judged_fraction >= share:
-            yield case
-
-    def _counted(self, seed: int) -> Iterator[Case]:
+    def _counted(self, seed: int) -> Iterator[_Attempt]:
         """Cases that make inexact operations exact: nothing is gained where all are already."""
         if self.plan.exact or not _floats(self.workload):
             return
         sums = any(s.reducer is Reducer.SUM for s in self.workload.stages)
         if not (self._is_large and sums):
-            yield from self._judged(InputKind.ANCHORS, seed)
+            yield _Attempt((InputKind.ANCHORS,), seed)
         if sums:
-            below = list(self._judged(InputKind.BELOW, seed))
-            yield from below or self._judged(InputKind.ABOVE, seed)
+            yield _Attempt((InputKind.BELOW, InputKind.ABOVE), seed)
         if sums_of_vanishing(self.workload) and not (self.plan.positive or self._is_large):
-            yield from self._judged(InputKind.FEW, seed)
+            yield _Attempt((InputKind.FEW,), seed)
         if subtracts_sums(self.workload):
-            yield from self._judged(InputKind.BALANCED, seed)
+            yield _Attempt((InputKind.BALANCED,), seed)
 
-    def _single(self) -> Iterator[Case]:
+    def _peaks(self, seed: int) -> Iterator[_Attempt]:
+        """Cases with a peak in turn at places of a row, as many as cost little."""
+        extremes = any(s.reducer in (Reducer.MAX, Reducer.MIN) for s in self.workload.stages)
+        if self.plan.exact or (self._is_large and extremes):  # lone ones are enough there
+            return
+        for number in range(min(self._peaks_wanted, MOST_PEAKS)):
+            yield _Attempt((InputKind.PEAKS,), seed + number)
+
+    def _single(self) -> Iterator[_Attempt]:
         """Cases of sums with one term: of products, each factor in turn with full significands."""
         floats = sum(t.dtype.is_float for t in self.workload.inputs)
         products = (
@@ -166,9 +246,9 @@ class Oracle:
         if floats < 2 or not any(products):
             return
         for number in range(min(floats, MOST_FACTORS)):
-            yield from self._judged(InputKind.SINGLE, self.seed + number)
+            yield _Attempt((InputKind.SINGLE,), self.seed + number)
 
-    def _signed(self) -> Iterator[Case]:
+    def _signed(self) -> Iterator[_Attempt]:
         """Cases of both signs where inputs are positive for the sake of a root, log or division:
         what has no value is not judged. All inputs at once, or one by one where that leaves little.
         """
@@ -177,13 +257,9 @@ class Oracle:
         inputs = len(self.workload.inputs)
         first = -self.seed % (inputs + 1)  # the one for which all inputs are signed
         for number in range(inputs + 1):
-            case = self.case(InputKind.SIGNED, self.seed + first + number)
-            if case.judged_fraction >= LITTLE_JUDGED:
-                yield case
-            if number == 0 and case.judged_fraction >= ENOUGH_JUDGED:
-                return
+            yield _Attempt((InputKind.SIGNED,), self.seed + first + number, LITTLE_JUDGED)
 
-    def _shifted(self) -> Iterator[Case]:
+    def _shifted(self) -> Iterator[_Attempt]:
         """Cases that show what maxima and minima start from, and whether they miss a place: of many
         numbers of both signs none is ever below zero, and most are never the greatest."""
         reducers = {stage.reducer for stage in self.workload.stages}
@@ -196,9 +272,9 @@ class Oracle:
             if reducer not in reducers:
                 continue
             for number in range(max(min(self._peaks_wanted, MOST_PEAKS), inputs)):
-                yield from self._judged(sunk, self.seed + number)  # each is shifted once
+                yield _Attempt((sunk,), self.seed + number)  # each is shifted once
             for number in range(min(self._peaks_wanted * inputs, MOST_PLACES)):
-                yield from self._judged(lone, self.seed + number)
+                yield _Attempt((lone,), self.seed + number)
 
     @property
     def _peaks_wanted(self) -> int:
@@ -211,48 +287,74 @@ class Oracle:
             wanted = max(wanted, -(-places // lines))
         return min(wanted, MOST_PLACES, max(1, CHEAP_POINTS // self._points))
 
-    def _peaks(self, seed: int) -> Iterator[Case]:
-        """Cases with a peak in turn at places of a row, as many as cost little."""
-        for number in range(min(self._peaks_wanted, MOST_PEAKS)):
-            peaks = list(self._judged(InputKind.PEAKS, seed + number))
-            if not peaks:  # a right kernel may overflow as well: a plain exponential does
-                return
-            yield from peaks
+    @cached_property
+    def _quick_extent(self) -> Extent:
+        kind = InputKind.INTEGERS if self.plan.exact else InputKind.SPIKES
+        return self._affordable(kind, _QUICK_SHARE * self.check_secs)
 
-    def case(self, kind: InputKind, seed: int) -> Case:
-        """Inputs of `kind` and what a kernel may answer to them."""
+    def _extent(self, kind: InputKind) -> Extent:
+        """How much of a case beside the quick one is compared."""
+        bounded = not self._is_exact(kind)
+        if bounded not in self._extents:
+            self._extents[bounded] = self._affordable(kind, self.case_secs)
+        return self._extents[bounded]
+
+    @cached_property
+    def _extents(self) -> dict[bool, Extent]:
+        return {}
+
+    def _affordable(self, kind: InputKind, secs: float) -> Extent:
+        bounded = not self._is_exact(kind)
+        return affordable(self._forms if bounded else self._forms[:1], secs, bounded=bounded)
+
+    @property
+    def _forms(self) -> list[Workload]:
+        """What the reference evaluates for a bound."""
+        return [self.workload, self.rewritten] if self.rewrites else [self.workload]
+
+    def _is_exact(self, kind: InputKind) -> bool:
+        return self.held.exact if kind in _WHOLE_NUMBERS else self.held.exact_extremes
+
+    def case(self, kind: InputKind, seed: int, extent: Extent | None = None) -> Case:
+        """Inputs of `kind` and what a kernel may answer to them: to `extent`, where it is given."""
         inputs = make_inputs(self.workload, kind, seed, self.plan)
-        whole_numbers = kind in (InputKind.INTEGERS, InputKind.SPIKES)
-        continuous = kind in CONTINUOUS
-        exact = self.held.exact if whole_numbers else self.held.exact_extremes
+        extent = EVERYTHING if extent is None else extent
+        exact = self._is_exact(kind)
+        samples = extent.samples(self._forms, seed)
         results: Sequence[tuple[Array, Array | None]]
         if exact:
-            results = [(values, None) for values in evaluate(self.workload, inputs)]
+            results = [(v, None) for v in evaluate(self.workload, inputs, samples[0])]
         else:
-            results = self._bounded(inputs, whole_numbers, continuous)
-        tensors = self.workload.output_tensors
+            results = self._bounded(inputs, kind, samples)
         expected = tuple(
-            expect(tensor, values, bound)
-            for tensor, (values, bound) in zip(tensors, results, strict=True)
+            expect(tensor, values, bound, (samples[0] or {}).get(tensor.name, ()))
+            for tensor, (values, bound) in zip(self.workload.output_tensors, results, strict=True)
         )
         states = states_error(self.rewrites)
         scale = error_scale(self.workload, self.rewrites, inputs) if states else None
         return Case(kind, seed, exact, tuple(inputs), expected, scale)
 
     def _bounded(
-        self, inputs: Sequence[Array], whole_numbers: bool, continuous: bool
+        self, inputs: Sequence[Array], kind: InputKind, samples: Sequence[Sample | None]
     ) -> list[tuple[Array, Array | None]]:
         """Values and how far a right kernel may be from them. The values of a rewritten workload
         are those of the workload as it is: a mistake in a rewrite must not hide in both."""
-        none = frozenset[str]()
-        known = self.plan.exact_stages if whole_numbers else none
-        own = bounded_outputs(self.workload, inputs, known, continuous=continuous)
-        if not self.rewrites:
-            return own
-        known = self.held.exact_stages if whole_numbers else none
-        other = bounded_outputs(self.rewritten, inputs, known, continuous=continuous)
+        plans = (self.plan, self.held)
+        found = [
+            bounded_outputs(
+                form,
+                inputs,
+                plan.exact_stages if kind in _WHOLE_NUMBERS else frozenset(),
+                continuous=kind in CONTINUOUS,
+                sample=sample,
+            )
+            for form, plan, sample in zip(self._forms, plans, samples, strict=False)
+        ]
         # The distance of the two forms' reference values is within the sum of their bounds.
-        return [(values, plus(a, b)) for (values, a), (_, b) in zip(own, other, strict=True)]
+        return [
+            (values, plus(bound, *(other[n][1] for other in found[1:])))
+            for n, (values, bound) in enumerate(found[0])
+        ]
 
     def _full_kinds(self) -> list[tuple[InputKind, int]]:
         if not _floats(self.workload):
@@ -269,7 +371,7 @@ class Oracle:
 
     @property
     def _points(self) -> int:
-        return sum(prod(a.extent for a in (*s.axes, *s.reduce_axes)) for s in self.workload.stages)
+        return points(self.workload)
 
     @property
     def _is_large(self) -> bool:

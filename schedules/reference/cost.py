@@ -1,0 +1,119 @@
+"""How long the reference takes, predicted from counts before anything is evaluated.
+
+Seconds are those of one core, by the rates below: what element-wise chains, reductions and products
+took on a Zen 5 core, rounded up. They say which form and how large a sample is affordable, not what
+a clock will show.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from math import prod
+
+from ..algebra.affine import Affine, Var
+from ..algebra.scalar import Binary, BinaryOp, Load, Scalar, Unary, children, vars_of
+from ..workload.tensors import Stage
+from ..workload.workload import Workload
+from .contract import Contraction, recognise
+from .sample import Sample, grid_of, sampled_stage
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Seconds for one point: of an operation, a read along a line or a term of a reduction
+    (`node`), of a read whose index is computed for each point (`gather`), of an addition or
+    division (`rounded`), which are looked at for exact results where there is a bound, of a
+    function and of one product of a matrix multiplication in float64."""
+
+    node: float
+    gather: float
+    rounded: float
+    function: float
+    product: float
+
+
+VALUES = Rates(node=1e-9, gather=10e-9, rounded=1e-9, function=20e-9, product=0.15e-9)
+BOUNDED = Rates(node=3e-9, gather=12e-9, rounded=25e-9, function=50e-9, product=0.6e-9)
+"""Values alone, and values with their error bound."""
+_KERNEL_PRODUCT_SECS = 25e-12
+_KERNEL_POINT_SECS = 0.5e-9
+_ELEMENT_SECS = 20e-9
+_ROUNDED = (BinaryOp.ADD, BinaryOp.SUB, BinaryOp.DIV)
+
+
+def predicted_secs(workload: Workload, sample: Sample | None = None, *, bounded: bool) -> float:
+    """Seconds to evaluate `workload`, or `sample` of it; `bounded`: with its error bound."""
+    grids = {s.name: grid_of(sample, s) for s in workload.stages}
+    held = {name for name, grid in grids.items() if any(p is not None for p in grid)}
+    rates = BOUNDED if bounded else VALUES
+    return sum(_stage_secs(s, sample, held, rates) for s in workload.stages)
+
+
+def kernel_secs(workload: Workload) -> float:
+    """Seconds of one call of a plain kernel on one core."""
+    total = 0.0
+    for stage in workload.stages:
+        plan = recognise(stage)
+        if plan is not None:
+            total += _KERNEL_PRODUCT_SECS * _products(plan)
+        else:
+            total += _KERNEL_POINT_SECS * prod(_extents(stage).values())
+    return total
+
+
+def handling_secs(workload: Workload) -> float:
+    """Seconds to draw a set of inputs, to lay it out and to compare the outputs."""
+    tensors = (*workload.inputs, *workload.output_tensors)
+    return _ELEMENT_SECS * sum(t.elements for t in tensors)
+
+
+def points(workload: Workload) -> int:
+    """Points of all iteration spaces together."""
+    return sum(prod(_extents(s).values()) for s in workload.stages)
+
+
+def _stage_secs(stage: Stage, sample: Sample | None, held: Collection[str], rates: Rates) -> float:
+    compact, places = sampled_stage(stage, grid_of(sample, stage))
+    plan = recognise(compact, whole=places)
+    if plan is not None:
+        extents = _extents(plan.stage)
+        sides = (_node_secs(s, extents, places, held, rates) for s in (plan.left, plan.right))
+        return sum(sides) + rates.product * _products(plan)
+    extents = _extents(compact)
+    total = rates.node * prod(extents.values())  # to write it, or to reduce it
+    return total + _node_secs(stage.body, extents, places, held, rates)
+
+
+def _products(plan: Contraction) -> int:
+    return prod(a.extent for a in (*plan.batch, *plan.rows, *plan.inner, *plan.columns))
+
+
+def _extents(stage: Stage) -> dict[str, int]:
+    return {a.name: a.extent for a in (*stage.axes, *stage.reduce_axes)}
+
+
+def _node_secs(
+    node: Scalar,
+    extents: Mapping[str, int],
+    placed: Collection[str],
+    held: Collection[str],
+    rates: Rates,
+) -> float:
+    """Of `node` and all below, each at the points of the axes that it depends on."""
+    own = rates.node
+    if isinstance(node, Unary):
+        own = rates.function
+    elif isinstance(node, Binary) and node.op in _ROUNDED and node.dtype.is_float:
+        own = rates.rounded
+    elif isinstance(node, Load) and (node.tensor in held or not _is_view(node, placed)):
+        own = rates.gather
+    total = own * prod(extents[name] for name in vars_of(node))
+    return total + sum(_node_secs(c, extents, placed, held, rates) for c in children(node))
+
+
+def _is_view(read: Load, placed: Collection[str]) -> bool:
+    def is_linear(index: Affine) -> bool:
+        return all(isinstance(atom, Var) and atom.name not in placed for atom, _ in index.terms)
+
+    return all(is_linear(index) for index in read.index)

@@ -1,0 +1,112 @@
+"""Which elements of a workload's stages are evaluated: all of them, or a grid in each.
+
+A sample chooses coordinates along every dimension of the outputs and takes each combination of
+them. What those elements are computed from follows: reductions are always whole, and of every
+stage before only what is read is computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from math import prod
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from ..algebra.affine import Affine
+from ..algebra.scalar import loads
+from ..workload.tensors import Axis, Stage
+from ..workload.workload import Workload
+from .math import Array
+from .reads import Places, full_box, index_values
+
+Grid: TypeAlias = tuple[Places | None, ...]
+"""Coordinates along each dimension of a tensor; None is all of them."""
+Sample: TypeAlias = Mapping[str, Grid]
+"""The grid of every stage, by its name; of stages that are not in it, all is evaluated."""
+_MOST_LOOKED_AT = 1 << 20
+"""Points of the axes of one index above which it is taken to have every value."""
+_WHOLE = 0.75
+"""Share of a dimension from which all of it is evaluated: reads are views then, not gathered."""
+
+
+def places_of(coordinates: Iterable[int] | Array, extent: int) -> Places | None:
+    """`coordinates` within `0..extent-1`, or None where they are (nearly) all there are."""
+    found = np.unique(np.asarray(list(coordinates), np.int64))
+    found = found[(found >= 0) & (found < extent)]
+    if not found.size:  # all that is read lies outside: any element will do
+        found = np.zeros(1, np.int64)
+    return None if found.size >= _WHOLE * extent else Places(found)
+
+
+def demanded(workload: Workload, outputs: Sample) -> Sample:
+    """What has to be evaluated of every stage for the elements `outputs` of the outputs."""
+    wanted: dict[str, list[set[int] | None]] = {}
+    for name in workload.outputs:
+        shape = workload.stage(name).tensor.shape
+        grid = outputs.get(name, (None,) * len(shape))
+        wanted[name] = [None if p is None else set(p.values.tolist()) for p in grid]
+    grids: dict[str, Grid] = {}
+    stages = {s.name: s for s in workload.stages}
+    for stage in reversed(workload.stages):
+        asked = wanted.get(stage.name, [set[int]() for _ in stage.axes])
+        grid = tuple(
+            None if some is None else places_of(some, axis.extent)
+            for some, axis in zip(asked, stage.axes, strict=True)
+        )
+        grids[stage.name] = grid
+        compact, places = sampled_stage(stage, grid)
+        for read in loads(stage.body):
+            if read.tensor not in stages:
+                continue
+            into = wanted.setdefault(read.tensor, [set() for _ in read.index])
+            for dim, index in enumerate(read.index):
+                some = _values_of(index, (*compact.axes, *compact.reduce_axes), places)
+                known = into[dim]
+                into[dim] = None if some is None or known is None else known | some
+    return grids
+
+
+def _values_of(
+    index: Affine, axes: tuple[Axis, ...], places: Mapping[str, Places]
+) -> set[int] | None:
+    """Every value that `index` takes, None where that are too many to look at."""
+    used = index.vars()
+    own = [a for a in axes if a.name in used]
+    if prod(a.extent for a in own) > _MOST_LOOKED_AT:
+        return None
+    values = index_values(index, full_box(own, places))
+    return set(np.unique(values).tolist())
+
+
+def sampled_stage(stage: Stage, grid: Grid) -> tuple[Stage, dict[str, Places]]:
+    """`stage` with an iteration an element of `grid`, and where its axes' iterations are."""
+    places = {a.name: p for a, p in zip(stage.axes, grid, strict=True) if p is not None}
+    if not places:
+        return stage, places
+    axes = tuple(Axis(a.name, len(places[a.name])) if a.name in places else a for a in stage.axes)
+    tensor = replace(stage.tensor, shape=tuple(a.extent for a in axes))
+    return replace(stage, tensor=tensor, axes=axes), places
+
+
+def grid_of(sample: Sample | None, stage: Stage) -> Grid:
+    """The grid of `stage` in `sample`."""
+    everything: Grid = (None,) * len(stage.axes)
+    return everything if sample is None else sample.get(stage.name, everything)
+
+
+def element_of(grid: Grid, where: Sequence[Any]) -> tuple[int, ...]:
+    """The index of the element that is at `where` among those of `grid`."""
+    places = grid or (None,) * len(where)
+    return tuple(
+        int(n) if p is None else int(p.values[n]) for p, n in zip(places, where, strict=True)
+    )
+
+
+def taken(values: Array, grid: Grid) -> Array:
+    """The elements `grid` of the whole tensor `values`."""
+    for dim, places in enumerate(grid):
+        if places is not None:
+            values = values.take(places.values, axis=dim)
+    return values
