@@ -33,8 +33,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ....process import linux
 from ..loading.stand_in import StandIn
-from ..memory.guarded import same_bytes, view_bytes
+from ..loading.store_watch import MOST_WINDOWS, StoreWatch, Window
+from ..memory.fills import constant
+from ..memory.guarded import LINE_BYTES, same_bytes, view_bytes
 from ..memory.stacks import Stacks
 
 _POISONS = (0x55, 0xAA)
@@ -44,6 +47,9 @@ _NOISE_BYTES = 65537  # repeated in larger buffers; a prime, so that rows differ
 WATCH_BYTES = 256 << 20  # bytes filled and compared a candidate: about 50 ms
 _MOST_SHARES = 254  # an account has one byte for each of the kernel's
 _CHUNK_BYTES = 1 << 16  # of buffers and what they held, compared while they are in the cache
+_WORD_BYTES = 8
+_STORES = 8000  # watched of a call, some 5 us each
+_FEWEST_STORES = 200
 _POISONED_SHARES = 512  # of a call: filling a stack costs as much as entering ten regions
 
 
@@ -89,7 +95,7 @@ class SerialOpenMP:
         self.threads = threads
         self.regions: list[Region] = []
         self.on_region: Callable[[Region, int, Callable[[int], None]], None] = forward
-        self.fill = 0
+        self.fill = constant(0)
         self._native = native
         self._stacks = stacks
         self.addresses = native.addresses
@@ -105,14 +111,15 @@ class SerialOpenMP:
         self.regions = []
         self.on_region = on_region
 
-    def call(self, function: int, pointers: Sequence[int]) -> int:
-        """`function(*pointers)`: the status it returns."""
-        self._stacks.poison(self.fill)
+    def call(self, function: int, pointers: Sequence[int], *, fresh: bool = True) -> int:
+        """`function(*pointers)`: the status it returns. Unless `fresh`, stacks stay as they are."""
+        if fresh:
+            self._stacks.poison(self.fill)
         caller = self._stacks.caller
-        fresh = _POISONED_SHARES
+        filled = _POISONED_SHARES if fresh else 0
         done = self._native.begin(function, pointers, caller.address, caller.size_bytes)
         while not done:
-            fresh = self._region(fresh)
+            filled = self._region(filled)
             done = self._native.resume()
         return self._native.status
 
@@ -129,7 +136,7 @@ class SerialOpenMP:
         def run(thread: int) -> None:
             nonlocal left
             if left > 0:
-                stack.view().fill(self.fill)
+                self.fill.into(stack.view())
             left -= 1
             native.share(thread, team, stack.address, stack.size_bytes)
 
@@ -306,14 +313,16 @@ def find_conflict(
     openmp: SerialOpenMP,
     writable: Sequence[tuple[str, NDArray[np.uint8]]],
     watched: frozenset[int],
+    stores: StoreWatch | None = None,
 ) -> Conflict | None:
     """The first byte two shares of a watched region write, None if there is none.
 
     `call` runs the kernel, which was loaded against `openmp`; `writable` are its outputs and
     workspace as (name, bytes), garbage afterwards. A team so large that watching one region
-    costs too much is made smaller, to two at least.
+    costs too much is made smaller, to two at least. With `stores`, `writable` are alone on their
+    pages, and stores of bytes that another share writes are found whatever they write.
     """
-    watcher = _Watcher(writable, watched)
+    watcher = _Watcher(writable, watched, stores)
     team = openmp.threads
     size = sum(view.size for _, view in writable)
     affordable = WATCH_BYTES // max(1, 2 * len(_fills(size)) * size)
@@ -337,8 +346,12 @@ def _fills(writable_bytes: int) -> list[NDArray[np.uint8]]:
 
 class _Watcher:
     def __init__(
-        self, writable: Sequence[tuple[str, NDArray[np.uint8]]], watched: frozenset[int]
+        self,
+        writable: Sequence[tuple[str, NDArray[np.uint8]]],
+        watched: frozenset[int],
+        stores: StoreWatch | None,
     ) -> None:
+        self._stores = stores
         self._writable = writable
         self._watched = watched
         self.conflict: Conflict | None = None
@@ -358,6 +371,47 @@ class _Watcher:
                     if met is not None:
                         self.conflict = Conflict(region.index, name, *met)
                         return
+        if self._stores is not None and shares > 1:
+            self._watch_stores(self._stores, region, shares, run, owners)
+
+    def _watch_stores(
+        self,
+        stores: StoreWatch,
+        region: Region,
+        shares: int,
+        run: Callable[[int], None],
+        owners: Sequence[NDArray[np.uint8]],
+    ) -> None:
+        """Run each share with pages watched where its bytes and those of others meet."""
+        views = [(view, owner) for (_, view), owner in zip(self._writable, owners, strict=False)]
+        borders = [Borders.of(owner) for _, owner in views]
+        most = max(_FEWEST_STORES, _STORES // (len(self._watched) * shares))
+        for thread in range(shares):
+            windows = [
+                window
+                for (view, owner), border in zip(views, borders, strict=True)
+                for window in border.windows(view, owner, thread, MOST_WINDOWS // len(views))
+            ]
+            at = stores.foreign_store(lambda thread=thread: run(thread), windows, most)
+            if at is not None:
+                self.conflict = self._conflict(region, at, thread, views)
+                return
+
+    def _conflict(
+        self,
+        region: Region,
+        address: int,
+        thread: int,
+        views: Sequence[tuple[NDArray[np.uint8], NDArray[np.uint8]]],
+    ) -> Conflict:
+        """Of the share `thread` and whose bytes are in the word at `address`."""
+        for (name, view), (_, owner) in zip(self._writable, views, strict=True):
+            start = address - view.ctypes.data
+            if -_WORD_BYTES < start < view.size:
+                word = range(max(start, 0), min(start + _WORD_BYTES, view.size))
+                offset = next(n for n in word if owner[n] not in (0, thread + 1))
+                return Conflict(region.index, name, offset, (int(owner[offset]) - 1, thread))
+        raise AssertionError(f"nothing that can be written lies at {address:#x}")
 
     def _write_set(
         self, thread: int, run: Callable[[int], None], frame: NDArray[np.uint8]
@@ -376,6 +430,54 @@ class _Watcher:
             _note_changes(frame, held, changed[-1])
             frame[:] = held
         return changed
+
+
+@dataclass(frozen=True, slots=True)
+class Borders:
+    """Where the bytes of one share end and those of another begin: `left` is the last byte of the
+    one, `right` the first of the other, which may be further on."""
+
+    left: NDArray[np.int64]
+    right: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, owner: NDArray[np.uint8]) -> Borders:
+        """Those in a buffer whose bytes are of the shares `owner` - 1, of none where that is 0."""
+        steps = np.flatnonzero(owner[1:] != owner[:-1]) + 1
+        starts = np.concatenate([[0], steps]).astype(np.int64)
+        ends = np.concatenate([steps, [owner.size]]).astype(np.int64)
+        if owner.size == 0:
+            return cls(starts[:0], starts[:0])
+        owned = owner[starts] != 0
+        starts, ends = starts[owned], ends[owned]
+        apart = owner[starts[1:]] != owner[starts[:-1]]
+        return cls(ends[:-1][apart] - 1, starts[1:][apart])
+
+    def windows(
+        self, view: NDArray[np.uint8], owner: NDArray[np.uint8], thread: int, most: int
+    ) -> list[Window]:
+        """Up to `most` pages of `view` where share `thread` meets others, the first and the last
+        border and others between."""
+        mine = thread + 1
+        beside = [self.right[owner[self.left] == mine], self.left[owner[self.right] == mine]]
+        places = np.sort(np.concatenate(beside))
+        if places.size > most // 2:
+            places = places[np.linspace(0, places.size - 1, most // 2).astype(np.int64)]
+        start = view.ctypes.data
+        reach = np.clip(
+            np.concatenate([places - LINE_BYTES, places + LINE_BYTES]), 0, view.size - 1
+        )
+        pages = sorted(set(((start + reach) // linux.PAGE_BYTES).tolist()))
+        return [_window(page * linux.PAGE_BYTES, start, owner, mine) for page in pages]
+
+
+def _window(page: int, start: int, owner: NDArray[np.uint8], mine: int) -> Window:
+    """The page at `page` of a buffer that begins at `start`."""
+    others = np.zeros(linux.PAGE_BYTES, np.uint8)
+    first, last = max(page, start), min(page + linux.PAGE_BYTES, start + owner.size)
+    part = owner[first - start : last - start]
+    others[first - page : last - page] = ((part != 0) & (part != mine)) * np.uint8(0xFF)
+    return Window(page, others)
 
 
 def _note_changes(

@@ -31,6 +31,7 @@ from ....process.serving import take_over_pipes
 from ..loading.native import Helpers, build_helpers
 from ..memory.arena import Arena, build_arena, give_guarded
 from ..memory.guarded import GUARD_BYTES, Flush, GuardedPool, guarded
+from ..memory.places import TURNS
 from ..memory.stacks import build_stacks
 from . import child
 from .case_builder import CaseBuilder
@@ -76,7 +77,8 @@ class _Judge:
         elif self.keeps:
             kept: list[Arena] = []
             for case in self.further_cases():
-                kept.append(build_arena(self.cases.tensors, case, self.quick.flat))
+                turn = _turn(len(kept) + 1)
+                kept.append(build_arena(self.cases.tensors, case, self.quick.flat, turn=turn))
                 yield kept[-1]
             self.further = kept
         else:
@@ -89,11 +91,17 @@ class _Judge:
 
     def _one_by_one(self, cases: Iterator[Case]) -> Iterator[Arena]:
         pool = GuardedPool(inherited=False)
-        for case in cases:
-            arena = build_arena(self.cases.tensors, case, self.quick.flat, pool)
+        for number, case in enumerate(cases, start=1):
+            arena = build_arena(self.cases.tensors, case, self.quick.flat, pool, _turn(number))
             yield arena
             give_guarded(arena, pool)
         pool.free()
+
+
+def _turn(case: int) -> int:
+    """Where arrays lie on that case: turns that the first one takes last, or has no time for."""
+    half = TURNS // 2
+    return -((case + 1) // 2) % half + case % 2 * half
 
 
 @dataclass(slots=True)
@@ -190,7 +198,7 @@ def _fastest_burst_secs(helpers: Helpers, steps: int, times: int) -> float:
 def _job(document: dict[str, Any], blob: bytes) -> Job:
     fields = dict(document["job"])
     fields.pop("rewrites", None)
-    for name in ("team_sizes", "constants"):
+    for name in ("team_sizes", "further_teams", "constants"):
         fields[name] = tuple(fields.get(name, ()))
     return Job(object_bytes=blob, **fields)
 
@@ -268,7 +276,7 @@ def _check_each(
     result: dict[str, Any] = {}
     job = replace(job, misaligned=True, together=True, thorough=True)
     for number, arena in enumerate(arenas):
-        job = replace(job, left_first=number % 2 == 1)
+        job = replace(job, case=number)
         answer = _run(session, job, arena, deadline_secs, is_alone)
         if answer["status"] != MeasureStatus.OK:
             return answer
@@ -281,6 +289,7 @@ def _check_each(
                 timed=False,
                 repeats=1,
                 team_sizes=(),
+                further_teams=(),
                 misaligned=False,
                 together=False,
                 thorough=False,
