@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from itertools import islice
@@ -156,22 +156,26 @@ _TENSOR = re.compile(r"\b[is]\d+\b")
 which is told from others by the name it has in Python."""
 
 
-def space_for(workload: Workload, target: Target) -> ScheduleSpace:
+def space_for(
+    workload: Workload, target: Target, check: Callable[[], None] = lambda: None
+) -> ScheduleSpace:
     """Every schedule that is searched for `workload` on `target`.
 
     There is always at least one sketch, and its default is legal: what no rule fits is left as
-    plain loops. The regrouped form comes first, forms with an error of their own last.
+    plain loops. The regrouped form comes first, forms with an error of their own last. `check` is
+    called again and again meanwhile: what it raises ends this.
     """
     workload = workload.normalised()
     best = regrouped(workload)
+    check()
     others = rewrites_for(workload)
-    sketches = _sketches(best, target) if best.steps else []
+    sketches = _sketches(best, target, check) if best.steps else []
     order = axes_last(best.workload, target)
     if order:
-        sketches += _sketches(best.after(*order), target)
-    sketches += _sketches(Form(workload), target) or [_plain(workload, target)]
+        sketches += _sketches(best.after(*order), target, check)
+    sketches += _sketches(Form(workload), target, check) or [_plain(workload, target)]
     for form in others:
-        sketches += _sketches(form, target)
+        sketches += _sketches(form, target, check)
     forms = (best, *others) if best.steps else others
     return ScheduleSpace(workload, target, tuple(sketches), forms)
 
@@ -181,13 +185,14 @@ def _plain(workload: Workload, target: Target) -> Sketch:
     return ProgramSketch(workload, (), (PlainSketch(workload, target),))
 
 
-def _sketches(form: Form, target: Target) -> list[Sketch]:
+def _sketches(form: Form, target: Target, check: Callable[[], None]) -> list[Sketch]:
     """The sketches of one form of the workload; none where no combination of rules fits."""
     workload = form.workload
     inlined = stages_inlined(workload)
     ways = covers(stages_of(workload, inlined, target))
     sketches: list[Sketch] = []
     for parts in islice(likeliest(ways), MAX_SKETCHES):
+        check()
         sketch = ProgramSketch(workload, inlined, parts, form.steps)
         if _has_legal_default(sketch):
             sketches.append(sketch)
