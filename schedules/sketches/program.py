@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import islice
@@ -156,25 +156,29 @@ _TENSOR = re.compile(r"\b[is]\d+\b")
 which is told from others by the name it has in Python."""
 
 
-def space_for(workload: Workload, target: Target) -> ScheduleSpace:
+def space_for(
+    workload: Workload, target: Target, check: Callable[[], None] = lambda: None
+) -> ScheduleSpace:
     """Every schedule that is searched for `workload` on `target`.
 
     There is always at least one sketch, and its default is legal: what no rule fits is left as
     plain loops. The regrouped form comes first, forms with an error of their own last. What rules
-    fit and no setting near their default can be written for is told as `dropped`.
+    fit and no setting near their default can be written for is told as `dropped`. `check` is
+    called again and again meanwhile: what it raises ends this.
     """
     workload = workload.normalised()
     best = regrouped(workload)
+    check()
     others = rewrites_for(workload)
     first = [best] if best.steps else []
     order = axes_last(best.workload, target)
     if order:
         first.append(best.after(*order))
-    found = [one for form in first for one in _sketches(form, target)]
-    own = _sketches(Form(workload), target)
+    found = [one for form in first for one in _sketches(form, target, check)]
+    own = _sketches(Form(workload), target, check)
     if all(isinstance(one, DroppedSketch) for one in own):
         own.append(_plain(workload, target))
-    found += [*own, *(one for form in others for one in _sketches(form, target))]
+    found += [*own, *(one for form in others for one in _sketches(form, target, check))]
     return ScheduleSpace(
         workload,
         target,
@@ -189,17 +193,20 @@ def _plain(workload: Workload, target: Target) -> Sketch:
     return ProgramSketch(workload, (), (PlainSketch(workload, target),))
 
 
-def _sketches(form: Form, target: Target) -> list[Sketch | DroppedSketch]:
+def _sketches(
+    form: Form, target: Target, check: Callable[[], None]
+) -> list[Sketch | DroppedSketch]:
     """The sketches of one form of the workload, and those that rules fit and primitives refuse;
     none where no combination of rules fits."""
     workload = form.workload
     inlined = stages_inlined(workload)
     ways = covers(stages_of(workload, inlined, target))
-    combined = (
-        ProgramSketch(workload, inlined, parts, form.steps)
-        for parts in islice(likeliest(ways), MAX_SKETCHES)
-    )
-    return [_with_legal_default(sketch) for sketch in combined]
+    found: list[Sketch | DroppedSketch] = []
+    for parts in islice(likeliest(ways), MAX_SKETCHES):
+        check()
+        sketch = ProgramSketch(workload, inlined, parts, form.steps)
+        found.append(_with_legal_default(sketch))
+    return found
 
 
 def _with_legal_default(sketch: ProgramSketch) -> Sketch | DroppedSketch:

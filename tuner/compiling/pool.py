@@ -8,6 +8,7 @@ import subprocess
 import tempfile
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import IO, Any
 
@@ -19,6 +20,7 @@ from ..process.environment import child_environment
 from ..process.frames import Frame, FrameReader, write_frame
 from .worker import DEFAULT_COMPILER
 
+_LOOK_SECS = 0.1
 _RECYCLE_AFTER = 500  # LLVM keeps some memory of every module
 
 
@@ -106,6 +108,13 @@ class CompilePool:
         self._pool.clear()
         self._queue.clear()
 
+    def drop(self) -> None:
+        """Forget what was submitted: workers that compile are ended, the others stay warm."""
+        self._queue.clear()
+        for worker in [worker for worker in self._pool if worker.busy]:
+            _end(worker)
+            self._pool.remove(worker)
+
     def kill(self) -> None:
         """End what runs at this moment, from another thread: whoever waits finds workers dead."""
         for worker in list(self._pool):
@@ -148,10 +157,16 @@ class CompilePool:
             if outcomes or not self.pending or (end is not None and time.monotonic() >= end):
                 return outcomes
 
-    def fresh(self, document: dict[str, Any], builds: int = 1) -> list[Compiled]:
+    def fresh(
+        self,
+        document: dict[str, Any],
+        builds: int = 1,
+        look: Callable[[], None] = lambda: None,
+    ) -> list[Compiled]:
         """Compile `builds` times, at once, in processes of their own that compiled nothing yet.
 
-        They run on any CPU, so nothing should be timed meanwhile.
+        They run on any CPU, so nothing should be timed meanwhile. `look` is called some times a
+        second: what it raises ends them.
         """
         pool = replace(self, workers=builds, cpus=(), _pool=[], _queue=deque(), _apart=None)
         self._apart = pool
@@ -161,7 +176,8 @@ class CompilePool:
                     pool.submit(number, document)
                 outcomes: list[Compiled] = []
                 while pool.pending:
-                    outcomes += pool.poll(None)
+                    outcomes += pool.poll(_LOOK_SECS)
+                    look()
             return outcomes
         finally:
             self._apart = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol
 
 from schedules.trace import Trace
@@ -11,10 +12,15 @@ from schedules.workload.tensors import Tensor
 from schedules.workload.workload import Workload
 
 from ..arrays import Array
+from . import compare
+from .input_plan import InputKind
 from .oracle import Oracle
 from .special_values import special_case
 
 DEFAULT_CASES = "tuner.judge.cases:open_cases"
+
+DEFAULT_CHECK_SECS = 4.0
+"""Seconds of computing that the reference of one full check may take, as predicted from counts."""
 
 
 class Case(Protocol):
@@ -55,6 +61,23 @@ class Cases(Protocol):
 
 
 @dataclass(frozen=True)
+class _Unbuilt(compare.Case):
+    """A case that was not built, taken for one that judges everything."""
+
+    @property
+    def judged_fraction(self) -> float:
+        return 1.0
+
+
+@dataclass(frozen=True)
+class _Planned(Oracle):
+    """An oracle that builds no case: what it would yield is counted."""
+
+    def case(self, kind: InputKind, seed: int) -> compare.Case:
+        return _Unbuilt(kind, seed, False, (), ())
+
+
+@dataclass(frozen=True)
 class WorkloadCases:
     """The cases of a workload: those of its oracle, and one with NaN and infinities."""
 
@@ -67,6 +90,14 @@ class WorkloadCases:
     @property
     def quick(self) -> Case:
         return self.oracle.quick
+
+    @cached_property
+    def planned(self) -> int:
+        """How many cases `full` should yield: those whose inputs turn out to judge nothing are
+        left out of it."""
+        oracle = self.oracle
+        unbuilt = _Planned(oracle.workload, oracle.seed, oracle.rewrites)
+        return sum(1 for _ in unbuilt.full()) + 1
 
     def full(self) -> Iterator[Case]:
         yield from self.oracle.full()

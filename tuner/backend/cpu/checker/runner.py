@@ -15,6 +15,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from importlib import import_module
 from itertools import islice
 from typing import Any
@@ -58,6 +59,11 @@ class _Judge:
     quick: Arena
     kept_bytes: int
     further: list[Arena] | None = None
+
+    @property
+    def planned(self) -> int:
+        """How many cases a full check should have; 0 where nobody says."""
+        return int(getattr(self.cases, "planned", 0))
 
     @property
     def keeps(self) -> bool:
@@ -114,6 +120,7 @@ class _Session:
     cpus: tuple[int, ...]
     plain: _Judge
     spare_bytes: int
+    quick_secs: float
     rewritten: dict[str, _Judge] = field(default_factory=dict)
 
     def judge(self, rewrites: list[Any]) -> _Judge:
@@ -147,7 +154,10 @@ def _like(arena: Arena, cases: Cases) -> Arena:
 
 
 def _open(document: dict[str, Any], lifeline: int) -> _Session:
+    start = time.perf_counter()
     cases = _cases(document)
+    quick = cases.quick
+    quick_secs = time.perf_counter() - start
     page = FaultPage()
     helpers = build_helpers(len(cases.tensors) + 1, document["lanes"], page.address)
     cpus = tuple(document["cpus"])
@@ -159,10 +169,11 @@ def _open(document: dict[str, Any], lifeline: int) -> _Session:
         cpus=cpus,
         plain=_Judge(
             cases,
-            build_arena(cases.tensors, cases.quick),
+            build_arena(cases.tensors, quick),
             document.get("kept_bytes", _KEPT_BYTES),
         ),
         spare_bytes=document.get("spare_bytes", _SPARE_BYTES),
+        quick_secs=quick_secs,
     )
     gc.collect()
     gc.freeze()  # children then share these pages instead of copying them
@@ -242,15 +253,17 @@ def _run(
     return result
 
 
-def _check(session: _Session, judge: _Judge, job: Job, deadline_secs: float) -> dict[str, Any]:
+def _check(
+    session: _Session, judge: _Judge, job: Job, deadline_secs: float, before: Callable[[int], None]
+) -> dict[str, Any]:
     """Run a kernel on every case; times are those of the first, which is the quick one, and the
-    error found is the largest of all.
+    error found is the largest of all. `before` is called with the number of each case, from 0.
 
     Where cases are large, and there is the memory for it, the next one is built meanwhile.
     """
     spare_bytes = available_memory_bytes() - _AHEAD * linux.resident_bytes(os.getpid())
     if judge.keeps or spare_bytes < 0:
-        return _check_each(session, judge.full(), job, deadline_secs)
+        return _check_each(session, judge.full(), job, deadline_secs, before)
     # What one child after the other writes is touched for the first time once.
     outputs = [(t.name, t.bytes) for t in judge.quick.outputs]
     written = [*outputs, ("the workspace", job.workspace_bytes)] * _RUNS_COMPARED
@@ -259,7 +272,7 @@ def _check(session: _Session, judge: _Judge, job: Job, deadline_secs: float) -> 
     try:
         with CaseBuilder(judge.further_cases) as builder:
             arenas = judge.full_ahead(builder)
-            return _check_each(session, arenas, job, deadline_secs, builder.idle)
+            return _check_each(session, arenas, job, deadline_secs, before, builder.idle)
     finally:
         session.equipment = replace(session.equipment, scratch=())
         for buffer in scratch:
@@ -271,11 +284,13 @@ def _check_each(
     arenas: Iterator[Arena],
     job: Job,
     deadline_secs: float,
+    before: Callable[[int], None],
     is_alone: Callable[[], bool] | None = None,
 ) -> dict[str, Any]:
     result: dict[str, Any] = {}
     job = replace(job, misaligned=True, together=True, thorough=True)
     for number, arena in enumerate(arenas):
+        before(number)
         job = replace(job, case=number)
         answer = _run(session, job, arena, deadline_secs, is_alone)
         if answer["status"] != MeasureStatus.OK:
@@ -305,6 +320,13 @@ def _larger(a: float | None, b: float | None) -> float | None:
     return a if b is None else b if a is None else max(a, b)
 
 
+def _let_go_on(reader: FrameReader, answers: int, planned: int, number: int) -> None:
+    """Say which case comes next, and wait to be told to go on: others may want the machine."""
+    write_frame(answers, Frame({"case": number, "of": max(planned, number + 1)}))
+    if reader.read_frame() is None:
+        raise ParentGoneError
+
+
 def _serve(requests: int, answers: int) -> None:
     session: _Session | None = None
     reader = FrameReader(requests)
@@ -314,13 +336,19 @@ def _serve(requests: int, answers: int) -> None:
         match document["op"], session:
             case "open", _:
                 session = _open(document, requests)
-                answer = {"opened": True, "burst_secs": session.equipment.burst_secs}
+                answer = {
+                    "opened": True,
+                    "burst_secs": session.equipment.burst_secs,
+                    "quick_secs": session.quick_secs,
+                    "cases": session.plain.planned,
+                }
             case "measure", _Session():
                 job, judge = _job(document, frame.blob), session.judge(_rewrites(document))
                 answer = _run(session, job, judge.quick, document["deadline_secs"])
             case "check", _Session():
                 job, judge = _job(document, frame.blob), session.judge(_rewrites(document))
-                answer = _check(session, judge, job, document["deadline_secs"])
+                before = partial(_let_go_on, reader, answers, judge.planned)
+                answer = _check(session, judge, job, document["deadline_secs"], before)
             case unknown, _:
                 raise ValueError(f"the runner takes open, then measure or check; got {unknown!r}")
         write_frame(answers, Frame(answer))
