@@ -119,6 +119,8 @@ class TuneReport:
     cost_model: dict[str, float | None] = field(default_factory=dict)
     bound: dict[str, Any] = field(default_factory=dict)
     """Of what `best.fraction_of_bound` is a share: `limit.Limit.to_json`."""
+    dropped_sketches: list[dict[str, str]] = field(default_factory=list)
+    """`name` and `reason` of those that were not searched: `ScheduleSpace.dropped`."""
 
     def to_json(self) -> dict[str, Any]:
         from dataclasses import asdict
