@@ -103,6 +103,10 @@ def tune_summary(report: Document, *, again: str, mocked: bool = False) -> Rende
         ("stopped", str(report["stopped_because"])),
         *_prior_rows(report.get("cost_model", {})),
     ]
+    rows += [
+        ("not searched", f"sketch {sketch['name']}: {sketch['reason']}")
+        for sketch in report.get("dropped_sketches", ())  # absent in reports of older versions
+    ]
     learned = (report.get("bound") or {}).get("notes", ())  # absent in reports of older versions
     rows += [("bound", note) for note in learned]
     parts: list[RenderableType] = [facts(rows)]

@@ -13,9 +13,12 @@ from itertools import product
 from math import prod
 from typing import Any, TypeAlias
 
-FLOATS = ("f32", "f64", "bf16")
+FLOATS = ("f32", "f64", "bf16", "f16")
+NARROW = ("bf16", "f16")
+"""Floats that are stored, and computed in f32."""
+
 INTEGERS = {"i8": (True, 8), "u8": (False, 8), "i32": (True, 32), "i64": (True, 64)}
-WIDE = {"bf16": "f32", "i8": "i32", "u8": "i32"}
+WIDE = {"bf16": "f32", "f16": "f32", "i8": "i32", "u8": "i32"}
 """What arithmetic of a narrow type is done in."""
 
 

@@ -20,6 +20,7 @@ from tests import scalar_oracles
 
 from .computation import (
     INTEGERS,
+    NARROW,
     And,
     Bin,
     Cast,
@@ -51,10 +52,10 @@ Env: TypeAlias = dict[str, int]
 Evaluator: TypeAlias = Callable[[Env], Number]
 Array: TypeAlias = npt.NDArray[Any]
 
-_EPS = {"f32": 2.0**-23, "f64": 2.0**-52, "bf16": 2.0**-8}
-_WHOLE = {"f32": 2**24, "f64": 2**53, "bf16": 2**8}
-_LARGEST = {"f32": 3.4e38, "f64": 1.7e308, "bf16": 3.38e38}
-_TINY = {"f32": 2e-38, "f64": 1e-307, "bf16": 2e-38}
+_EPS = {"f32": 2.0**-23, "f64": 2.0**-52, "bf16": 2.0**-8, "f16": 2.0**-10}
+_WHOLE = {"f32": 2**24, "f64": 2**53, "bf16": 2**8, "f16": 2**11}
+_LARGEST = {"f32": 3.4e38, "f64": 1.7e308, "bf16": 3.38e38, "f16": 65504.0}
+_TINY = {"f32": 2e-38, "f64": 1e-307, "bf16": 2e-38, "f16": 6e-8}
 """Below this denormal numbers begin, and a kernel may be off by as much."""
 
 _ULPS = 8.0
@@ -64,7 +65,7 @@ _STEPS = 8
 
 
 def evaluate(computation: Computation, inputs: Mapping[str, Array]) -> dict[str, list[Number]]:
-    """The values of every stage, flat and row-major. bf16 inputs are given as their f32 values."""
+    """The values of every stage, flat and row-major. Narrow floats are given as f32 values."""
     data: dict[str, list[Number]] = {}
     for tensor in computation.inputs:
         plain = inputs[tensor.name].reshape(-1).tolist()
@@ -153,6 +154,12 @@ def to_f32(value: float) -> float:
         return float(np.float32(value))
 
 
+def to_f16(value: float) -> float:
+    """`value` rounded to f16; infinite beyond its range."""
+    with np.errstate(over="ignore"):
+        return float(np.float16(value))
+
+
 def to_bf16(value: float) -> float:
     """An f32 value rounded to bf16, ties to even."""
     if not math.isfinite(value) or value == 0:
@@ -171,7 +178,8 @@ def _float(value: float, error: float, dtype: str) -> Number:
     if abs(value) > _LARGEST[dtype] * 0.999:
         return None
     rounded = value if dtype == "f64" else to_f32(value)
-    rounded = to_bf16(rounded) if dtype == "bf16" else rounded
+    if dtype in NARROW:
+        rounded = to_bf16(rounded) if dtype == "bf16" else to_f16(value)
     if rounded == value and error == 0:
         return rounded, 0.0
     return rounded, error + abs(value) * _EPS[dtype] + _TINY[dtype]

@@ -1,292 +1,320 @@
-"""Random computations: what nobody would think of writing, at extents that divide nothing."""
+"""Random computations: free ones, and those of the structures that schedules look for.
+
+A stage that is drawn freely seldom reads a tensor by all its axes in another order, or a window of
+one: a structure of a pattern, with types, indices and arithmetic that are as random as anywhere.
+"""
 
 from __future__ import annotations
 
-import math
 import random
+from collections.abc import Callable
+from itertools import pairwise
 from math import prod
 
-from schedules.algebra.functions import UnaryOp
-
 from .computation import (
-    INTEGERS,
-    And,
+    NARROW,
     Bin,
     Cast,
     Computation,
     Ix,
     IxAdd,
     IxConst,
-    IxDiv,
-    IxMod,
     IxMul,
     IxSub,
-    IxTest,
     IxValue,
     IxVar,
-    Not,
     Num,
-    Or,
     Read,
     Stage,
-    Tensor,
-    Test,
     Un,
     Value,
     ValueTest,
     Where,
     ix_range,
     names_in,
-    reads,
     wide,
 )
+from .drawing import DTYPES, EXTENTS, SPATIAL_POINTS, Drawing
 
-EXTENTS = (1, 1, 2, 3, 4, 5, 7, 8, 13, 16, 17, 33)
-SPATIAL_POINTS = 600
-REDUCED_POINTS = 2400
-"""Most points of a stage without and with its reduction: the evaluator is plain Python."""
-
-_DTYPES = ("f32", "f32", "f32", "f64", "i32", "i32", "i64", "bf16", "i8", "u8")
-_FUNCTIONS = tuple(op.value for op in UnaryOp)
-_RELATIONS = ("<", "<=", ">", ">=", "==", "!=")
-_SPECIAL = (math.inf, -math.inf, -0.0, 0.0, 0.0, 1.0, -1.0, 0.1, 1e-5, 3.5)
+_LONGER = (1, 2, 3, 4, 5, 7, 8, 9, 16)
+"""Extents of several axes, of which some are to be long enough for vectors."""
 
 
 def random_computation(rng: random.Random) -> Computation:
     """A computation that all front ends can say; `rng` fixes it."""
-    return _Generator(rng).computation()
+    return _Patterns(rng).computation()
 
 
-class _Generator:
+class _Patterns(Drawing):
     def __init__(self, rng: random.Random) -> None:
-        self._rng = rng
-        self._inputs: list[Tensor] = []
-        self._stages: list[Stage] = []
-        self._extents: dict[str, int] = {}
-        self._spatial: list[str] = []
-        self._reduced: list[str] = []
+        super().__init__(rng)
+        self._own_read: Callable[[str], Read] | None = None
+        """How a stage of a pattern reads, most of the time."""
 
-    def computation(self) -> Computation:
-        for number in range(self._rng.choice((1, 1, 1, 2, 2, 3, 4))):
-            self._stages.append(self._stage(number))
-        read = {r.tensor for s in self._stages for r in reads(s.body)}
-        inputs = tuple(t for t in self._inputs if t.name in read)
-        return Computation(inputs, tuple(self._stages))
-
-    def _stage(self, number: int) -> Stage:
-        rng = self._rng
-        self._spatial = self._axes(f"x{number}", rng.choice((1, 1, 2, 2, 2, 3, 4)), SPATIAL_POINTS)
-        space = prod(self._extents[n] for n in self._spatial)
-        count = rng.choice((0, 0, 1, 1, 1, 2, 3))
-        self._reduced = self._axes(f"k{number}", count, max(1, REDUCED_POINTS // space))
-        dtype = rng.choice(_DTYPES)
-        reducer = rng.choice(("sum", "sum", "sum", "max", "min", "prod")) if self._reduced else ""
-        if reducer in ("sum", "prod") or (reducer and dtype == "bf16"):
-            dtype = wide(dtype)
-        body = self._value(dtype, rng.choice((1, 2, 2, 3, 4)))
-        missing = [k for k in self._reduced if k not in names_in(body)]
-        if missing:
-            body = self._joined(dtype, body, self._plain_read(dtype, missing))
-        if not reads(body):
-            body = self._joined(dtype, body, self._read(dtype))
-        axes = tuple((n, self._extents[n]) for n in self._spatial)
-        reduce_axes = tuple((n, self._extents[n]) for n in self._reduced)
-        return Stage(f"T{number}", dtype, axes, body, reducer, reduce_axes)
-
-    def _joined(self, dtype: str, a: Value, b: Value) -> Value:
-        if wide(dtype) == dtype:
-            return Bin(self._rng.choice(("add", "mul", "max")), a, b, dtype)
-        if dtype != "bf16" and self._rng.random() < 0.5:
-            return Bin("max", a, b, dtype)
-        return Cast(Bin("add", Cast(a, wide(dtype)), Cast(b, wide(dtype)), wide(dtype)), dtype)
-
-    def _axes(self, prefix: str, count: int, most: int) -> list[str]:
-        names = [f"{prefix}{'abcd'[n]}" for n in range(count)]
-        total = 1
-        for name in names:
-            extent = self._rng.choice([e for e in EXTENTS if total * e <= most] or [1])
-            self._extents[name] = extent
-            total *= extent
-        return names
-
-    @property
-    def _names(self) -> list[str]:
-        return [*self._spatial, *self._reduced]
-
-    # Values ---------------------------------------------------------------------------------
-
-    def _value(self, dtype: str, depth: int) -> Value:
-        rng = self._rng
-        if depth <= 0:
-            return self._leaf(dtype)
-        kind = rng.random()
-        if kind < 0.12:
-            return self._leaf(dtype)
-        if kind < 0.30:
-            return self._guarded(dtype, depth)
-        if kind < 0.42:
-            return self._cast(dtype, depth)
-        if wide(dtype) != dtype:
-            if dtype != "bf16" and kind < 0.6:
-                op = rng.choice(("min", "max"))
-                return Bin(op, self._value(dtype, depth - 1), self._value(dtype, depth - 1), dtype)
-            return Cast(self._value(wide(dtype), depth - 1), dtype)
-        if kind < 0.55:
-            op = rng.choice(_FUNCTIONS if dtype in ("f32", "f64") else ("neg", "abs"))
-            return Un(op, self._value(dtype, depth - 1), dtype)
-        ops = ("add", "add", "sub", "mul", "mul", "min", "max", "div")
-        op = rng.choice(ops if dtype in ("f32", "f64") else ops[:-1])
-        return Bin(op, self._value(dtype, depth - 1), self._value(dtype, depth - 1), dtype)
-
-    def _leaf(self, dtype: str) -> Value:
+    def _draw(self) -> None:
         kind = self._rng.random()
-        if kind < 0.15:
-            return self._number(dtype)
-        if kind < 0.27 and dtype in ("f32", "f64", "i32", "i64"):
-            return IxValue(self._index(2), dtype)
-        return self._read(dtype)
-
-    def _number(self, dtype: str) -> Num:
-        rng = self._rng
-        if dtype in INTEGERS:
-            signed, bits = INTEGERS[dtype]
-            most = (1 << (bits - signed)) - 1
-            least = -most - 1 if signed else 0
-            return Num(rng.choice((0, 1, 2, 3, rng.randint(0, 9), least, most)), dtype)
-        value = rng.choice((float(rng.randint(-3, 5)), rng.choice(_SPECIAL)))
-        return Num(value, dtype)
-
-    def _cast(self, dtype: str, depth: int) -> Value:
-        """Casts from every type, of constants and indices too."""
-        other = self._rng.choice(_DTYPES)
-        if self._rng.random() < 0.3 and dtype != "bf16":
-            index = self._index(2)
-            return Cast(IxValue(index, self._rng.choice(("f32", "f64", "i32", "i64"))), dtype)
-        return Cast(self._value(other, depth - 1), dtype)
-
-    def _guarded(self, dtype: str, depth: int) -> Value:
-        rng = self._rng
-        kind = rng.random()
-        if kind < 0.3:  # a read that only its guard keeps inside, or that never happens
-            read, inside = self._bare_read(dtype)
-            cond: Test = inside if rng.random() < 0.7 else And(self._test(1), inside)
-            if rng.random() < 0.15:
-                cond = self._never()
-            return Where(cond, read, self._value(dtype, depth - 2), dtype)
-        cond = self._test(depth - 1)
-        a, b = self._value(dtype, depth - 1), self._value(dtype, depth - 2)
-        return Where(cond, a, b, dtype)
-
-    # Conditions -----------------------------------------------------------------------------
-
-    def _test(self, depth: int) -> Test:
-        rng = self._rng
-        kind = rng.random()
-        if depth > 0 and kind < 0.35:
-            join = rng.choice((And, And, Or))
-            return join(self._test(depth - 1), self._test(depth - 1))
-        if depth > 0 and kind < 0.42:
-            return Not(self._test(depth - 1))
-        if kind < 0.8:
-            a = self._index(2)
-            low, high = ix_range(a, self._extents)
-            edges = (low - 1, low, (low + high) // 2, high, high + 1, 0)
-            b: Ix = self._index(1) if rng.random() < 0.4 else IxConst(rng.choice(edges))
-            if not names_in(a) and not names_in(b):  # two numbers: nothing Python can compare
-                a = IxVar(rng.choice(self._names))
-            return IxTest(rng.choice(_RELATIONS), a, b)
-        dtype = rng.choice(("f32", "f64", "i32", "i64", "i8", "u8"))
-        a_value, b_value = self._value(dtype, depth - 1), self._leaf(dtype)
-        return ValueTest(rng.choice(_RELATIONS), a_value, b_value)
-
-    def _never(self) -> Test:
-        """A condition that holds nowhere, more or less plainly."""
-        rng = self._rng
-        axis = rng.choice(self._names)
-        extent, at = self._extents[axis], rng.randint(1, 5)
-        return rng.choice(
-            (
-                IxTest(">=", IxVar(axis), IxConst(extent)),
-                And(IxTest(">=", IxVar(axis), IxConst(at)), IxTest("<", IxVar(axis), IxConst(at))),
-                IxTest("<", IxAdd(IxVar(axis), IxVar(rng.choice(self._names))), IxConst(0)),
-                IxTest("==", IxMul(2, IxVar(axis)), IxConst(2 * at + 1)),
-            )
-        )
-
-    # Reads ----------------------------------------------------------------------------------
+        if kind < 0.45:
+            super()._draw()
+        elif kind < 0.65:
+            self._permuted()
+        elif kind < 0.80:
+            self._window()
+        elif kind < 0.92:
+            self._of_rows()
+        else:
+            self._converted()
 
     def _read(self, dtype: str) -> Read:
+        if self._own_read is not None and self._rng.random() < 0.9:
+            return self._own_read(dtype)
+        return super()._read(dtype)
+
+    def _add(self, dtype: str, body: Value, reducer: str = "") -> Stage:
+        axes = tuple((n, self._extents[n]) for n in self._spatial)
+        reduced = tuple((n, self._extents[n]) for n in self._reduced)
+        stage = Stage(f"T{len(self._stages)}", dtype, axes, body, reducer, reduced)
+        self._stages.append(stage)
+        return stage
+
+    def _walked(self, extents: list[int], most: int, prefix: str = "x") -> list[str]:
+        """New axes of these extents, in order, as far as there are points for them."""
+        names, total = [], 1
+        for n, extent in enumerate(extents):
+            name = f"{prefix}{len(self._stages)}{'abcdefgh'[n]}"
+            self._extents[name] = extent if total * extent <= most else 1
+            total *= self._extents[name]
+            names.append(name)
+        return names
+
+    # Transpositions -------------------------------------------------------------------------
+
+    def _permuted(self) -> None:
+        """An elementwise stage that reads tensors by its axes in other orders, or by some of them:
+        layouts of images, broadcasts, attention by heads."""
         rng = self._rng
-        old = [(t.name, t.shape) for t in self._inputs if t.dtype == dtype]
-        made = [(s.name, s.shape) for s in self._stages if s.dtype == dtype]
-        if (old or made) and rng.random() < (0.8 if made else 0.35):
-            name, shape = rng.choice(made or old)
-            if rng.random() < 0.3 and sorted(shape) == sorted(
-                self._extents[n] for n in self._spatial
-            ):
-                by_extent = sorted(self._spatial, key=lambda n: self._extents[n])
-                places = sorted(range(len(shape)), key=lambda d: shape[d])
-                plain = dict(zip(places, by_extent, strict=True))
-                return Read(name, tuple(IxVar(plain[d]) for d in range(len(shape))), dtype)
-            return Read(name, tuple(self._index(2) for _ in shape), dtype)
-        kind = rng.random()
-        pool = [n for n in self._names if rng.random() < 0.7][:4] or [rng.choice(self._names)]
-        rng.shuffle(pool)
-        if kind < 0.5:
-            return self._plain_read(dtype, pool)
-        index = tuple(self._index(2) for _ in pool[:3])
-        shape = tuple(self._near(i) for i in index)
+        known = [s.shape for s in (*self._stages, *self._inputs) if 1 < len(s.shape) < 6]
+        if known and rng.random() < 0.6:
+            extents = list(rng.choice(known))
+            rng.shuffle(extents)
+        else:
+            extents = rng.choices(_LONGER, k=rng.choice((2, 3, 4, 4, 4, 5)))
+        self._spatial, self._reduced = self._walked(extents, SPATIAL_POINTS), []
+        self._own_read = self._reordered
+        dtype = rng.choice(DTYPES)
+        body = self._value(dtype, rng.choice((0, 1, 1, 2, 3)))
+        read = self._reordered(dtype)
+        self._add(dtype, body if rng.random() < 0.3 else self._joined(dtype, body, read))
+        self._own_read = None
+
+    def _reordered(self, dtype: str) -> Read:
+        """A tensor of which each axis of the stage, or of some, is one dimension, in any order."""
+        rng = self._rng
+        tensors = [t for t in (*self._stages, *self._inputs) if t.dtype == dtype]
+        rng.shuffle(tensors)
+        for tensor in tensors if rng.random() < 0.7 else ():
+            order = self._names_for(tensor.shape)
+            if order is not None:
+                return Read(tensor.name, tuple(map(IxVar, order)), dtype, rng.random() < 0.5)
+        names = [n for n in self._spatial if rng.random() < 0.9] or self._spatial[:1]
+        rng.shuffle(names)
+        return self._plain_read(dtype, names)
+
+    def _names_for(self, shape: tuple[int, ...]) -> list[str] | None:
+        """Different axes with the extents of a shape."""
+        left = list(self._names)
+        self._rng.shuffle(left)
+        found = []
+        for extent in shape:
+            name = next((n for n in left if self._extents[n] == extent), None)
+            if name is None:
+                return None
+            left.remove(name)
+            found.append(name)
+        return found
+
+    # Windows --------------------------------------------------------------------------------
+
+    def _window(self) -> None:
+        """A sum of products over taps and channels, or an extreme over taps, in any layout: what
+        is read around the edges is zero, or is not read."""
+        rng = self._rng
+        images = rng.choice((1, 2, 2))
+        others = rng.choice((0, 1, 2))
+        spatial = rng.choices((2, 3, 4, 5, 7, 9), k=images) + rng.choices(
+            (1, 2, 3, 8, 17), k=others
+        )
+        self._spatial = self._walked(spatial, 200)
+        points = prod(self._extents[n] for n in self._spatial)
+        taps = rng.choices((1, 2, 3, 3, 5), k=images)
+        is_product = rng.random() < 0.6
+        channels = [rng.choice((1, 2, 4, 9))] if is_product else []
+        self._reduced = self._walked(taps + channels, max(2400 // points, 1), "k")
+        dtype = rng.choice(DTYPES)
+        walked, beside = self._spatial[:images], self._spatial[images:]
+        index = [self._tap(x, k) for x, k in zip(walked, self._reduced, strict=False)]
+        index += [
+            IxVar(n)
+            for n in (*self._reduced[images:], *beside)
+            if n in self._reduced or rng.random() < 0.5
+        ]
+        rng.shuffle(index)
+        rng.shuffle(self._spatial)
+        image: Value = self._image(dtype, tuple(index))
+        if not is_product:
+            kept = wide(dtype) if dtype in NARROW else dtype
+            image = image if kept == dtype else Cast(image, kept)
+            self._add(kept, self._missing(kept, image), rng.choice(("max", "min")))
+        else:
+            names = [*self._reduced, *(n for n in beside if rng.random() < 0.8)]
+            rng.shuffle(names)
+            weight: Value = self._plain_read(dtype, names)
+            both = wide(dtype)
+            pair = [x if both == dtype else Cast(x, both) for x in (image, weight)]
+            rng.shuffle(pair)
+            self._add(both, self._missing(both, Bin("mul", pair[0], pair[1], both)), "sum")
+        if rng.random() < 0.5:
+            self._permuted()
+
+    def _missing(self, dtype: str, body: Value) -> Value:
+        """`body` with something that depends on reduction axes it does not use."""
+        missing = [k for k in self._reduced if k not in names_in(body)]
+        return self._joined(dtype, body, self._plain_read(dtype, missing)) if missing else body
+
+    def _tap(self, axis: str, tap: str) -> Ix:
+        rng = self._rng
+        at: Ix = IxVar(axis)
+        stride, step = rng.choice((1, 1, 1, 2, 3)), rng.choice((1, 1, 1, 2, -1))
+        at = at if stride == 1 else IxMul(stride, at)
+        at = IxAdd(at, IxVar(tap) if step == 1 else IxMul(step, IxVar(tap)))
+        pad = rng.choice((0, 0, 1, 2))
+        return IxSub(at, IxConst(pad)) if pad else at
+
+    def _image(self, dtype: str, index: tuple[Ix, ...]) -> Read:
+        """A tensor there is, of so many dimensions, or a new one that the index fits, or nearly."""
+        rng = self._rng
+        fitting = [t for t in (*self._stages, *self._inputs)
+                   if t.dtype == dtype and len(t.shape) == len(index)]  # fmt: skip
+        if fitting and rng.random() < 0.5:
+            return Read(rng.choice(fitting).name, index, dtype)
+        shape = tuple(max(1, min(ix_range(i, self._extents)[1] + rng.choice((1, 1, 0, -1)), 40))
+                      for i in index)  # fmt: skip
         return Read(self._input(dtype, shape), index, dtype)
 
-    def _plain_read(self, dtype: str, pool: list[str]) -> Read:
-        shape = tuple(self._extents[n] for n in pool)
-        index = tuple(IxVar(n) for n in pool)
-        return Read(self._input(dtype, shape), index, dtype, padded=self._rng.random() < 0.5)
+    # Rows -----------------------------------------------------------------------------------
 
-    def _bare_read(self, dtype: str) -> tuple[Read, Test]:
-        """A read without padding, and the conditions that keep it inside."""
-        index = self._linear()
-        shape = self._near(index)
-        low, high = IxTest(">=", index, IxConst(0)), IxTest("<", index, IxConst(shape))
-        bounds: Test = And(low, high) if self._rng.random() < 0.5 else And(high, low)
-        return Read(self._input(dtype, (shape,)), (index,), dtype, padded=False), bounds
-
-    def _near(self, index: Ix) -> int:
-        """An extent that `index` fits, or nearly."""
-        _, high = ix_range(index, self._extents)
-        return max(1, min(high + self._rng.choice((1, 1, 1, 0, -1, -2, 2)), 40))
-
-    def _input(self, dtype: str, shape: tuple[int, ...]) -> str:
-        name = f"A{len(self._inputs)}"
-        self._inputs.append(Tensor(name, dtype, shape, self._rng.random() < 0.1))
-        return name
-
-    # Indices --------------------------------------------------------------------------------
-
-    def _linear(self) -> Ix:
+    def _of_rows(self) -> None:
+        """Reductions of one tensor over some of its axes, of what is computed from them, and where
+        an extreme is found: norms, softmax, argmax, losses."""
         rng = self._rng
-        found: Ix = IxVar(rng.choice(self._names))
-        if rng.random() < 0.4:
-            found = IxMul(rng.choice((2, 3, -1, -2)), found)
+        shape = rng.choices((2, 3, 4, 5, 7, 8, 13, 17), k=rng.choice((2, 2, 3, 4)))
+        total = 1
+        shape = [e if (total := total * e) <= SPATIAL_POINTS else 1 for e in shape]
+        dtype = rng.choice(("f32", "f32", "f64", "i32", "i64", "f16", "bf16", "i8", "u8"))
+        source = self._input(dtype, tuple(shape))
+        held = wide(dtype)
+        over = sorted(rng.sample(range(len(shape)), rng.randint(1, len(shape) - 1)))
+        kept = [d for d in range(len(shape)) if d not in over]
+        rng.shuffle(kept)
+
+        def element(names: dict[int, str], tensor: str, of: str) -> Value:
+            read = Read(tensor, tuple(IxVar(names[d]) for d in range(len(shape))), of)
+            return read if of == held else Cast(read, held)
+
+        found = self._over(source, dtype, held, shape, kept, over, element)
         if rng.random() < 0.5:
-            found = rng.choice((IxAdd, IxSub))(found, IxVar(rng.choice(self._names)))
-        return IxAdd(found, IxConst(rng.randint(-4, 4))) if rng.random() < 0.6 else found
+            found = self._where_found(source, dtype, held, shape, kept, over, element, found)
+            if rng.random() < 0.5:
+                return
+        order = list(range(len(shape)))
+        rng.shuffle(order)
+        names = self._axes_of(shape, order, [])
+        one, all_of = element(names, source, dtype), self._row(found, names, kept, held)
+        ops = (
+            ("add", "sub", "mul", "max", "div") if held[0] == "f" else ("add", "sub", "mul", "max")
+        )
+        body: Value = Bin(rng.choice(ops), one, all_of, held)
+        if held[0] == "f" and rng.random() < 0.5:
+            body = Un(rng.choice(("exp", "tanh", "abs", "sigmoid")), body, held)
+        scaled = self._add(held, body)
+        if rng.random() < 0.7:
+            where = {d: n for n, d in enumerate(order)}
+            again = [where[d] for d in over], [where[d] for d in kept]
 
-    def _index(self, depth: int) -> Ix:
+            def scaled_at(places: dict[int, str], tensor: str, of: str) -> Value:
+                return Read(tensor, tuple(IxVar(places[n]) for n in range(len(order))), of)
+
+            turned = [shape[d] for d in order]
+            total_of = self._over(scaled.name, held, held, turned, again[1], again[0], scaled_at)
+            names = self._axes_of(turned, rng.sample(range(len(order)), len(order)), [])
+            row = self._row(total_of, names, again[1], held)
+            self._add(held, Bin(rng.choice(ops), scaled_at(names, scaled.name, held), row, held))
+
+    def _axes_of(self, shape: list[int], kept: list[int], over: list[int]) -> dict[int, str]:
+        """New axes for dimensions, those of the stage in the order of `kept`."""
+        self._spatial = self._walked([shape[d] for d in kept], SPATIAL_POINTS * 4)
+        self._reduced = self._walked([shape[d] for d in over], SPATIAL_POINTS * 4, "k")
+        return dict(zip((*kept, *over), self._names, strict=True))
+
+    def _over(
+        self,
+        source: str,
+        dtype: str,
+        held: str,
+        shape: list[int],
+        kept: list[int],
+        over: list[int],
+        element: Callable[[dict[int, str], str, str], Value],
+    ) -> Stage:
+        names = self._axes_of(shape, kept, over)
+        value = element(names, source, dtype)
+        if held[0] == "f" and self._rng.random() < 0.3:
+            value = Bin("mul", value, value, held)
+        return self._add(held, value, self._rng.choice(("sum", "max", "max", "min")))
+
+    def _row(self, stage: Stage, names: dict[int, str], kept: list[int], held: str) -> Value:
+        return Read(stage.name, tuple(IxVar(names[d]) for d in kept), held)
+
+    def _where_found(
+        self,
+        source: str,
+        dtype: str,
+        held: str,
+        shape: list[int],
+        kept: list[int],
+        over: list[int],
+        element: Callable[[dict[int, str], str, str], Value],
+        extreme: Stage,
+    ) -> Stage:
+        """The first place, the last one, or the number, of elements that compare so with an extreme
+        of their row."""
         rng = self._rng
-        kind = rng.random()
-        if depth <= 0 or kind < 0.35:
-            return IxVar(rng.choice(self._names))
-        if kind < 0.42:
-            return IxConst(rng.randint(-1, 3))
-        below = self._index(depth - 1)
-        if kind < 0.56:
-            return IxAdd(below, IxConst(rng.choice((1, 2, 3, -1, -2, -5))))
-        if kind < 0.66:
-            return rng.choice((IxAdd, IxSub))(below, self._index(depth - 1))
-        if kind < 0.76:
-            return IxMul(rng.choice((2, 3, 4, -1, -2, 0, 1)), below)
-        if kind < 0.82:
-            return IxSub(IxConst(rng.randint(0, 9)), below)
-        offset = IxSub(below, IxConst(rng.randint(-3, 3))) if rng.random() < 0.5 else below
-        return rng.choice((IxDiv, IxMod))(offset, rng.choice((1, 2, 3, 4, 5, 8)))
+        names = self._axes_of(shape, kept, over)
+        test = ValueTest(rng.choice(("==", "==", "==", ">=", "<")), element(names, source, dtype),
+                         self._row(extreme, names, kept, held))  # fmt: skip
+        reducer = rng.choice(("min", "max", "sum"))
+        far = {"min": 100000, "max": -1, "sum": 0}[reducer]
+        index: Ix = IxVar(names[over[-1]])
+        for d in over[:-1]:
+            index = IxAdd(index, IxMul(shape[over[-1]], IxVar(names[d])))
+        kind = rng.choice(("i32", "i32", "i64", "f32"))
+        number: int | float = float(far) if kind == "f32" else far
+        self._add(kind, Where(test, IxValue(index, kind), Num(number, kind), kind), reducer)
+        return extreme
+
+    # Conversions ----------------------------------------------------------------------------
+
+    def _converted(self) -> None:
+        """Values through several types, beyond what these can hold."""
+        rng = self._rng
+        self._spatial = self._walked(
+            rng.choices(EXTENTS[2:], k=rng.choice((1, 2, 3))), SPATIAL_POINTS
+        )
+        self._reduced = []
+        types = [rng.choice(DTYPES) for _ in range(rng.choice((2, 3, 4)))]
+        value: Value = self._plain_read(types[0], rng.sample(self._spatial, len(self._spatial)))
+        for before, after in pairwise(types):
+            if wide(before) == before and rng.random() < 0.7:
+                factor = self._number(before)
+                value = Bin(rng.choice(("add", "sub", "mul", "min", "max")), value, factor, before)
+            value = Cast(value, after) if after != before else value
+        self._add(types[-1], value)

@@ -10,12 +10,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from costmodel.prior import Prior
+from costmodel.programs import program_counts
+from schedules.arrays import IntArray
 from schedules.errors import ScheduleError
 from schedules.lowering.lower import lower
 from schedules.nest.interpret import interpret
 from schedules.nest.loop_ir import Allocate, walk
 from schedules.reference.evaluate import evaluate as product_reference
 from schedules.sketches import space_for
+from schedules.space import ScheduleSpace
 from schedules.trace import Trace
 from schedules.workload.workload import Workload
 from tests.schedule_fuzz.check import (
@@ -30,12 +34,18 @@ from tests.schedule_fuzz.traces import random_trace
 from tuner.emit.kernel import compile_kernel
 from tuner.judge.compare import Case
 from tuner.judge.input_plan import InputKind
+from tuner.search.default import default_trace
 
 from .computation import Computation
+from .drawing import EXTREMES
 from .evaluate import Number, evaluate, to_bf16
 from .fronts import Finding, front_ends
 
 Array = npt.NDArray[Any]
+
+DEFAULTS_CHOSEN = 0.1
+"""Of which part of the documents the default is looked for as users get it: thousands of settings
+are priced for that."""
 
 _NUMPY = {"f32": np.float32, "f64": np.float64, "i64": np.int64, "i32": np.int32,
           "i8": np.int8, "u8": np.uint8}  # fmt: skip
@@ -57,18 +67,38 @@ def check_document(computation: Computation, seed: int, settings: int = 2) -> st
         found = product_reference(workload, given)
     _judge("the reference", workload, found, expected)
     space = space_for(workload, target)
+    if space.dropped:
+        raise Finding(f"sketches are dropped: {space.dropped}")
     candidates = [space.trace(space.default())]
+    if rng.random() < DEFAULTS_CHOSEN:
+        candidates.append(default_trace(workload, target))
     drawn = np.random.default_rng(seed)
     for _ in range(settings):
         sketch = rng.choice(space.sketches)
         sizes = [len(knob.values) for knob in sketch.knobs]
         points = drawn.integers(0, sizes, (200, len(sizes)))
         feasible = points[sketch.feasible(points)]
+        _judge_costs(space, space.sketches.index(sketch), feasible)
         setting = [int(i) for i in feasible[0]] if len(feasible) else sketch.default()
-        candidates.append(sketch.trace(setting))
+        try:
+            candidates.append(sketch.trace(setting))
+        except ScheduleError:  # primitives have the last word
+            continue
     for number, trace in enumerate(dict.fromkeys(candidates)):
-        _check_trace(workload, trace, target, given, expected, "a setting" if number else "default")
+        who = "a setting" if number else "default"
+        _check_trace(workload, trace, target, given, expected, who)
     return "run"
+
+
+def _judge_costs(space: ScheduleSpace, sketch: int, settings: IntArray) -> None:
+    """What the cost model says of feasible settings and of the default: numbers, none below 0."""
+    default = np.asarray([space.sketches[sketch].default()])
+    settings = np.concatenate([default, settings])
+    for name, values in program_counts(space.sketches[sketch], settings).items():
+        if not np.all(np.asarray(values) >= 0):
+            raise Finding(f"{space.sketches[sketch].name}: {name} is {values}")
+    if not np.all(np.isfinite(Prior(space).log2_secs(sketch, settings))):
+        raise Finding(f"{space.sketches[sketch].name}: no time is predicted")
 
 
 def check_trace(computation: Computation, seed: int, most_steps: int = 20) -> str:
@@ -153,10 +183,17 @@ def _case(
         elif kind > 0.7:
             values = np.abs(values) + 1
         values = values if tensor.dtype == "f64" else values.astype(np.float32)
+        if kind > 0.95:
+            extreme = draw.choice(np.asarray(EXTREMES), tensor.shape)
+            values = np.where(draw.random(tensor.shape) < 0.3, extreme, values)
         if tensor.dtype == "bf16":
             flat = [to_bf16(float(v)) for v in values.reshape(-1)]
             values = np.array(flat, np.float32).reshape(tensor.shape)
             arrays[tensor.name] = (values.view(np.uint32) >> 16).astype(np.uint16)
+        elif tensor.dtype == "f16":
+            with np.errstate(over="ignore"):
+                arrays[tensor.name] = values.astype(np.float16)
+            values = arrays[tensor.name].astype(np.float32)
         else:
             arrays[tensor.name] = values
         plain[tensor.name] = values

@@ -11,6 +11,7 @@ from schedules.workload.tensors import Tensor as ProductTensor
 from schedules.workload.workload import Workload
 
 from .computation import (
+    NARROW,
     And,
     Bin,
     Cast,
@@ -72,7 +73,7 @@ def implied(value: Value, op: str, beside: Value) -> Value | None:
     if value.x.dtype == value.dtype:
         return None
     keeps = op in ("min", "max", "compare")
-    return None if keeps and value.x.dtype != "bf16" else value.x
+    return None if keeps and value.x.dtype not in NARROW else value.x
 
 
 def plain_number(value: Value, beside: Value) -> int | float | None:

@@ -120,6 +120,12 @@ def test_a_summary_tells_what_was_learned_about_the_bound() -> None:
     assert "raised to what the best kernel shows" in text
 
 
+def test_a_summary_names_the_sketches_that_were_not_searched() -> None:
+    dropped = {"dropped_sketches": [{"name": "rows+tile", "reason": "Prefetch: too many"}]}
+    text = shown(render.tune_summary({**report(None), **dropped}, again="mm"))
+    assert "sketch rows+tile: Prefetch: too many" in text
+
+
 def test_a_summary_of_mocked_timings_claims_no_check() -> None:
     best = {"run_secs": 1e-3, "fraction_of_bound": 0.9, "bound": "compute", "verified": True}
     text = shown(render.tune_summary(report(best), again="mm", mocked=True))

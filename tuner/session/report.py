@@ -122,6 +122,8 @@ class TuneReport:
     out_of_time: dict[str, Any] | None = None
     """Where the seconds of the budget ended the run in the midst of something: `during` which phase
     (`control.PHASES`), `done` of `total` parts of it, and seconds that `would_do_secs`."""
+    dropped_sketches: list[dict[str, str]] = field(default_factory=list)
+    """`name` and `reason` of those that were not searched: `ScheduleSpace.dropped`."""
 
     def to_json(self) -> dict[str, Any]:
         from dataclasses import asdict

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 from schedules.record import MeasureStatus, TuningRecord
 from schedules.rewritten import rewritten_document
 
@@ -56,6 +58,7 @@ def report(run: Run, best: TuningRecord | None, reason: str) -> TuneReport:
             run.strategy.gain_over_prior,
         ),
         bound=run.limit.to_json(),
+        dropped_sketches=[asdict(sketch) for sketch in run.space.dropped],
     )
 
 

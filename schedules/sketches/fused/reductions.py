@@ -221,8 +221,8 @@ class ReductionSteps:
 
     def _chunked(self, reduce: list[str], chunk: int) -> tuple[list[str], list[str]]:
         """The reduction loops that run outside the columns and those within: a few rows at a time
-        are added up, so that every row is walked along."""
-        if not chunk or self.w.loop(reduce[-1]).extent <= chunk:
+        are added up, so that every row is walked along. There are none where all are solved."""
+        if not chunk or not reduce or self.w.loop(reduce[-1]).extent <= chunk:
             return [], reduce
         outer, inner = self.w.split(reduce[-1], chunk)
         return [*reduce[:-1], outer], [inner]
