@@ -39,9 +39,9 @@ from ..workload.workload import Workload
 from .boxes import MAX_BOX_POINTS, over_boxes
 from .contract import Contraction, contract, output_slices, pieces, recognise, side_box
 from .error_exact import NO_STEP, exact_sums, is_number_of
-from .error_nodes import Bounded, BoundedTensors, bounded_value
+from .error_nodes import BoundedTensors, bounded_value
 from .error_rounding import Errors, as_array, dense, rounding_growth, smallest_step, sum_errors
-from .error_special import ProductTerms, finite_size, stage_keeps_zero_sign
+from .error_special import Bounded, ProductTerms, finite_size, stage_keeps_zero_sign
 from .error_sums import (
     PARTS,
     box_parts,

@@ -198,12 +198,13 @@ class ProductTerms:
         if all(np.isfinite(v).all() and not is_open(e).any() for v, e in (left, right)):
             return
         self._any = True
-        padded = [
+        padded_left, padded_right = (
             self._outside(conds, box) for conds, box in zip(self._padding, boxes, strict=True)
-        ]
+        )
         where = output_slices(self._plan, piece)
-        marks = (left, right, *padded)
-        for total, terms in ((self._open, _open_terms(*marks)), (self._nan, _nan_terms(*marks))):
+        open_terms = _open_terms(left, right, padded_left, padded_right)
+        nan_terms = _nan_terms(left, right, padded_left, padded_right)
+        for total, terms in ((self._open, open_terms), (self._nan, nan_terms)):
             for pair in terms:
                 a, b = (np.broadcast_to(m, box.extents) for m, box in zip(pair, boxes, strict=True))
                 if a.any() and b.any():

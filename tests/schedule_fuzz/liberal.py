@@ -117,23 +117,9 @@ class _Kernel:
                 return np.asarray(read(values, index, box), kind)
             case Unary(op, x):
                 return self._function(op, self._value(x, box), node.dtype)
-            case Binary(BinaryOp.DIV, a, b):
-                x, y = self._value(a, box), self._value(b, box)
-                if self.rng.random() < 0.5:
-                    return self._rounded(binary(BinaryOp.DIV, x, y), node.dtype)
-                power = np.where((y != 0) & np.isfinite(y), 2.0 ** -np.floor(np.log2(np.abs(y))), 1)
-                power = np.where(np.isfinite(power) & (power > 0), power, 1.0)
-                inverse = self._rounded(np.asarray(1.0 / (y * power)), node.dtype)
-                return self._rounded(np.asarray((x * power) * inverse), node.dtype)
-            case Binary(BinaryOp.MAX | BinaryOp.MIN as op, a, b):
-                x, y = self._value(a, box), self._value(b, box)
-                if any(isinstance(side, Const) for side in (a, b)) or not node.dtype.is_float:
-                    return binary(op, x, y)
-                return self._combined(op, x, y, node.dtype)
             case Binary(op, a, b):
-                return self._rounded(
-                    binary(op, self._value(a, box), self._value(b, box)), node.dtype
-                )
+                constant = any(isinstance(side, Const) for side in (a, b))
+                return self._binary(op, self._value(a, box), self._value(b, box), node, constant)
             case Compare(op, a, b):
                 return compare(op, self._value(a, box), self._value(b, box))
             case Cast(x, dtype):
@@ -141,6 +127,17 @@ class _Kernel:
             case Select(cond, on_true, on_false):
                 chosen = self._value(cond, box)
                 return np.where(chosen, self._value(on_true, box), self._value(on_false, box))
+
+    def _binary(self, op: BinaryOp, x: Array, y: Array, node: Binary, constant: bool) -> Array:
+        dtype = node.dtype
+        if op is BinaryOp.DIV and self.rng.random() < 0.5:
+            size = 2.0 ** -np.floor(np.log2(np.abs(y)))
+            power = np.where(np.isfinite(size) & (size > 0), size, 1.0)
+            inverse = self._rounded(np.asarray(1.0 / (y * power)), dtype)
+            return self._rounded(np.asarray((x * power) * inverse), dtype)
+        if op in (BinaryOp.MAX, BinaryOp.MIN) and dtype.is_float and not constant:
+            return self._combined(op, x, y, dtype)
+        return self._rounded(binary(op, x, y), dtype)
 
     def _function(self, op: UnaryOp, x: Array, dtype: DType) -> Array:
         values = unary(op, x)

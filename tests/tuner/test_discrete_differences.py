@@ -70,7 +70,8 @@ def special_of(workload: Workload, seed: int = 0) -> SpecialCase:
 
 
 def held(expected: Expected) -> Array:
-    return np.ones(expected.values.shape, np.bool_) if expected.free is None else ~expected.free
+    everything: Array = np.ones(expected.values.shape, np.bool_)
+    return everything if expected.free is None else ~expected.free
 
 
 def assert_passes(workload: Workload, trace: Trace, bits: int, seed: int) -> None:
@@ -146,7 +147,7 @@ def test_a_row_that_lost_no_nan_is_held_to_its_gradient() -> None:
     lost = np.isnan(x).any(axis=1)
     assert lost.any()
     (expected,) = case.expected
-    open_rows = ~held(expected).all(axis=1)
+    open_rows = np.asarray(~held(expected).all(axis=1))
     assert not open_rows[np.isfinite(g) & ~lost].any()
     # Beside a NaN that a maximum may have lost, too: no NaN is equal to anything.
     at_nan = np.isnan(x)
