@@ -342,15 +342,11 @@ def _cast(x: Bounded, source: DType, target: DType) -> Bounded:
     value, error = x
     values = cast(value, target)
     if target.is_narrow_float:
-        # By way of f32, or directly: both are legal.
-        way = target.wide
-        narrow = None if source is way else _conversion_error(value, error, way)
-        total = error if narrow is None else narrow
-        if total is None:
+        if error is None:  # rounded once, whatever the schedule
             return values, None
-        low, high = _neighbourhood(value.astype(np.float64), total)
+        low, high = _neighbourhood(value.astype(np.float64), error)
         change = _change(values, round_to(low, target), round_to(high, target))
-        bound = or_overflow(target, np.abs(values), np.where(is_open(total), np.inf, change))
+        bound = or_overflow(target, np.abs(values), np.where(is_open(error), np.inf, change))
         return values, at_specials(values, bound, lambda: _is_given(x))
     if target.is_float:
         narrowing = not source.is_float or source.binary.precision > target.binary.precision

@@ -207,18 +207,18 @@ class ProductTerms:
         if clear and not any(d is not None and d.any() for d in doubtful):
             return
         self._any = True
-        padded = [
+        padded_left, padded_right = (
             self._outside(conds, box) for conds, box in zip(self._padding, boxes, strict=True)
-        ]
+        )
         where = output_slices(self._plan, piece)
-        marks = (left, right, *padded)
         whole = np.asarray(True)
         unsure = [(doubtful[0], whole), (whole, doubtful[1])]
         opened = [
-            *_open_terms(*marks),
+            *_open_terms(left, right, padded_left, padded_right),
             *((a, b) for a, b in unsure if a is not None and b is not None),
         ]
-        for total, terms in ((self._open, opened), (self._nan, _nan_terms(*marks))):
+        nan_terms = _nan_terms(left, right, padded_left, padded_right)
+        for total, terms in ((self._open, opened), (self._nan, nan_terms)):
             for pair in terms:
                 a, b = (np.broadcast_to(m, box.extents) for m, box in zip(pair, boxes, strict=True))
                 if a.any() and b.any():

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from schedules.errors import WorkloadError
 from schedules.record import MeasureStatus
 from tests.tuner import planted_kernels as planted
 from tests.tuner.planted_kernels import SomeCase
@@ -150,3 +151,15 @@ def test_shares_of_slow_kernels_run_on_noise_in_full_checks_only(slow: bool, op:
     else:
         assert result["status"] == MeasureStatus.WRONG_RESULT
         assert "threads 0 and 1 both write byte" in result["detail"]
+
+
+def test_cases_that_there_are_none_of_are_refused_by_their_type() -> None:
+    def cases() -> Iterator[SomeCase]:
+        yield from some_cases(1)
+        raise WorkloadError("it overflows", code="not_verifiable")
+
+    with CaseBuilder(cases) as builder:
+        assert builder.take() is not None
+        with pytest.raises(WorkloadError, match="it overflows") as found:
+            builder.take()
+    assert found.value.code == "not_verifiable"

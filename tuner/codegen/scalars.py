@@ -34,7 +34,7 @@ from schedules.dtypes import DType
 from .indices import Indices, VectorAxis
 from .memory import Memory
 from .module import ModuleText
-from .narrow_floats import NARROWED, WIDENED
+from .narrow_floats import NARROWED, WIDENED, before_narrowing
 from .text import FunctionText
 from .values import Val, lane_numbers, literal, suffix, type_text
 
@@ -369,7 +369,8 @@ class Scalars:
         if x.dtype.is_narrow_float:
             return self.cast(WIDENED[x.dtype](self.text, self.module, x), to)
         if to.is_narrow_float:
-            return NARROWED[to](self.text, self.module, self.cast(x, to.wide))
+            wide = before_narrowing(self.text, x, to) or self.cast(x, to.wide)
+            return NARROWED[to](self.text, self.module, wide)
         target = type_text(to, x.lanes)
         if to is DType.BOOL:
             test = (
