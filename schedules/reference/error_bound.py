@@ -50,7 +50,7 @@ from .contract import (
 )
 from .error_exact import NO_STEP, exact_sums, is_number_of
 from .error_nodes import BoundedTensors, bounded_value
-from .error_rounding import Errors, as_array, dense, rounding_growth, smallest_step, sum_errors
+from .error_rounding import Errors, dense, rounding_growth, smallest_step, sum_errors
 from .error_special import Bounded, ProductTerms, finite_size, is_open, stage_keeps_zero_sign
 from .error_sums import (
     PARTS,
