@@ -49,9 +49,9 @@ from .contract import (
     side_box,
 )
 from .error_exact import NO_STEP, exact_sums, is_number_of
-from .error_nodes import Bounded, BoundedTensors, bounded_value
+from .error_nodes import BoundedTensors, bounded_value
 from .error_rounding import Errors, dense, rounding_growth, smallest_step, sum_errors
-from .error_special import ProductTerms, finite_size, is_open, stage_keeps_zero_sign
+from .error_special import Bounded, ProductTerms, finite_size, is_open, stage_keeps_zero_sign
 from .error_sums import (
     PARTS,
     box_parts,
@@ -277,7 +277,7 @@ class _BoundedFactor:
     def counted(self) -> Array:
         """1.0 where the factor may be other than zero."""
         errors = np.asarray(0.0) if self.errors is None else self.errors.raw
-        return ((self.side.values != 0) | (errors != 0)).astype(np.float64)
+        return np.asarray((self.side.values != 0) | (errors != 0), np.float64)
 
 
 def _factor(factor: Factor, box: Box, env: BoundedTensors) -> _BoundedFactor:

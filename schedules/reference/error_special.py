@@ -211,14 +211,14 @@ class ProductTerms:
             self._outside(conds, box) for conds, box in zip(self._padding, boxes, strict=True)
         ]
         where = output_slices(self._plan, piece)
-        marks = (left, right, *padded)
-        whole = np.asarray(True)
+        outside, whole = (padded[0], padded[1]), np.asarray(True)
         unsure = [(doubtful[0], whole), (whole, doubtful[1])]
-        opened = [
-            *_open_terms(*marks),
-            *((a, b) for a, b in unsure if a is not None and b is not None),
-        ]
-        for total, terms in ((self._open, opened), (self._nan, _nan_terms(*marks))):
+        opened = _open_terms(left, right, *outside)
+        opened += [(a, b) for a, b in unsure if a is not None and b is not None]
+        for total, terms in (
+            (self._open, opened),
+            (self._nan, _nan_terms(left, right, *outside)),
+        ):
             for pair in terms:
                 a, b = (np.broadcast_to(m, box.extents) for m, box in zip(pair, boxes, strict=True))
                 if a.any() and b.any():

@@ -172,6 +172,11 @@ class Oracle:
             if not found and attempt.kinds == (InputKind.PEAKS,):
                 done.add(InputKind.PEAKS)  # a right kernel may overflow: a plain exponential does
 
+    @property
+    def least_secs(self) -> float:
+        """What the quick case takes the reference, as predicted."""
+        return self._quick_extent.secs
+
     @cached_property
     def case_secs(self) -> float:
         """What each case beside the quick one may take: one more has NaN and infinities."""
@@ -207,7 +212,7 @@ class Oracle:
         """Large values overflow, by the ranges of values; those of middling size only perhaps."""
         middling = self.plan.large_exponent < WIDE_EXPONENT and not self.plan.positive
         for kind, number in self._full_kinds():
-            kinds = (kind,)
+            kinds: tuple[InputKind, ...] = (kind,)
             if kind is InputKind.SPECIAL and middling and _floats(self.workload):
                 kinds = (InputKind.WIDE, kind)
             share = 0.0 if len(kinds) == 1 else ENOUGH_JUDGED

@@ -236,7 +236,7 @@ def _run(
 
 def _check(session: _Session, judge: _Judge, job: Job, deadline_secs: float) -> dict[str, Any]:
     """Run a kernel on every case; times are those of the first, which is the quick one, and the
-    error found is the largest of all.
+    error found is the largest of all. `evidence` says how much was compared.
 
     Where cases are large, and there is the memory for it, the next one is built meanwhile.
     """
@@ -266,12 +266,16 @@ def _check_each(
     is_alone: Callable[[], bool] | None = None,
 ) -> dict[str, Any]:
     result: dict[str, Any] = {}
+    evidence = {"cases": 0, "sampled_fraction": 1.0}
     job = replace(job, misaligned=True, together=True, thorough=True)
     for number, arena in enumerate(arenas):
         job = replace(job, left_first=number % 2 == 1)
         answer = _run(session, job, arena, deadline_secs, is_alone)
         if answer["status"] != MeasureStatus.OK:
             return answer
+        evidence["cases"] += 1
+        fraction = arena.case.sampled_fraction
+        evidence["sampled_fraction"] = min(evidence["sampled_fraction"], fraction)
         if not result:
             result = answer
             # How work is divided, where tensors lie and who else calls has nothing to do with
@@ -289,7 +293,7 @@ def _check_each(
         else:
             result["verify_secs"] += answer["verify_secs"]
             result["error_found"] = _larger(result["error_found"], answer["error_found"])
-    return result
+    return result | {"evidence": evidence}
 
 
 def _larger(a: float | None, b: float | None) -> float | None:
