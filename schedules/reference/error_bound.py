@@ -49,8 +49,9 @@ from .contract import (
     side_box,
 )
 from .error_exact import NO_STEP, exact_sums, is_number_of
-from .error_nodes import Bounded, BoundedTensors, bounded_value
+from .error_nodes import BoundedTensors, bounded_value
 from .error_rounding import Errors, dense, rounding_growth, smallest_step, sum_errors
+from .error_special import Bounded, ProductTerms, finite_size, is_open, stage_keeps_zero_sign
 from .error_sums import (
     PARTS,
     box_parts,
@@ -102,8 +103,9 @@ def bounded_outputs(
     nothing can be promised (overflow, a root of something that may be negative). Integer values
     are exact modulo 2**bits; their bound is zero unless they come from floats.
     """
+    signed = frozenset(t.name for t in workload.inputs if t.dtype.is_float)
     env = BoundedTensors(
-        dict(load_inputs(workload, inputs)), {t.name: None for t in workload.inputs}
+        dict(load_inputs(workload, inputs)), {t.name: None for t in workload.inputs}, signed
     )
     found: dict[str, Bounded] = {}
     with np.errstate(all="ignore"):
@@ -118,6 +120,8 @@ def bounded_outputs(
             found[stage.name] = values, errors
             env.tensors[stage.name] = held(values, stage, grid)
             env.errors[stage.name] = None if errors is None else held(errors, stage, grid)
+            if stage_keeps_zero_sign(stage, env.signed):
+                env.signed |= {stage.name}
     return [found[n] for n in workload.outputs]
 
 
@@ -206,18 +210,21 @@ def _contracted(
     values, magnitude, errors = (np.zeros(shape, t) for t in (value_dtype(dtype), float, float))
     nonzero: Array | None = None
     step: int | None = NO_STEP
+    special = ProductTerms(plan, shape, env.tensors)
     for number, piece in enumerate(pieces(plan, places)):
-        left = _factor(plan.left_factor, side_box(plan.left_axes, piece), env)
-        right = _factor(plan.right_factor, side_box(plan.right_axes, piece), env)
+        boxes = side_box(plan.left_axes, piece), side_box(plan.right_axes, piece)
+        left = _factor(plan.left_factor, boxes[0], env)
+        right = _factor(plan.right_factor, boxes[1], env)
+        special.add(piece, boxes, left.bounded, right.bounded, (left.doubtful, right.doubtful))
         where = output_slices(plan, piece)
         values[where] += contract_sides(plan, piece, left.side, right.side)
-        sizes = left.size, right.size
-        magnitude[where] += contract_sides(plan, piece, *sizes)
+        magnitude[where] += contract(plan, piece, left.size, right.size)
         if left.errors is not None:
-            reach = sizes[1] if right.errors is None else right.reach
+            reach = right.reach if right.errors is not None else replace(right.side, raw=right.size)
             errors[where] += contract_sides(plan, piece, left.errors, reach)
         if right.errors is not None:
-            errors[where] += contract_sides(plan, piece, sizes[0], right.errors)
+            size = replace(left.side, raw=left.size)
+            errors[where] += contract_sides(plan, piece, size, right.errors)
         factors = left.side.values, right.side.values
         if dtype.is_float and step is not None:
             step = least(step, joint_steps(*factors, dtype))
@@ -240,32 +247,37 @@ def _contracted(
     bound = sum_errors(
         dtype, growth, magnitude, errors, tiny=count * smallest_step(dtype), exact=exact
     )
-    bound = _given(bound).reshape(stage.tensor.shape)
+    bound = _given(special.bound(values, bound)).reshape(stage.tensor.shape)
     return values.reshape(stage.tensor.shape), bound if bound.any() else None
 
 
 @dataclass(frozen=True, slots=True)
 class _BoundedFactor:
-    """A factor over a piece, and its errors where products depend on it; None is zero."""
+    """A factor over a piece, its magnitudes where finite, and its errors where products depend on
+    it; None is zero. `doubtful` is where it may not be finite and the other factor is zero by a
+    condition: a product that a kernel may compute or leave out."""
 
     side: Side
+    size: Array
     errors: Side | None
+    doubtful: Array | None
 
     @property
-    def size(self) -> Side:
-        return replace(self.side, raw=np.abs(self.side.raw.astype(np.float64)))
+    def bounded(self) -> Bounded:
+        """Values, zero where a condition says so, and errors."""
+        return self.side.values, None if self.errors is None else self.errors.raw
 
     @property
     def reach(self) -> Side:
         """The largest magnitudes there may be."""
         assert self.errors is not None, "asked where there are errors"
-        return replace(self.side, raw=self.size.raw + self.errors.raw)
+        return replace(self.side, raw=self.size + self.errors.raw)
 
     @property
     def counted(self) -> Array:
         """1.0 where the factor may be other than zero."""
         errors = np.asarray(0.0) if self.errors is None else self.errors.raw
-        return ((self.side.values != 0) | (errors != 0)).astype(np.float64)
+        return np.asarray((self.side.values != 0) | (errors != 0), np.float64)
 
 
 def _factor(factor: Factor, box: Box, env: BoundedTensors) -> _BoundedFactor:
@@ -282,9 +294,13 @@ def _factor(factor: Factor, box: Box, env: BoundedTensors) -> _BoundedFactor:
             errors = np.zeros(box.extents) if errors is None else errors
             errors[where] = part_errors
     side = Side(values, *masks_over(factor, box))
-    if errors is None:
-        return _BoundedFactor(side, None)
-    if side.met is not None:
+    size = finite_size(side.values)
+    if side.met is None:
+        return _BoundedFactor(
+            side, size, None if errors is None else Side(errors, side.given), None
+        )
+    doubtful = ~side.met & (~np.isfinite(values) | is_open(errors))
+    if errors is not None:
         errors = np.where(side.met, errors, 0.0)
-    there = [m for m in (side.given, side.met) if m is not None]
-    return _BoundedFactor(side, Side(errors, np.logical_and.reduce(there) if there else None))
+    there = side.met if side.given is None else side.met & side.given
+    return _BoundedFactor(side, size, None if errors is None else Side(errors, there), doubtful)

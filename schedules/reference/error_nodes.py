@@ -7,7 +7,8 @@ together with its bound.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeAlias, assert_never
+from math import isnan
+from typing import assert_never
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from ..algebra.scalar import (
     BinaryOp,
     Cast,
     Compare,
+    CompareOp,
     Const,
     IndexValue,
     Load,
@@ -50,19 +52,38 @@ from .error_rounding import (
     smallest_step,
     unit_roundoff,
 )
+from .error_special import (
+    Bounded,
+    at_specials,
+    finite_size,
+    is_open,
+    is_sure_nan,
+    keeps_zero_sign,
+    same,
+    special_total,
+    sure_function,
+    sure_product,
+    sure_quotient,
+)
 from .evaluate import value_of
 from .math import Array, binary, cast, compare, unary
+from .padding import without_padding
 from .reads import Box, Stored, read
-
-Bounded: TypeAlias = tuple[Array, Errors]
 
 
 class BoundedTensors:
-    """Tensors computed so far, and their errors."""
+    """Tensors computed so far, and their errors; `signed` are those whose zeros have the signs of
+    the reference in every right kernel."""
 
-    def __init__(self, tensors: dict[str, Stored], errors: dict[str, Stored | None]) -> None:
+    def __init__(
+        self,
+        tensors: dict[str, Stored],
+        errors: dict[str, Stored | None],
+        signed: frozenset[str] = frozenset(),
+    ) -> None:
         self.tensors = tensors
         self.errors = errors
+        self.signed = signed
 
 
 def bounded_value(node: Scalar, box: Box, env: BoundedTensors) -> Bounded:
@@ -78,21 +99,21 @@ def bounded_value(node: Scalar, box: Box, env: BoundedTensors) -> Bounded:
             read_errors = None if errors is None else read(errors, index, box)
             return value_of(node, box, env.tensors), read_errors
         case Unary(op, x):
-            return _unary(op, bounded_value(x, box, env), node.dtype)
+            signed = keeps_zero_sign(x, env.signed)
+            return _unary(op, bounded_value(x, box, env), node.dtype, signed_zero=signed)
         case Binary(BinaryOp.ADD | BinaryOp.SUB):
             return _addition(node, box, env)
-        case Binary(op, a, b):
-            return _binary(op, bounded_value(a, box, env), bounded_value(b, box, env), node.dtype)
+        case Binary(BinaryOp.MIN | BinaryOp.MAX as op, a, b):
+            keeps_nan = any(isinstance(x, Const) and not isnan(x.value) for x in (a, b))
+            return _extreme(op, bounded_value(a, box, env), bounded_value(b, box, env), keeps_nan)
+        case Binary(BinaryOp.DIV, a, b):
+            signed = keeps_zero_sign(b, env.signed)
+            operands = bounded_value(a, box, env), bounded_value(b, box, env)
+            return _quotient(*operands, node.dtype, signed_zeros=signed)
+        case Binary(_, a, b):
+            return _product(bounded_value(a, box, env), bounded_value(b, box, env), node.dtype)
         case Compare(op, a, b):
-            (left, left_errors), (right, right_errors) = (
-                bounded_value(x, box, env) for x in (a, b)
-            )
-            truth = compare(op, left, right)
-            close = plus(left_errors, right_errors)
-            if close is None:
-                return truth, None
-            distance = np.abs(left.astype(np.float64) - right)
-            return truth, as_error((distance <= close) & (close > 0))
+            return _comparison(op, bounded_value(a, box, env), bounded_value(b, box, env))
         case Cast(x, dtype):
             return _cast(bounded_value(x, box, env), x.dtype, dtype)
         case Select(cond, on_true, on_false):
@@ -114,11 +135,26 @@ def _select(cond: Bounded, on_true: Bounded, on_false: Bounded) -> Bounded:
     true_errors, false_errors = as_array(on_true[1]), as_array(on_false[1])
     errors = np.where(chosen, true_errors, false_errors)
     if doubt is not None:
-        # A difference of two infinities is no number: the bound becomes infinite at the end.
         apart = np.abs(on_true[0].astype(np.float64) - on_false[0])
+        # The difference of two infinities is no number, which as a bound is an infinite one.
+        apart = np.where(same(on_true[0], on_false[0]), 0.0, apart)
         other = np.where(chosen, false_errors, true_errors)
         errors = np.where(doubt > 0, np.maximum(errors, apart + other), errors)
     return values, errors
+
+
+def _comparison(op: CompareOp, a: Bounded, b: Bounded) -> Bounded:
+    """The truth, and 1 where it may be otherwise: beside a sure NaN it may not."""
+    (left, left_errors), (right, right_errors) = a, b
+    truth = compare(op, left, right)
+    close = plus(left_errors, right_errors)
+    if close is None:
+        return truth, None
+    distance = np.abs(left.astype(np.float64) - right)
+    doubt = ~(distance > close) & ~(close == 0)
+    if doubt.any() and not np.isfinite(distance).all():
+        doubt = doubt & ~(is_sure_nan(a) | is_sure_nan(b))
+    return truth, as_error(doubt)
 
 
 def chain_terms(node: Scalar, sign: int = 1) -> list[tuple[int, Scalar]]:
@@ -156,7 +192,17 @@ def _addition(node: Binary, box: Box, env: BoundedTensors) -> Bounded:
         size = np.asarray(sum(np.abs(v) for v in operands))
         exact = exact_sums(joint_step(operands, node.dtype), size, errors, node.dtype)
     growth = rounding_growth(node.dtype, len(terms) - 1)
-    return values, rounded(node.dtype, values, errors, growth * size, operands, exact)
+    bound = rounded(node.dtype, values, errors, growth * size, exact)
+    return values, at_specials(values, bound, lambda: _is_sure_sum(terms, errors, node.dtype))
+
+
+def _is_sure_sum(terms: list[tuple[int, Bounded]], errors: Errors, dtype: DType) -> Array:
+    """Where a sum that is no finite number is surely what it is: a term is, and the finite ones do
+    not overflow before."""
+    given = special_total(terms)
+    reach = np.asarray(sum(finite_size(v) for _, (v, _) in terms))
+    fits = np.isfinite(or_overflow(dtype, reach, as_array(errors)))
+    return np.asarray(np.isnan(given) | (np.isinf(given) & fits))
 
 
 def joint_step(operands: Sequence[Array], dtype: DType) -> int | None:
@@ -170,38 +216,67 @@ def joint_step(operands: Sequence[Array], dtype: DType) -> int | None:
     return min(steps)
 
 
-def _binary(op: BinaryOp, a: Bounded, b: Bounded, dtype: DType) -> Bounded:
+def _extreme(op: BinaryOp, a: Bounded, b: Bounded, keeps_nan: bool) -> Bounded:
+    """A maximum or minimum. `keeps_nan`: of a NaN and a constant it is NaN; of two computed values
+    it is either of them."""
     (x, ex), (y, ey) = a, b
     values = binary(op, x, y)
-    if op in (BinaryOp.MAX, BinaryOp.MIN):
-        if ex is None and ey is None:
-            return values, None
+    if ex is None and ey is None:
+        errors = None
+    else:
         high = binary(op, x + as_array(ex), y + as_array(ey)) - values
         low = values - binary(op, x - as_array(ex), y - as_array(ey))
-        return values, np.where(np.isinf(values), _finite_or_inf(ex, ey), np.maximum(high, low))
-    if op is BinaryOp.DIV:
-        errors = _quotient_error(values, y, ex, ey)
-        exact = exact_quotient(x, y, values, dtype)
-    else:
-        errors = _product_error(x, y, ex, ey)
-        exact = exact_product(x, y, values, dtype)
+        errors = np.where(is_open(plus(ex, ey)), np.inf, np.maximum(high, low))
+
+    def sure() -> Array:
+        nan = is_sure_nan(a) | is_sure_nan(b) if keeps_nan else np.asarray(False)
+        return np.asarray(nan | (~np.isnan(values) & ~is_open(plus(ex, ey))))
+
+    return values, at_specials(values, errors, sure)
+
+
+def _product(a: Bounded, b: Bounded, dtype: DType) -> Bounded:
+    (x, ex), (y, ey) = a, b
+    values = binary(BinaryOp.MUL, x, y)
+    errors = _product_error(x, y, ex, ey)
     if not dtype.is_float:
         return values, or_wrapped(dtype, np.abs(x.astype(float)) * np.abs(y.astype(float)), errors)
-    fresh = rounding_growth(dtype, 1 if op is BinaryOp.MUL else 2) * np.abs(values)
+    exact = exact_product(x, y, values, dtype)
+    bound = _scaled(values, errors, rounding_growth(dtype, 1), exact, a, b, dtype)
+    return values, at_specials(values, bound, lambda: sure_product(a, b))
+
+
+def _quotient(a: Bounded, b: Bounded, dtype: DType, *, signed_zeros: bool) -> Bounded:
+    (x, ex), (y, ey) = a, b
+    values = binary(BinaryOp.DIV, x, y)
+    errors = _quotient_error(values, y, ex, ey)
+    exact = exact_quotient(x, y, values, dtype)
+    bound = _scaled(values, errors, rounding_growth(dtype, 2), exact, a, b, dtype)
+    return values, at_specials(
+        values, bound, lambda: sure_quotient(a, b, signed_zeros=signed_zeros)
+    )
+
+
+def _scaled(
+    values: Array,
+    errors: Errors,
+    growth: float,
+    exact: Array | None,
+    a: Bounded,
+    b: Bounded,
+    dtype: DType,
+) -> Errors:
+    """The bound of a product or quotient of `a` and `b`, whose errors make `errors` of it."""
+    fresh = growth * np.abs(values)
     fresh = fresh + np.where(values != 0, smallest_step(dtype), 0.0)
     if exact is not None and not _all_zero(errors):
         # Operands with errors: zero times what is uncertain, say, is in `errors` already.
-        exact = exact & (as_array(ex) == 0) & (as_array(ey) == 0)
-    return values, rounded(dtype, values, errors, fresh, (x, y), exact)
+        exact = exact & (as_array(a[1]) == 0) & (as_array(b[1]) == 0)
+    return rounded(dtype, values, errors, fresh, exact)
 
 
 def _all_zero(errors: Errors) -> bool:
     return errors is None or not errors.any()
-
-
-def _finite_or_inf(*errors: Errors) -> Array:
-    """0 where every error is finite: an infinite value is then exact."""
-    return np.where(np.isfinite(as_array(plus(*errors))), 0.0, np.inf)
 
 
 def _product_error(x: Array, y: Array, ex: Errors, ey: Errors) -> Errors:
@@ -219,14 +294,19 @@ def _quotient_error(quotient: Array, y: Array, ex: Errors, ey: Errors) -> Errors
     return np.where(room > 0, change / np.where(room > 0, room, 1.0), np.inf)
 
 
-def _unary(op: UnaryOp, x: Bounded, dtype: DType) -> Bounded:
+def _unary(op: UnaryOp, x: Bounded, dtype: DType, *, signed_zero: bool) -> Bounded:
     value, error = x
     values = unary(op, value)
     if op in (UnaryOp.NEG, UnaryOp.ABS):
         return values, error
     change = None if error is None else _moved(op, value, values, error)
+
+    def sure() -> Array:
+        ends = _neighbourhood(value, as_array(error))
+        return sure_function(op, x, *ends, signed_zero=signed_zero)
+
     if op is UnaryOp.FLOOR:
-        return values, change
+        return values, at_specials(values, change, sure)
     # 1 ulp is at most 2 u |result|; the float64 function is within 2 ulps itself. Below the
     # smallest normal number a kernel may also return zero.
     fresh = (op.function.allowed_ulps * 2 * unit_roundoff(dtype) + 2.0**-51) * np.abs(values)
@@ -235,7 +315,8 @@ def _unary(op: UnaryOp, x: Bounded, dtype: DType) -> Bounded:
     exact = exact_function(op, value, values, dtype)
     if exact is not None and error is not None:
         exact = exact & (error == 0)
-    return values, rounded(dtype, values, change, fresh, (value,), exact)
+    bound = rounded(dtype, values, change, fresh, exact)
+    return values, at_specials(values, bound, sure)
 
 
 def _moved(op: UnaryOp, x: Array, values: Array, error: Array) -> Array:
@@ -245,10 +326,10 @@ def _moved(op: UnaryOp, x: Array, values: Array, error: Array) -> Array:
     """
     change = op.function.change
     found = None if change is None else change(np, x, values, error)
-    if found is not None:
-        return found
-    low, high = _neighbourhood(x, error)
-    return _change(values, unary(op, low), unary(op, high))
+    if found is None:
+        low, high = _neighbourhood(x, error)
+        found = _change(values, unary(op, low), unary(op, high))
+    return np.where(is_open(error), np.inf, found)
 
 
 def _neighbourhood(value: Array, error: Array) -> tuple[Array, Array]:
@@ -276,7 +357,8 @@ def _cast(x: Bounded, source: DType, target: DType) -> Bounded:
             return values, None
         low, high = _neighbourhood(value.astype(np.float64), total)
         change = _change(values, round_to(low, target), round_to(high, target))
-        return values, or_overflow(target, np.abs(values), change)
+        bound = or_overflow(target, np.abs(values), np.where(is_open(total), np.inf, change))
+        return values, at_specials(values, bound, lambda: _is_given(x))
     if target.is_float:
         narrowing = not source.is_float or source.binary.precision > target.binary.precision
         return values, _conversion_error(value, error, target) if narrowing else error
@@ -284,7 +366,8 @@ def _cast(x: Bounded, source: DType, target: DType) -> Bounded:
         return values, None
     if source.is_float:
         low, high = _neighbourhood(value, error)
-        return values, _change(values, cast(low, target), cast(high, target))
+        change = _change(values, cast(low, target), cast(high, target))
+        return values, np.where(is_open(error), np.inf, change)
     return values, or_wrapped(target, np.abs(value.astype(float)), error)
 
 
@@ -300,4 +383,22 @@ def _conversion_error(values: Array, error: Errors, dtype: DType) -> Errors:
     exact = None
     if values.dtype.kind == "f" and is_number_of(sample(values), dtype).any():
         exact = is_number_of(values, dtype)
-    return rounded(dtype, values, error, fresh, (values,), exact)
+    bound = rounded(dtype, values, error, fresh, exact)
+    return at_specials(values, bound, lambda: _is_given((values, error)))
+
+
+def _is_given(x: Bounded) -> Array:
+    """Where a value is surely no finite number."""
+    return np.asarray(~np.isfinite(x[0]) & (as_array(x[1]) == 0))
+
+
+def term_of_sum(term: Scalar, box: Box, env: BoundedTensors) -> Bounded:
+    """`bounded_value` of a term, whose products with padding may be computed or left out."""
+    values, errors = bounded_value(term, box, env)
+    if np.isfinite(values).all() and not is_open(errors).any():
+        return values, errors
+    other = without_padding(term)
+    if other is term:
+        return values, errors
+    left_out, _ = bounded_value(other, box, env)
+    return values, np.where(same(values, left_out), as_array(errors), np.inf)

@@ -5,7 +5,6 @@ A bound is a float64 array, or None where it is zero everywhere; it broadcasts t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import expm1, log1p
 from typing import TypeAlias
 
@@ -40,14 +39,10 @@ def smallest_normal(dtype: DType) -> float:
 
 
 def rounded(
-    dtype: DType,
-    values: Array,
-    errors: Errors,
-    fresh: Array,
-    operands: Sequence[Array],
-    exact: Array | None = None,
+    dtype: DType, values: Array, errors: Errors, fresh: Array, exact: Array | None = None
 ) -> Errors:
-    """The propagated `errors` and the `fresh` rounding error of one operation, or infinity.
+    """The propagated `errors` and the `fresh` rounding error of one operation, or infinity. Of
+    values that are no finite numbers it means nothing.
 
     `exact` marks results that are not rounded where no error is propagated.
     """
@@ -58,15 +53,7 @@ def rounded(
     total = fresh if errors is None else errors * (1 + rounding_growth(dtype, 1)) + fresh
     if exact is not None:
         total = np.where(exact, 0.0, total)
-    total = or_overflow(dtype, np.abs(values), total)
-    if np.isfinite(values).all():
-        return total
-    # An infinity that comes from an infinite operand is exact, one that overflowed is not.
-    given = np.asarray(False)
-    for operand in operands:
-        given = given | np.isinf(operand)
-    known = given & np.isinf(values) & (True if errors is None else np.isfinite(errors))
-    return np.asarray(np.where(known, 0.0, total))
+    return or_overflow(dtype, np.abs(values), total)
 
 
 def sum_errors(

@@ -24,7 +24,14 @@ from ..algebra.scalar import Reducer
 from ..dtypes import DType
 from ..workload.tensors import Stage
 from .error_exact import common_step, exact_sums, sample
-from .error_nodes import BoundedTensors, bounded_value, chain_terms, joint_step, signed_sum
+from .error_nodes import (
+    BoundedTensors,
+    bounded_value,
+    chain_terms,
+    joint_step,
+    signed_sum,
+    term_of_sum,
+)
 from .error_rounding import (
     Errors,
     as_array,
@@ -35,11 +42,12 @@ from .error_rounding import (
     sum_errors,
     unit_roundoff,
 )
+from .error_special import at_specials, finite_size, is_open, special_total, sure_factors
 from .evaluate import value_of
 from .math import Array
 from .reads import Box, Places, full_box
 
-PARTS = {None: 1, Reducer.SUM: 3, Reducer.PROD: 3, Reducer.MAX: 2, Reducer.MIN: 2}
+PARTS = {None: 1, Reducer.SUM: 4, Reducer.PROD: 5, Reducer.MAX: 2, Reducer.MIN: 2}
 MARGIN = 8.0
 DEVIATIONS = 8.0
 FEW_TERMS = 256
@@ -84,7 +92,7 @@ def least(a: int | None, b: int | None) -> int | None:
 
 
 def _terms(stage: Stage, box: Box, env: BoundedTensors) -> list[tuple[int, tuple[Array, Errors]]]:
-    return [(sign, bounded_value(t, box, env)) for sign, t in chain_terms(stage.body)]
+    return [(sign, term_of_sum(t, box, env)) for sign, t in chain_terms(stage.body)]
 
 
 def box_parts(
@@ -92,9 +100,9 @@ def box_parts(
 ) -> tuple[Array, list[Errors], int | None]:
     """The body over `box`, what its reducer needs to know to bound the result, and a common step.
 
-    Each part is combined with the reducer's own operation: for a sum the terms' magnitudes, errors
-    and how many are not zero, for a product |t|, |t| + e and max(|t| + e, 1), for max and min t + e
-    and t - e. None is zero.
+    Each part is combined with the reducer's own operation: for a sum the terms' magnitudes, errors,
+    how many are not zero, and those that are NaN or infinite, for a product |t|, |t| + e,
+    max(|t| + e, 1) and `sure_factors`, for max and min t + e and t - e. None is zero.
     """
     if stage.reducer is Reducer.SUM:
         terms = _terms(stage, box, env)
@@ -102,21 +110,26 @@ def box_parts(
         magnitude, count = np.asarray(0.0), np.asarray(0.0)
         errors = plus(*(e for _, (_, e) in terms))
         for _, (v, e) in terms:
-            magnitude = magnitude + np.abs(v.astype(np.float64, copy=False))
+            magnitude = magnitude + finite_size(v)
             if wanted.counts:
                 count = count + ((v != 0) | (as_array(e) != 0))
         values = [v for _, (v, _) in terms]
         step = joint_step(values, stage.tensor.dtype) if wanted.steps else None
-        return value, [magnitude, errors, count if wanted.counts else None], step
+        special = special_total(terms)
+        given = special if special.ndim else None
+        return value, [magnitude, errors, count if wanted.counts else None, given], step
     value, errors = bounded_value(stage.body, box, env)
     if stage.reducer is None:
         return value, [errors], None
     exact = value.astype(np.float64, copy=False)
     if stage.reducer is Reducer.PROD:
-        reach = np.abs(exact) + as_array(errors)
-        return value, [np.abs(exact), reach, np.maximum(reach, 1.0)], None
+        size = finite_size(exact)
+        reach = size + as_array(errors)
+        sure = sure_factors((exact, errors))
+        return value, [size, reach, np.maximum(reach, 1.0), *sure], None
     if errors is None:
         return value, [exact, exact], None
+    errors = np.where(is_open(errors), np.nan, errors)  # beside an infinity, too
     return value, [exact + errors, exact - errors], None
 
 
@@ -133,7 +146,7 @@ def combined_errors(
     dtype = stage.tensor.dtype
     count = prod(a.extent for a in stage.reduce_axes)
     if stage.reducer is Reducer.SUM:
-        magnitude, errors, nonzero = parts
+        magnitude, errors, nonzero, special = parts
         roundings = count * len(chain_terms(stage.body))
         growth: float | Array = rounding_growth(dtype, roundings)
         if measured is not None:
@@ -141,14 +154,21 @@ def combined_errors(
         if wanted.counts:
             growth = np.minimum(growth, growth_of(dtype, np.maximum(nonzero - 1, 0)))
         exact = exact_sums(step, magnitude, errors, dtype)
-        return sum_errors(dtype, growth, magnitude, errors, tiny=0.0, exact=exact)
+        bound = sum_errors(dtype, growth, magnitude, errors, tiny=0.0, exact=exact)
+        sure = at_specials(values, bound, lambda: np.isnan(special) | np.isfinite(bound))
+        return as_array(sure)
     if stage.reducer is Reducer.PROD:
-        exact_size, reach, partial = parts
+        exact_size, reach, partial, special, clear = parts
         growth = rounding_growth(dtype, count)
         errors = (reach - exact_size) + growth * reach + count * 2.0**-52 * reach
         # A factor can follow a partial product that underflowed or overflowed.
         errors = errors + np.where(reach > 0, count * smallest_step(dtype) * partial, 0.0)
-        return or_overflow(dtype, partial, errors)
+        bound = or_overflow(dtype, partial, errors)
+
+        def is_sure() -> Array:
+            return np.asarray(np.isnan(special) | (np.isfinite(bound) & (clear == 1)))
+
+        return as_array(at_specials(values, bound, is_sure))
     wide = values.astype(np.float64, copy=False)
     # Equal first: the difference of two infinities is no number.
     above = np.where(parts[0] == wide, 0.0, parts[0] - wide)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from schedules.errors import WorkloadError
 from schedules.trace import Trace
 from schedules.workload.tensors import Tensor
 from schedules.workload.workload import Workload
@@ -15,6 +16,8 @@ from .oracle import Oracle
 from .special_values import special_case
 
 DEFAULT_CASES = "tuner.judge.cases:open_cases"
+DEFAULT_CHECK_SECS = 4.0
+"""Seconds the reference of one full check may take on one core, as predicted."""
 
 
 class Case(Protocol):
@@ -28,6 +31,11 @@ class Case(Protocol):
 
     @property
     def exact(self) -> bool: ...
+
+    @property
+    def sampled_fraction(self) -> float:
+        """Elements that are compared, of all elements of the output where they are fewest."""
+        ...
 
     def check(self, outputs: Sequence[Array]) -> str | None:
         """What is wrong with arrays in the order of the outputs, None if nothing."""
@@ -73,7 +81,11 @@ class WorkloadCases:
         oracle = self.oracle
         rewritten = oracle.rewritten if oracle.rewrites else None
         special = special_case(
-            oracle.workload, rewritten, positive=oracle.plan.positive, seed=oracle.seed
+            oracle.workload,
+            rewritten,
+            positive=oracle.plan.positive,
+            seed=oracle.seed,
+            secs=oracle.case_secs,
         )
         if special is not None:
             yield special
@@ -81,7 +93,20 @@ class WorkloadCases:
 
 def open_cases(document: dict[str, Any]) -> Cases:
     """The cases of `document["workload"]` with the inputs `document["seed"]` fixes, for kernels
-    whose traces begin with `document["rewrites"]`, if there are any."""
+    whose traces begin with `document["rewrites"]`, if there are any. The reference takes up to
+    `document["check_secs"]` for a full check, as predicted from counts."""
     workload = Workload.from_json(document["workload"])
     rewrites = Trace.from_json(document.get("rewrites", [])).rewrites
-    return WorkloadCases(Oracle(workload, document["seed"], rewrites))
+    check_secs = document.get("check_secs", DEFAULT_CHECK_SECS)
+    return WorkloadCases(Oracle(workload, document["seed"], rewrites, check_secs))
+
+
+def refuse_unaffordable(workload: Workload, check_secs: float = DEFAULT_CHECK_SECS) -> None:
+    """WorkloadError where not even the smallest case fits a full check's `check_secs`."""
+    least_secs = Oracle(workload, check_secs=check_secs).least_secs
+    if least_secs > check_secs:
+        raise WorkloadError(
+            f"to verify one set of outputs takes the reference about {least_secs:.2g} s, and a full"
+            f" check has {check_secs:.2g} s: give more seconds, or make the reductions shorter",
+            code="too_large",
+        )

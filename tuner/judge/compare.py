@@ -57,6 +57,27 @@ class Expected:
             right |= self.free
         return None if right.all() else self._describe(got, ~right)
 
+    def wrong_zeros(self, output: Array, signs: npt.NDArray[np.int8]) -> str | None:
+        """None if every zero has its sign in `signs`, -1 or 1 (0: any number), else the first that
+        has not."""
+        got = self._numbers(output)
+        wrong = (signs != 0) & ((got != 0) | (np.signbit(got) != (signs < 0)))
+        if not wrong.any():
+            return None
+        where = np.unravel_index(int(np.argmax(wrong)), wrong.shape)
+        index = ", ".join(str(i) for i in element_of(self.grid, where))
+        return (
+            f"{self.tensor.name}[{index}] is {float(got[where])!r}, expected "
+            f"{'-0.0' if signs[where] < 0 else '0.0'}; {int(wrong.sum())} of {wrong.size} zeros"
+            " are wrong"
+        )
+
+    @property
+    def judged_fraction(self) -> float:
+        """Elements held to a number: most mistakes do not show in NaN."""
+        numbers = np.asarray(~np.isnan(self.values))
+        return float((numbers if self.free is None else numbers & ~self.free).mean())
+
     def largest_error(self, output: Array) -> float:
         """The largest distance of an element from the exact value, of those held to something."""
         with np.errstate(all="ignore"):
@@ -160,9 +181,8 @@ class Case:
 
     @property
     def judged_fraction(self) -> float:
-        """Elements held to something, of those compared of the output where they are fewest."""
-        free = (0.0 if e.free is None else float(e.free.mean()) for e in self.expected)
-        return 1.0 - max(free)
+        """Elements held to a number, of those compared of the output where they are fewest."""
+        return min(expected.judged_fraction for expected in self.expected)
 
 
 def expect(tensor: Tensor, values: Array, bound: Array | None, grid: Grid = ()) -> Expected:

@@ -13,7 +13,7 @@ from schedules.errors import WorkloadError
 from schedules.lowering.lower import start
 from schedules.reference.cost import handling_secs, kernel_secs, points
 from schedules.reference.error_bound import bounded_outputs
-from schedules.reference.error_rounding import plus
+from schedules.reference.error_special import joint
 from schedules.reference.evaluate import evaluate
 from schedules.reference.sample import Sample
 from schedules.rewrites import Rewrite
@@ -176,6 +176,11 @@ class Oracle:
             if not found and attempt.kinds == (InputKind.PEAKS,):
                 done.add(InputKind.PEAKS)  # a right kernel may overflow: a plain exponential does
 
+    @property
+    def least_secs(self) -> float:
+        """What the quick case takes the reference, as predicted."""
+        return self._quick_extent.secs
+
     @cached_property
     def case_secs(self) -> float:
         """What each case beside the quick one may take: one more has NaN and infinities."""
@@ -212,7 +217,7 @@ class Oracle:
         """Large values overflow, by the ranges of values; those of middling size only perhaps."""
         middling = self.plan.large_exponent < WIDE_EXPONENT and not self.plan.positive
         for kind, number in self._full_kinds():
-            kinds = (kind,)
+            kinds: tuple[InputKind, ...] = (kind,)
             if kind is InputKind.SPECIAL and middling and _floats(self.workload):
                 kinds = (InputKind.WIDE, kind)
             share = 0.0 if len(kinds) == 1 else ENOUGH_JUDGED
@@ -368,11 +373,7 @@ class Oracle:
             )
             for form, plan, sample in zip(self._forms, plans, samples, strict=False)
         ]
-        # The distance of the two forms' reference values is within the sum of their bounds.
-        return [
-            (values, plus(bound, *(other[n][1] for other in found[1:])))
-            for n, (values, bound) in enumerate(found[0])
-        ]
+        return found[0] if len(found) == 1 else joint(*found)
 
     def _full_kinds(self) -> list[tuple[InputKind, int]]:
         if not _floats(self.workload):

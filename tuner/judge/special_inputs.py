@@ -1,8 +1,7 @@
-"""Inputs with a few NaN, infinities and zeros of both signs, and the same a little changed."""
+"""Inputs with a few NaN, infinities and zeros of both signs."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from schedules.algebra.narrow import narrowed, widened
+from schedules.algebra.narrow import narrowed
 from schedules.dtypes import DType
 from schedules.workload.tensors import Tensor
 from schedules.workload.workload import Workload
@@ -89,20 +88,3 @@ def _drawn(
 
 def _stored(tensor: Tensor, values: Array) -> Array:
     return narrowed(values, tensor.dtype)
-
-
-def changed(workload: Workload, inputs: Sequence[Array], seed: int) -> list[Array]:
-    """Every finite input off by up to 3 %; zeros and special values as they are."""
-    rng = np.random.Generator(np.random.PCG64(seed))
-    found = []
-    for tensor, array in zip(workload.inputs, inputs, strict=True):
-        if not tensor.dtype.is_float:
-            found.append(array)
-            continue
-        values = widened(array, tensor.dtype)
-        factors = tiled(
-            tensor.shape,
-            lambda n: rng.random(n, np.float32) * np.float32(0.06) + np.float32(0.97),
-        )
-        found.append(_stored(tensor, np.multiply(values, factors, dtype=values.dtype)))
-    return found

@@ -1,55 +1,58 @@
 """Inputs with a few NaN, infinities and zeros of both signs, and what a kernel must make of them.
 
-What is promised is in `docs/math.md`, "Special values". The reference says what IEEE arithmetic
-gives; what a right kernel may do otherwise is put into further readings of the same workload, and
-an element is judged where all of them agree on its class: NaN, an infinity of either sign, finite.
-
-- A maximum or minimum of two computed values may lose a NaN: what such a stage makes a NaN is one
-  number in the second reading and another one in the third.
-- Products with zeros nobody stored may be left out: they are, in both.
-- What is zero by rounding or cancellation, or too small for the type, may be something else in
-  another order: all finite inputs are changed a little in both, and the smallest values are zero.
-- A rewritten kernel keeps what its form keeps: that form is one more reading.
+What is promised is in `docs/math.md`, "Special values". The bound of the reference
+(`schedules.reference.error_special`) follows what a right kernel may do otherwise through all
+stages: a NaN that a maximum lost, a product with padding that was left out, what is zero by
+rounding. Elements that none of these reach are held to their class and to their value, and so
+is what a comparison, a choice or a conversion makes of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
+from math import inf
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from schedules.reference.error_bound import bounded_outputs
+from schedules.reference.error_special import joint, stage_keeps_zero_sign
+from schedules.reference.evaluate import evaluate, evaluate_stage, held, load_inputs, values_in
+from schedules.reference.reads import Stored
+from schedules.reference.sample import Sample, grid_of
 from schedules.workload.workload import Workload
 
-from .classes import NOT_A_NUMBER, NOT_PROMISED, Classes, Promised
-from .readings import has_one_reading, reading, swallows_what_may_be_lost, zero_signs
-from .special_inputs import DRAWS, changed, special_inputs
+from .compare import Expected, expect
+from .sampling import affordable
+from .special_inputs import DRAWS, special_inputs
 
 Array = npt.NDArray[Any]
-MAX_POINTS = 1 << 31
-"""Of the iteration spaces; beyond, each reading takes seconds."""
-_LOST = (1.0, -np.inf)  # what may be left of a NaN in a maximum
+MANY_NANS = 0.5
+"""Of an output's elements: other inputs are drawn."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpecialCase:
     """Inputs with special values and what a kernel may answer, as the runner asks for it.
 
-    Rounding is no business of this case, so runs that round differently are not compared.
+    `signs` of an output are -1 or 1 where it is a zero of that sign, 0 elsewhere; None where no
+    sign of a zero is promised.
     """
 
     seed: int
     inputs: tuple[Array, ...]
-    promised: tuple[Promised | None, ...]
+    expected: tuple[Expected, ...]
+    signs: tuple[npt.NDArray[np.int8] | None, ...]
     exact: bool = False
 
     def check(self, outputs: Sequence[Array]) -> str | None:
         """None if `outputs` are as promised; else what is not."""
-        for promised, output in zip(self.promised, outputs, strict=True):
-            problem = None if promised is None else promised.wrong(output)
+        for expected, signs, output in zip(self.expected, self.signs, outputs, strict=True):
+            problem = expected.wrong(output)
+            if problem is None and signs is not None:
+                problem = expected.wrong_zeros(output, signs)
             if problem is not None:
                 return f"{problem}; inputs: NaN, infinities and zeros, seed {self.seed}"
         return None
@@ -59,71 +62,85 @@ class SpecialCase:
         return None
 
     @property
+    def sampled_fraction(self) -> float:
+        """Elements that are compared, of the output where they are fewest."""
+        return min((e.sampled_fraction for e in self.expected), default=1.0)
+
+    @property
     def judged_fraction(self) -> float:
-        """Elements held to something, of the output where they are fewest."""
-        return min(
-            (float((p.classes != NOT_PROMISED).mean()) for p in self.promised if p is not None),
-            default=0.0,
-        )
+        """Elements held to a number, of the output where they are fewest."""
+        return min(expected.judged_fraction for expected in self.expected)
 
 
 def special_case(
-    workload: Workload, rewritten: Workload | None, *, positive: bool, seed: int
+    workload: Workload,
+    rewritten: Workload | None,
+    *,
+    positive: bool,
+    seed: int,
+    secs: float = inf,
 ) -> SpecialCase | None:
     """The case for kernels of `workload`, computed as `rewritten` if that is not None; None where
-    nothing can be promised: no floats, or values that leave the range of the type by themselves.
-    None, too, beyond `MAX_POINTS`.
+    there are no floats, nothing can be promised, or the reference takes longer than `secs`, as
+    predicted, for the smallest sample.
 
     `positive`: other inputs than special ones must be.
     """
-    floats = [t for t in workload.inputs if t.dtype.is_float]
-    if not floats or not any(t.dtype.is_float for t in workload.output_tensors):
+    if not any(t.dtype.is_float for t in workload.inputs):
         return None
-    if sum(prod(a.extent for a in (*s.axes, *s.reduce_axes)) for s in workload.stages) > MAX_POINTS:
+    forms = [workload] if rewritten is None else [workload, rewritten]
+    extent = affordable(forms, secs, bounded=True)
+    if extent.secs > secs:
         return None
-    if any(swallows_what_may_be_lost(stage) for stage in workload.stages):
-        return None
-    found: tuple[list[Array], list[Classes | None]] | None = None
-    for draw in DRAWS:
-        inputs = special_inputs(
-            workload, draw, positive, np.random.Generator(np.random.PCG64(seed))
-        )
-        classes = reading(workload, inputs)
-        if classes is None:
-            return None
-        better = found is None or _nan_share(classes) < _nan_share(found[1])
-        found = (inputs, classes) if found is None or better else found
-        if _nan_share(found[1]) <= 0.5:
-            break
-    assert found is not None
-    inputs, classes = found
-    for number, form in _further_readings(workload, rewritten):
-        moved = changed(workload, inputs, seed + number)
-        others = reading(form, moved, _LOST[number % len(_LOST)])
-        if others is None:
-            return None
-        for known, other in zip(classes, others, strict=True):
-            if known is not None and other is not None:
-                np.copyto(known, np.uint8(NOT_PROMISED), where=known != other)
-    signs = zero_signs(workload, inputs)
-    promised = tuple(
-        None if known is None else Promised(tensor, known, signs.get(tensor.name))
-        for tensor, known in zip(workload.output_tensors, classes, strict=True)
+    samples = extent.samples(forms, seed)
+    inputs = _drawn(workload, positive, seed, samples[0])
+    results, *others = (
+        bounded_outputs(form, inputs, sample=sample)
+        for form, sample in zip(forms, samples, strict=True)
     )
-    return SpecialCase(seed, tuple(inputs), promised)
+    for other in others:
+        results = joint(results, other)
+    tensors = workload.output_tensors
+    expected = tuple(
+        expect(tensor, values, errors, (samples[0] or {}).get(tensor.name, ()))
+        for tensor, (values, errors) in zip(tensors, results, strict=True)
+    )
+    if all(each.free is not None and each.free.all() for each in expected):
+        return None
+    signs = zero_signs(workload, inputs, samples[0])
+    return SpecialCase(seed, tuple(inputs), expected, tuple(signs.get(t.name) for t in tensors))
 
 
-def _further_readings(
-    workload: Workload, rewritten: Workload | None
-) -> Iterator[tuple[int, Workload]]:
-    """Numbers and forms of the readings after the first."""
-    if not has_one_reading(workload):
-        yield 0, workload
-        yield 1, workload
-    if rewritten is not None:
-        yield 2, rewritten
-        yield 3, rewritten
+def _drawn(workload: Workload, positive: bool, seed: int, sample: Sample | None) -> list[Array]:
+    """Of the draws the first that makes few outputs NaN, or the one that makes the fewest so."""
+    found: list[tuple[float, list[Array]]] = []
+    for draw in DRAWS:
+        rng = np.random.Generator(np.random.PCG64(seed))
+        inputs = special_inputs(workload, draw, positive, rng)
+        share = max(float(np.isnan(values).mean()) for values in evaluate(workload, inputs, sample))
+        found.append((share, inputs))
+        if share <= MANY_NANS:
+            break
+    return min(found, key=lambda each: each[0])[1]
 
 
-def _nan_share(classes: Sequence[Classes | None]) -> float:
-    return max(float((c == NOT_A_NUMBER).mean()) for c in classes if c is not None)
+def zero_signs(
+    workload: Workload, inputs: Sequence[Array], sample: Sample | None = None
+) -> dict[str, npt.NDArray[np.int8]]:
+    """Outputs whose zeros keep their signs, and which signs: those that are made of inputs without
+    any sum, maximum or reduction."""
+    keeping = frozenset(t.name for t in workload.inputs if t.dtype.is_float)
+    tensors: dict[str, Stored] = {**load_inputs(workload, inputs)}
+    with np.errstate(all="ignore"):
+        for stage in workload.stages:
+            if stage_keeps_zero_sign(stage, keeping):
+                grid = grid_of(sample, stage)
+                tensors[stage.name] = held(evaluate_stage(stage, tensors, grid), stage, grid)
+                keeping |= {stage.name}
+    signs = {}
+    for tensor in workload.output_tensors:
+        if tensor.name in keeping:
+            values = values_in(tensors[tensor.name])
+            sign = np.where(np.signbit(values), -1, 1).astype(np.int8)
+            signs[tensor.name] = np.where(values == 0, sign, np.int8(0))
+    return signs

@@ -1,0 +1,54 @@
+"""Products with padding: terms of a sum that a right kernel may leave out, or compute.
+
+`where(cond, X[i], 0) * W[r]` is a product with zero where `cond` fails. It changes no sum unless
+W[r] is no finite number; docs/math.md, "Products with zeros nobody stored", leaves those open.
+"""
+
+from __future__ import annotations
+
+from ..algebra.scalar import (
+    All,
+    Binary,
+    BinaryOp,
+    Cast,
+    Const,
+    Scalar,
+    Select,
+    Unary,
+    UnaryOp,
+    rewrite,
+)
+
+
+def without_padding(node: Scalar) -> Scalar:
+    """`node` with each product that is zero without some conditions made a choice by them: what
+    else is multiplied is not looked at where one fails. `node` itself where there is none."""
+
+    def leaf(part: Scalar) -> Scalar | None:
+        if not (isinstance(part, Binary) and part.op is BinaryOp.MUL):
+            return None
+        a, b = rewrite(part.a, leaf), rewrite(part.b, leaf)
+        found: Scalar = part if a is part.a and b is part.b else Binary(BinaryOp.MUL, a, b)
+        for cond in dict.fromkeys(needed(part)):
+            found = Select(cond, found, Const(0, part.dtype))
+        return found
+
+    return rewrite(node, leaf)
+
+
+def needed(node: Scalar) -> tuple[Scalar, ...]:
+    """Conditions of choices of which each must hold for `node` not to be zero. Through conversions,
+    signs and sums these are padding alone: kernels test data where the expression says so."""
+    match node:
+        case Select(cond, on_true, Const(0)):
+            each = [All((one,)) for one in cond.conds] if isinstance(cond, All) else [cond]
+            return (*each, *needed(on_true))
+        case Cast(x) | Unary(UnaryOp.NEG | UnaryOp.ABS, x):
+            return tuple(cond for cond in needed(x) if isinstance(cond, All))
+        case Binary(BinaryOp.MUL, a, b):
+            return (*needed(a), *needed(b))
+        case Binary(BinaryOp.ADD | BinaryOp.SUB, a, b):
+            other = needed(b)
+            return tuple(cond for cond in needed(a) if isinstance(cond, All) and cond in other)
+        case _:
+            return ()
