@@ -106,15 +106,12 @@ def _drawn(
 
     drawn = tiled(tensor.shape, draw)
     flat = drawn.reshape(-1)
-    counts = [max(1, rng.binomial(flat.size, share)) for _ in values]
-    if values:
-        places = rng.permutation(flat.size) if flat.size < _FEWEST_ELEMENTS * 16 else None
-        for value, count in zip(values, counts, strict=True):
-            if places is None:
-                flat[rng.integers(0, flat.size, count)] = value
-            else:  # so few that one would often fall on another
-                some, places = places[:count], places[count:]
-                flat[some] = value
+    for value in values:
+        count = max(1, rng.binomial(flat.size, share))
+        where = rng.integers(0, flat.size, count)
+        if flat.size < _FEWEST_ELEMENTS:  # so few that one would often fall on another
+            where = rng.choice(np.flatnonzero(np.isfinite(flat)), 1)
+        flat[where] = value
     return _stored(tensor, drawn)
 
 
