@@ -69,6 +69,14 @@ def check_record(record: TuningRecord) -> None:
         isinstance(error, float | int) and math.isfinite(error) and error >= 0
     ):
         raise InvalidRecord(f"result.error_found: must be finite and 0 or more, got {error!r}")
+    evidence = result.evidence
+    if evidence is not None:
+        _check_count("result.evidence.cases", evidence.cases, 1, 2**31)
+        fraction = evidence.sampled_fraction
+        if not (isinstance(fraction, float | int) and 0 < fraction <= 1):
+            raise InvalidRecord(
+                f"result.evidence.sampled_fraction: must be in 0..1, got {fraction!r}"
+            )
     _check_count("threads", record.threads, 1, 2**16)
     _check_count("trial", record.trial, 0, 2**31)
     _check_count("seed", record.seed, 0, 2**63)

@@ -41,6 +41,26 @@ class Toolchain:
 
 
 @dataclass(frozen=True, slots=True)
+class Evidence:
+    """What a full check rests on: outputs for `cases` sets of inputs, of which the reference was
+    compared with `sampled_fraction` of the elements, in the case where they are fewest; 1.0 is
+    every element of every case."""
+
+    cases: int
+    sampled_fraction: float
+
+    def __str__(self) -> str:
+        inputs = f"{self.cases} set{'s' if self.cases != 1 else ''} of inputs"
+        if self.sampled_fraction >= 1.0:
+            return f"every element, for {inputs}"
+        rest = "the others between two runs"
+        share = max(round(1 / self.sampled_fraction), 2) if self.sampled_fraction > 0 else 0
+        return (
+            f"1 in {share:,} elements, in every block, lane, tail and share, for {inputs}; {rest}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class MeasureResult:
     """What happened to one candidate.
 
@@ -50,7 +70,8 @@ class MeasureResult:
     Where inputs are constant, times are of calls that find them packed, and
     `run_secs_with_packing` is an estimate of one call that packs them itself, if it was taken.
     `error_found` is the largest error met while a rewritten kernel was verified, relative to what
-    its stated error is relative to; None where nothing is rewritten.
+    its stated error is relative to; None where nothing is rewritten. `evidence` is of a full check
+    that passed; None for others, and in records of versions that did not know it.
     """
 
     status: MeasureStatus
@@ -62,10 +83,29 @@ class MeasureResult:
     detail: str = ""
     run_secs_with_packing: float | None = None
     error_found: float | None = None
+    evidence: Evidence | None = None
 
     @property
     def ok(self) -> bool:
         return self.status is MeasureStatus.OK
+
+    def to_json(self) -> dict[str, Any]:
+        document = asdict(self)
+        for name in ("run_secs_with_packing", "error_found", "evidence"):
+            if document[name] is None:
+                # Left out, not null: the keys of records that never had it stay what they are.
+                del document[name]
+        return document
+
+    @classmethod
+    def from_json(cls, document: dict[str, Any]) -> Self:
+        """KeyError, TypeError or ValueError if `document` was not made by `to_json`."""
+        fields = dict(document)
+        fields["status"] = MeasureStatus(fields["status"])
+        fields["run_secs"] = tuple(float(s) for s in fields["run_secs"])
+        if fields.get("evidence") is not None:
+            fields["evidence"] = Evidence(**fields["evidence"])
+        return cls(**fields)
 
 
 @dataclass(frozen=True)
@@ -93,7 +133,7 @@ class TuningRecord:
     @cached_property
     def key(self) -> str:
         """`sha256:...` of the canonical JSON without `created_at`."""
-        document = self._document(asdict(self.result), asdict(self.toolchain), self.trace)
+        document = self._document(self.trace)
         document.pop("created_at")
         return "sha256:" + hashlib.sha256(canonical_bytes(document)).hexdigest()
 
@@ -103,31 +143,21 @@ class TuningRecord:
         return canonical_bytes(self.trace)
 
     def to_json(self) -> dict[str, Any]:
-        return self._document(asdict(self.result), asdict(self.toolchain), deepcopy(self.trace))
+        return self._document(deepcopy(self.trace))
 
-    def _document(
-        self, result: dict[str, Any], toolchain: dict[str, Any], trace: list[Any]
-    ) -> dict[str, Any]:
-        """The JSON data of this record around these parts."""
+    def _document(self, trace: list[Any]) -> dict[str, Any]:
+        """The JSON data of this record around `trace`."""
         document = {name.name: getattr(self, name.name) for name in fields(self)}
-        document |= {"result": result, "toolchain": toolchain, "trace": trace}
-        if self.result.run_secs_with_packing is None:
-            # Left out, not null: the keys of records that never had it stay what they are.
-            del document["result"]["run_secs_with_packing"]
-        if self.result.error_found is None:  # as in records of versions that did not know it
-            del document["result"]["error_found"]
-        return document
+        parts = {"result": self.result.to_json(), "toolchain": asdict(self.toolchain)}
+        return document | parts | {"trace": trace}
 
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> Self:
         """The record of a document made by `to_json`; KeyError or TypeError if it is not one."""
-        result = dict(document["result"])
-        result["status"] = MeasureStatus(result["status"])
-        result["run_secs"] = tuple(float(s) for s in result["run_secs"])
         return cls(
             **{
                 **document,
-                "result": MeasureResult(**result),
+                "result": MeasureResult.from_json(document["result"]),
                 "toolchain": Toolchain(**document["toolchain"]),
             }
         )

@@ -277,7 +277,7 @@ class _BoundedFactor:
     def counted(self) -> Array:
         """1.0 where the factor may be other than zero."""
         errors = np.asarray(0.0) if self.errors is None else self.errors.raw
-        return ((self.side.values != 0) | (errors != 0)).astype(np.float64)
+        return np.asarray((self.side.values != 0) | (errors != 0), np.float64)
 
 
 def _factor(factor: Factor, box: Box, env: BoundedTensors) -> _BoundedFactor:

@@ -137,7 +137,7 @@ def _not_a_number(a: _Classes, b: _Classes) -> Iterator[tuple[Mask, Mask]]:
 def _or_meet(total: Mask, left: Mask, right: Mask) -> None:
     """Set where in `total` [batch, rows, columns] a product of each sum is of the classes `left`
     [batch, rows, inner, sums] and `right` [batch, inner, columns, sums]."""
-    a, b = left.any(axis=-1), right.any(axis=-1)
+    a, b = np.asarray(left.any(axis=-1)), np.asarray(right.any(axis=-1))
     inner = np.flatnonzero(a.any(axis=(0, 1)) & b.any(axis=(0, 2)))
     if inner.size:
         # Sums of numbers that are not negative: none above zero is rounded to it.

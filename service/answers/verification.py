@@ -44,6 +44,7 @@ class Verification:
             "status": str(self.result.status),
             "detail": self.result.detail,
             "verify_secs": self.result.verify_secs,
+            "evidence": self.result.to_json().get("evidence"),
             "withdrawn": self.withdrawn,
             "renewed_as": self.renewed_as,
             "warning": self.warning,

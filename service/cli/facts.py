@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
+from schedules.record import Evidence
 from service.units import byte_size, duration, speed
 
 Document = Mapping[str, Any]
@@ -45,6 +46,12 @@ def answer_rows(answer: Document) -> Rows:
 
 def workload_title(workload: Document) -> str:
     return str(workload.get("name") or workload.get("key", ""))
+
+
+def evidence_rows(found: Document) -> list[tuple[str, str]]:
+    """What a full check compared, where that is known."""
+    evidence = found.get("evidence")
+    return [("compared", str(Evidence(**evidence)))] if evidence else []
 
 
 def rewritten_rows(rewritten: Document) -> list[tuple[str, str]]:

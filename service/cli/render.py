@@ -16,6 +16,7 @@ from rich.text import Text
 from service.cli.facts import (
     Document,
     Rows,
+    evidence_rows,
     grade_text,
     packing_rows,
     rewritten_rows,
@@ -92,6 +93,7 @@ def tune_summary(report: Document, *, again: str, mocked: bool = False) -> Rende
             rows.append(("over default", f"{gain:.2f}x"))
         verified = "yes, rebuilt in a fresh process" if best["verified"] else "no"
         rows.append(("verified", "no: timings are mocked, not measured" if mocked else verified))
+        rows += evidence_rows(best)
     elif str(report["stopped_because"]).startswith("stopped on request"):
         rows.append(("best", "none checked yet: the same command goes on and checks it"))
     else:
@@ -233,6 +235,7 @@ def verified_facts(document: Document) -> RenderableType:
         ("verified", "yes, rebuilt in a fresh process"),
         ("record", str(document["record_key"])),
         ("took", duration(document["verify_secs"])),
+        *evidence_rows(document),
     ]
     if document["renewed_as"]:
         rows.append(("now", f"{document['renewed_as']}, measured here"))

@@ -22,6 +22,7 @@ def trial_document(trial: int, record: TuningRecord) -> dict[str, Any]:
         "verify_secs": record.result.verify_secs,
         "measure_secs": record.result.measure_secs,
         "verified_level": record.verified_level,
+        "evidence": document["result"].get("evidence"),
         "trace": document["trace"],
         "created_at": record.created_at,
     }

@@ -124,6 +124,7 @@ class SomeCase:
 
     inputs: tuple[Array, ...]
     exact: bool = True
+    sampled_fraction: float = 1.0
 
     def check(self, outputs: Sequence[Array]) -> str | None:
         expected = self.inputs[0] + 1

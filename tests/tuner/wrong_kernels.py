@@ -46,7 +46,7 @@ extern int omp_get_num_threads(void);
 static double power(int n) { union { int64_t i; double d; } u = { (int64_t)(n + 1023) << 52 }; return u.d; }
 static double exp_(double x) {
   if (x != x) return x;
-  if (x > 709) x = 709;
+  if (x > 709.782712893384) return __builtin_inf();
   if (x < -1400) return 0;
   double n = __builtin_floor(x * 1.4426950408889634 + 0.5), s = 1;
   double r = x - n * 0x1.62e42feep-1 - n * 0x1.a39ef35793c76p-33;

@@ -25,6 +25,7 @@ from ..arrays import as_array, as_bytes
 from ..backend.choose import backend_for
 from ..backend.protocol import Clock, Launch, LoadError
 from ..codegen.abi import Needs
+from ..judge.cases import DEFAULT_CHECK_SECS
 from ..judge.compare import Case
 from ..judge.oracle import Oracle
 from ..process import linux
@@ -140,7 +141,7 @@ def _open(document: dict[str, Any], blob: bytes) -> tuple[Contender | None, dict
     """The contender and one call's seconds, or none and why there is none."""
     workload = Workload.from_json(document["workload"])
     rewrites = Trace.from_json(document["rewrites"]).rewrites
-    case = Oracle(workload, document["seed"], rewrites).quick
+    case = Oracle(workload, document["seed"], rewrites, DEFAULT_CHECK_SECS).quick
     try:
         if document["name"] == "kernel":
             contender = _kernel(document, blob, workload, case)

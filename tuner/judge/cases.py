@@ -7,20 +7,19 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
 
+from schedules.errors import WorkloadError
 from schedules.trace import Trace
 from schedules.workload.tensors import Tensor
 from schedules.workload.workload import Workload
 
 from ..arrays import Array
-from . import compare
-from .input_plan import InputKind
 from .oracle import Oracle
+from .special_inputs import DRAWS, SpecialDraw, further_draws
 from .special_values import special_case
 
 DEFAULT_CASES = "tuner.judge.cases:open_cases"
-
 DEFAULT_CHECK_SECS = 4.0
-"""Seconds of computing that the reference of one full check may take, as predicted from counts."""
+"""Seconds the reference of one full check may take on one core, as predicted from counts."""
 
 
 class Case(Protocol):
@@ -34,6 +33,11 @@ class Case(Protocol):
 
     @property
     def exact(self) -> bool: ...
+
+    @property
+    def sampled_fraction(self) -> float:
+        """Elements that are compared, of all elements of the output where they are fewest."""
+        ...
 
     def check(self, outputs: Sequence[Array]) -> str | None:
         """What is wrong with arrays in the order of the outputs, None if nothing."""
@@ -61,23 +65,6 @@ class Cases(Protocol):
 
 
 @dataclass(frozen=True)
-class _Unbuilt(compare.Case):
-    """A case that was not built, taken for one that judges everything."""
-
-    @property
-    def judged_fraction(self) -> float:
-        return 1.0
-
-
-@dataclass(frozen=True)
-class _Planned(Oracle):
-    """An oracle that builds no case: what it would yield is counted."""
-
-    def case(self, kind: InputKind, seed: int) -> compare.Case:
-        return _Unbuilt(kind, seed, False, (), ())
-
-
-@dataclass(frozen=True)
 class WorkloadCases:
     """The cases of a workload: those of its oracle, and one with NaN and infinities."""
 
@@ -91,28 +78,53 @@ class WorkloadCases:
     def quick(self) -> Case:
         return self.oracle.quick
 
-    @cached_property
+    @property
     def planned(self) -> int:
         """How many cases `full` should yield: those whose inputs turn out to judge nothing are
         left out of it."""
-        oracle = self.oracle
-        unbuilt = _Planned(oracle.workload, oracle.seed, oracle.rewrites)
-        return sum(1 for _ in unbuilt.full()) + 1
+        return self.oracle.planned + len(self._special_draws)
+
+    @cached_property
+    def _special_draws(self) -> list[tuple[SpecialDraw, ...]]:
+        """Draws with NaN and infinities: all of them together, then some alone."""
+        workload = self.oracle.workload
+        floats = any(t.dtype.is_float for t in workload.inputs)
+        return [DRAWS, *((draw,) for draw in further_draws(workload) if floats)]
 
     def full(self) -> Iterator[Case]:
         yield from self.oracle.full()
         oracle = self.oracle
         rewritten = oracle.rewritten if oracle.rewrites else None
-        special = special_case(
-            oracle.workload, rewritten, positive=oracle.plan.positive, seed=oracle.seed
-        )
-        if special is not None:
-            yield special
+        alone = len(self._special_draws) - 1
+        for number, draws in enumerate(self._special_draws):
+            special = special_case(
+                oracle.workload,
+                rewritten,
+                positive=oracle.plan.positive,
+                seed=oracle.seed + number,
+                secs=oracle.case_secs / (alone if number else 1),
+                draws=draws,
+            )
+            if special is not None:
+                yield special
 
 
 def open_cases(document: dict[str, Any]) -> Cases:
     """The cases of `document["workload"]` with the inputs `document["seed"]` fixes, for kernels
-    whose traces begin with `document["rewrites"]`, if there are any."""
+    whose traces begin with `document["rewrites"]`, if there are any. The reference takes up to
+    `document["check_secs"]` for a full check, as predicted from counts."""
     workload = Workload.from_json(document["workload"])
     rewrites = Trace.from_json(document.get("rewrites", [])).rewrites
-    return WorkloadCases(Oracle(workload, document["seed"], rewrites))
+    check_secs = document.get("check_secs", DEFAULT_CHECK_SECS)
+    return WorkloadCases(Oracle(workload, document["seed"], rewrites, check_secs))
+
+
+def refuse_unaffordable(workload: Workload, check_secs: float = DEFAULT_CHECK_SECS) -> None:
+    """WorkloadError where not even the smallest case fits a full check's `check_secs`."""
+    least_secs = Oracle(workload, check_secs=check_secs).least_secs
+    if least_secs > check_secs:
+        raise WorkloadError(
+            f"to verify one set of outputs takes the reference about {least_secs:.2g} s, and a full"
+            f" check has {check_secs:.2g} s: give more seconds, or make the reductions shorter",
+            code="too_large",
+        )

@@ -65,7 +65,7 @@ class Expected:
         if not wrong.any():
             return None
         where = np.unravel_index(int(np.argmax(wrong)), wrong.shape)
-        index = ", ".join(str(int(i)) for i in where)
+        index = ", ".join(str(i) for i in element_of(self.grid, where))
         return (
             f"{self.tensor.name}[{index}] is {float(got[where])!r}, expected "
             f"{'-0.0' if signs[where] < 0 else '0.0'}; {int(wrong.sum())} of {wrong.size} zeros"

@@ -61,6 +61,10 @@ class InputKind(StrEnum):
     - single: one float input (the seed says which) has full significands, the others a power of
       two at one place of each line, zeros elsewhere: sums have one term, and no rounding of it or
       of an operand is allowed.
+    - swept: one input (the seed says which) has sizes from one end of its type to the other, those
+      that are denormal included, a third of them between 2**-12 and 2**10, and a third evenly
+      between those whose exponentials are the least and the greatest; of one size in each line that
+      a reduction runs along. The others are normal, or what stands for it.
     - signed: U(0.5, 1.5) with either sign, for workloads that get positive inputs otherwise.
       `seed` modulo the number of inputs + 1: all of them, or the one of that number alone.
 
@@ -88,6 +92,7 @@ class InputKind(StrEnum):
     BALANCED = "balanced"
     SINGLE = "single"
     SIGNED = "signed"
+    SWEPT = "swept"
 
 
 CONTINUOUS = frozenset({InputKind.NORMAL, InputKind.UNIFORM, InputKind.SIGNED})

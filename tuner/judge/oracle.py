@@ -33,7 +33,7 @@ from .input_plan import (
 )
 from .inputs import make_inputs
 from .sampling import EVERYTHING, Extent, affordable
-from .telling_inputs import places_that_tell, subtracts_sums, sums_of_vanishing
+from .telling_inputs import depends_on_size, places_that_tell, subtracts_sums, sums_of_vanishing
 
 HEAVY_POINTS = 1 << 31
 """Points of the iteration spaces above which a full check has three sets of inputs instead of
@@ -49,6 +49,9 @@ LARGE_ELEMENTS = 1 << 22
 elements hold more chances than several sets of smaller ones."""
 MOST_FACTORS = 4
 LITTLE_JUDGED = 0.2
+FEW_JUDGED = 0.02
+ENOUGH_LEVELS, MOST_SWEEPS = 1 << 10, 4
+"""Sizes that an input takes in all cases together, where that takes no more cases."""
 _INEXACT_KINDS = (InputKind.SPIKES, InputKind.INTEGERS, InputKind.UNIFORM, InputKind.NORMAL)
 _QUICK_SHARE = 0.25
 """Of the seconds of a full check, for the case that every candidate is held to."""
@@ -66,6 +69,7 @@ _FIRST = (
     InputKind.SUNK,
     InputKind.RAISED,
     InputKind.PEAKS,
+    InputKind.SWEPT,
 )
 """Kinds in the order in which they are wanted where there is time for a few only; others follow."""
 
@@ -172,6 +176,16 @@ class Oracle:
             if not found and attempt.kinds == (InputKind.PEAKS,):
                 done.add(InputKind.PEAKS)  # a right kernel may overflow: a plain exponential does
 
+    @property
+    def least_secs(self) -> float:
+        """What the quick case takes the reference, as predicted."""
+        return self._quick_extent.secs
+
+    @property
+    def planned(self) -> int:
+        """How many cases `full` yields at most."""
+        return 1 + len(self._attempts)
+
     @cached_property
     def case_secs(self) -> float:
         """What each case beside the quick one may take: one more has NaN and infinities."""
@@ -189,6 +203,7 @@ class Oracle:
             *self._shifted(),
             *self._single(),
             *self._signed(),
+            *self._swept(),
         ]
         case_secs = _RUNS * kernel_secs(self.workload) + handling_secs(self.workload)
         if self.check_secs >= len(every) * case_secs:
@@ -207,7 +222,7 @@ class Oracle:
         """Large values overflow, by the ranges of values; those of middling size only perhaps."""
         middling = self.plan.large_exponent < WIDE_EXPONENT and not self.plan.positive
         for kind, number in self._full_kinds():
-            kinds = (kind,)
+            kinds: tuple[InputKind, ...] = (kind,)
             if kind is InputKind.SPECIAL and middling and _floats(self.workload):
                 kinds = (InputKind.WIDE, kind)
             share = 0.0 if len(kinds) == 1 else ENOUGH_JUDGED
@@ -258,6 +273,19 @@ class Oracle:
         first = -self.seed % (inputs + 1)  # the one for which all inputs are signed
         for number in range(inputs + 1):
             yield _Attempt((InputKind.SIGNED,), self.seed + first + number, LITTLE_JUDGED)
+
+    def _swept(self) -> Iterator[_Attempt]:
+        """Cases with arguments of every size, where results depend on it: each input in turn, more
+        of them where a case has few. What overflows is not judged."""
+        floats = [t for t in self.workload.inputs if t.dtype.is_float]
+        if not floats or not depends_on_size(self.workload):
+            return
+        dims = self.plan.dims if self.plan.terms > 1 else {}
+        levels = min(t.elements // prod(t.shape[d] for d in dims.get(t.name, ())) for t in floats)
+        cheap = max(1, CHEAP_POINTS // self._points)
+        turns = min(-(-ENOUGH_LEVELS // levels), MOST_SWEEPS, cheap)
+        for number in range(turns * min(len(floats), MOST_FACTORS)):
+            yield _Attempt((InputKind.SWEPT,), self.seed + number, FEW_JUDGED)
 
     def _shifted(self) -> Iterator[_Attempt]:
         """Cases that show what maxima and minima start from, and whether they miss a place: of many

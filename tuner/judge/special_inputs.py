@@ -21,14 +21,18 @@ ZERO_SHARE = 0.1
 """Of elements that are zero, half of them -0.0."""
 _DENSEST = 1 / 24
 _FEWEST_ELEMENTS = 16
+_FEW_LINES = 8  # of an input, each as long as the longest reduction
+_MOST_ALONE = 4
 
 
 @dataclass(frozen=True, slots=True)
 class SpecialDraw:
-    """Which special values there are, and whether in the largest input only."""
+    """Which special values there are, and whether in the largest input only, or in that of the
+    number `only`, however small it is."""
 
     values: tuple[float, ...]
-    largest_only: bool
+    largest_only: bool = False
+    only: int | None = None
 
 
 DRAWS = (
@@ -39,19 +43,42 @@ DRAWS = (
 )
 
 
+def further_draws(workload: Workload) -> list[SpecialDraw]:
+    """Special values in one input alone, of inputs whose own the draws of `DRAWS` may never show:
+    beside those of another factor, or where a few already reach every output."""
+    terms = _terms(workload)
+    floats = [(n, t) for n, t in enumerate(workload.inputs) if t.dtype.is_float][:_MOST_ALONE]
+    largest = max(t.elements for _, t in floats)
+    found = []
+    for number, tensor in floats:
+        if tensor.elements < _FEW_LINES * terms:  # NaN hides infinities of the same line
+            found += [SpecialDraw((np.nan,), only=number)]
+            found += [SpecialDraw((np.inf, -np.inf), only=number)]
+        elif terms > 1 and tensor.elements < largest:
+            found += [SpecialDraw((np.nan, np.inf, -np.inf), only=number)]
+        elif terms > 1 and len(floats) > 1 and (number, tensor) == floats[-1]:
+            found += [SpecialDraw((np.nan, np.inf, -np.inf), only=number)]
+    return found
+
+
+def _terms(workload: Workload) -> int:
+    return max((prod(a.extent for a in s.reduce_axes) for s in workload.stages), default=1)
+
+
 def special_inputs(
     workload: Workload, draw: SpecialDraw, positive: bool, rng: np.random.Generator
 ) -> list[Array]:
-    terms = max((prod(a.extent for a in s.reduce_axes) for s in workload.stages), default=1)
-    share = min(_DENSEST, 0.25 / terms)
+    share = min(_DENSEST, 0.25 / _terms(workload))
     floats = [t for t in workload.inputs if t.dtype.is_float]
     largest = max(floats, key=lambda t: t.elements)
-    return [
-        _drawn(
-            t, draw.values if t is largest or not draw.largest_only else (), share, positive, rng
-        )
-        for t in workload.inputs
-    ]
+    found = []
+    for number, tensor in enumerate(workload.inputs):
+        has_them = tensor is largest or not draw.largest_only
+        has_them &= tensor.elements >= _FEWEST_ELEMENTS
+        if draw.only is not None:
+            has_them = number == draw.only
+        found.append(_drawn(tensor, draw.values if has_them else (), share, positive, rng))
+    return found
 
 
 def _drawn(
@@ -78,11 +105,13 @@ def _drawn(
         return some
 
     drawn = tiled(tensor.shape, draw)
-    if tensor.elements >= _FEWEST_ELEMENTS:
-        flat = drawn.reshape(-1)
-        for value in values:
-            count = max(1, rng.binomial(flat.size, share))
-            flat[rng.integers(0, flat.size, count)] = value
+    flat = drawn.reshape(-1)
+    for value in values:
+        count = max(1, rng.binomial(flat.size, share))
+        where = rng.integers(0, flat.size, count)
+        if flat.size < _FEWEST_ELEMENTS:  # so few that one would often fall on another
+            where = rng.choice(np.flatnonzero(np.isfinite(flat)), 1)
+        flat[where] = value
     return _stored(tensor, drawn)
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -19,15 +19,16 @@ import numpy.typing as npt
 
 from schedules.reference.error_bound import bounded_outputs
 from schedules.reference.error_special import joint, stage_keeps_zero_sign
-from schedules.reference.evaluate import evaluate, evaluate_stage, load_inputs
+from schedules.reference.evaluate import evaluate, evaluate_stage, held, load_inputs, values_in
+from schedules.reference.reads import Stored
+from schedules.reference.sample import Sample, grid_of
 from schedules.workload.workload import Workload
 
 from .compare import Expected, expect
-from .special_inputs import DRAWS, special_inputs
+from .sampling import affordable
+from .special_inputs import DRAWS, SpecialDraw, special_inputs
 
 Array = npt.NDArray[Any]
-MAX_POINTS = 1 << 31
-"""Of the iteration spaces; beyond, the reference takes seconds."""
 MANY_NANS = 0.5
 """Of an output's elements: other inputs are drawn."""
 
@@ -61,65 +62,94 @@ class SpecialCase:
         return None
 
     @property
+    def sampled_fraction(self) -> float:
+        """Elements that are compared, of the output where they are fewest."""
+        return min((e.sampled_fraction for e in self.expected), default=1.0)
+
+    @property
     def judged_fraction(self) -> float:
         """Elements held to a number, of the output where they are fewest."""
         return min(expected.judged_fraction for expected in self.expected)
 
 
 def special_case(
-    workload: Workload, rewritten: Workload | None, *, positive: bool, seed: int
+    workload: Workload,
+    rewritten: Workload | None,
+    *,
+    positive: bool,
+    seed: int,
+    secs: float = inf,
+    draws: Sequence[SpecialDraw] = DRAWS,
 ) -> SpecialCase | None:
     """The case for kernels of `workload`, computed as `rewritten` if that is not None; None where
-    there are no floats, nothing can be promised, or points are more than `MAX_POINTS`.
+    there are no floats, nothing can be promised, or the reference takes longer than `secs`, as
+    predicted, for the smallest sample.
 
     `positive`: other inputs than special ones must be.
     """
     if not any(t.dtype.is_float for t in workload.inputs):
         return None
-    if sum(prod(a.extent for a in (*s.axes, *s.reduce_axes)) for s in workload.stages) > MAX_POINTS:
+    forms = [workload] if rewritten is None else [workload, rewritten]
+    extent = affordable(forms, secs, bounded=True)
+    if extent.secs > secs:
         return None
-    inputs = _drawn(workload, positive, seed)
-    results = bounded_outputs(workload, inputs)
-    if rewritten is not None:
-        results = joint(results, bounded_outputs(rewritten, inputs))
+    samples = extent.samples(forms, seed)
+    inputs = _drawn(workload, draws, positive, seed, samples[0])
+    results, *others = (
+        bounded_outputs(form, inputs, sample=sample)
+        for form, sample in zip(forms, samples, strict=True)
+    )
+    for other in others:
+        results = joint(results, other)
     tensors = workload.output_tensors
     expected = tuple(
-        expect(tensor, values, errors)
+        expect(tensor, values, errors, (samples[0] or {}).get(tensor.name, ()))
         for tensor, (values, errors) in zip(tensors, results, strict=True)
     )
     if all(each.free is not None and each.free.all() for each in expected):
         return None
-    signs = zero_signs(workload, inputs)
+    signs = zero_signs(workload, inputs, samples[0])
     return SpecialCase(seed, tuple(inputs), expected, tuple(signs.get(t.name) for t in tensors))
 
 
-def _drawn(workload: Workload, positive: bool, seed: int) -> list[Array]:
+def _drawn(
+    workload: Workload,
+    draws: Sequence[SpecialDraw],
+    positive: bool,
+    seed: int,
+    sample: Sample | None,
+) -> list[Array]:
     """Of the draws the first that makes few outputs NaN, or the one that makes the fewest so."""
     found: list[tuple[float, list[Array]]] = []
-    for draw in DRAWS:
+    for draw in draws:
         rng = np.random.Generator(np.random.PCG64(seed))
         inputs = special_inputs(workload, draw, positive, rng)
-        share = max(float(np.isnan(values).mean()) for values in evaluate(workload, inputs))
+        if len(draws) == 1:
+            return inputs
+        share = max(float(np.isnan(values).mean()) for values in evaluate(workload, inputs, sample))
         found.append((share, inputs))
         if share <= MANY_NANS:
             break
     return min(found, key=lambda each: each[0])[1]
 
 
-def zero_signs(workload: Workload, inputs: Sequence[Array]) -> dict[str, npt.NDArray[np.int8]]:
+def zero_signs(
+    workload: Workload, inputs: Sequence[Array], sample: Sample | None = None
+) -> dict[str, npt.NDArray[np.int8]]:
     """Outputs whose zeros keep their signs, and which signs: those that are made of inputs without
     any sum, maximum or reduction."""
     keeping = frozenset(t.name for t in workload.inputs if t.dtype.is_float)
-    tensors = load_inputs(workload, inputs)
+    tensors: dict[str, Stored] = {**load_inputs(workload, inputs)}
     with np.errstate(all="ignore"):
         for stage in workload.stages:
             if stage_keeps_zero_sign(stage, keeping):
-                tensors[stage.name] = evaluate_stage(stage, tensors)
+                grid = grid_of(sample, stage)
+                tensors[stage.name] = held(evaluate_stage(stage, tensors, grid), stage, grid)
                 keeping |= {stage.name}
     signs = {}
     for tensor in workload.output_tensors:
         if tensor.name in keeping:
-            values = tensors[tensor.name]
+            values = values_in(tensors[tensor.name])
             sign = np.where(np.signbit(values), -1, 1).astype(np.int8)
             signs[tensor.name] = np.where(values == 0, sign, np.int8(0))
     return signs

@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 
 from schedules.errors import WorkloadError
-from schedules.record import MeasureResult, MeasureStatus, Toolchain
+from schedules.record import Evidence, MeasureResult, MeasureStatus, Toolchain
 from schedules.target import Target
 from schedules.trace import Trace
 from schedules.workload.workload import Workload
@@ -30,7 +30,7 @@ from ..backend.choose import backend_for
 from ..compiling.pool import Compiled, CompilePool
 from ..compiling.worker import DEFAULT_COMPILER
 from ..emit.object_code import toolchain
-from ..judge.cases import DEFAULT_CASES, DEFAULT_CHECK_SECS
+from ..judge.cases import DEFAULT_CASES, DEFAULT_CHECK_SECS, refuse_unaffordable
 from ..machine.lock import machine_lock
 from ..process.control import Activity, Control, OutOfTime
 from ..process.environment import openmp_environment
@@ -61,6 +61,7 @@ class Settings:
 
     `compile_workers` None: one a CPU that compiles. `lock_path` None: the machine's lock.
     `compiler` and `cases` name functions, "module:function"; see `compile_worker` and `cases`.
+    `check_secs` is what the reference of a full check may take, as predicted from counts.
     """
 
     compile_workers: int | None = None
@@ -70,6 +71,7 @@ class Settings:
     lock_path: Path | None = None
     compiler: str = DEFAULT_COMPILER
     cases: str = DEFAULT_CASES
+    check_secs: float = DEFAULT_CHECK_SECS
 
 
 class LocalMeasurer:
@@ -81,7 +83,8 @@ class LocalMeasurer:
     the inputs.
 
     TargetError if this machine cannot run code for `target`; WorkloadError if it has not the
-    memory to verify `workload`. Entering starts all processes and waits for none.
+    memory to verify `workload`, or `Settings.check_secs` is too little to. Entering starts all
+    processes and waits for none.
     """
 
     def __init__(
@@ -97,6 +100,8 @@ class LocalMeasurer:
         backend.refuse_foreign(target)
         _check_fits(workload, psutil.virtual_memory().available)
         settings = settings or Settings()
+        if settings.cases == DEFAULT_CASES:
+            refuse_unaffordable(workload, settings.check_secs)
         self._workload, self._target, self._settings = workload, target, settings
         self._workload_document = workload.to_json()
         self._target_document = target.to_json()
@@ -114,6 +119,7 @@ class LocalMeasurer:
         self._runner = RunnerClient(
             {
                 "cases": settings.cases,
+                "check_secs": settings.check_secs,
                 "workload": self._workload_document,
                 "seed": seed,
                 "lanes": max(target.vector_bits // 32, 1),
@@ -442,6 +448,7 @@ class LocalMeasurer:
         costs = ("fork_secs", "child_secs", "load_secs", "verify_secs", "measure_secs")
         spent = {name: float(answer.get(name, 0.0)) for name in costs}
         self.costs.append({"compile_secs": compiled.secs, **spent})
+        evidence = answer.get("evidence")
         result = MeasureResult(
             status=MeasureStatus(answer["status"]),
             run_secs=tuple(answer.get("run_secs", ())),
@@ -452,6 +459,7 @@ class LocalMeasurer:
             measure_secs=spent["measure_secs"],
             detail=answer.get("detail") or "",
             error_found=answer.get("error_found"),
+            evidence=Evidence(**evidence) if evidence else None,
         )
         estimate = result.run_secs_estimate
         least_secs = self._least_secs() if result.ok else 0.0

@@ -98,6 +98,8 @@ class BestFound:
     run_secs_with_packing: float | None = None
     rewritten: dict[str, Any] | None = None
     """Of a trace that begins with rewrites of their own error: `schedules.rewritten`."""
+    evidence: dict[str, Any] | None = None
+    """What its full check compared, `schedules.record.Evidence`; None where that is not known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -118,4 +118,5 @@ def _best_found(run: Run, record: TuningRecord) -> BestFound:
         packed_ahead=bool(run.workload.constants),
         run_secs_with_packing=record.result.run_secs_with_packing,
         rewritten=rewritten_document(run.workload, run.trace_of(record), record.result.error_found),
+        evidence=record.result.to_json().get("evidence"),
     )

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from schedules.canonical import canonical_bytes
-from schedules.record import MeasureResult, MeasureStatus, Toolchain
+from schedules.record import MeasureResult, Toolchain
 from schedules.target import Target
 from schedules.trace import Trace
 from tuner.measure.protocol import MeasureRequest
@@ -137,7 +137,7 @@ class Note:
     def to_bytes(self) -> bytes:
         document: dict[str, Any] = {"version": WIRE_VERSION, "task": self.task, "kind": self.kind}
         if self.result is not None:
-            document |= {"position": self.position, "result": asdict(self.result)}
+            document |= {"position": self.position, "result": self.result.to_json()}
         if self.detail:
             document |= {"error": self.error, "code": self.code, "detail": self.detail}
         return canonical_bytes(document)
@@ -152,23 +152,13 @@ class Note:
                 task=str(document["task"]),
                 kind=document["kind"],
                 position=int(document.get("position", -1)),
-                result=None if result is None else _result(result),
+                result=None if result is None else MeasureResult.from_json(result),
                 error=str(document.get("error", "")),
                 code=str(document.get("code", "")),
                 detail=str(document.get("detail", "")),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise FleetError(f"a machine said what is not understood: {error}") from error
-
-
-def _result(document: dict[str, Any]) -> MeasureResult:
-    return MeasureResult(
-        **{
-            **document,
-            "status": MeasureStatus(document["status"]),
-            "run_secs": tuple(float(secs) for secs in document["run_secs"]),
-        }
-    )
 
 
 def _document(data: bytes | str) -> dict[str, Any]:

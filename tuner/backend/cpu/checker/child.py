@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -42,12 +43,13 @@ _SLOW_VERIFY_SECS = 0.05  # a serial kernel slower than this is run guarded once
 
 def run_job(
     job: Job,
-    arena: Arena,
+    arenas: Sequence[Arena],
     equipment: Equipment,
     send: Callable[[Frame], None],
     be_alone: Callable[[], object],
 ) -> None:
-    """Check `job` on the arena's case and time it; the last frame sent is the result.
+    """Check `job` on the cases of `arenas`, one after the other, and time it on the first; the last
+    frame sent is the result.
 
     `be_alone` waits until nobody computes beside this process: it is called before timing.
 
@@ -56,7 +58,12 @@ def run_job(
     """
     start = time.perf_counter()
     try:
-        document = _check_and_time(job, arena, equipment, send, be_alone)
+        document: dict[str, Any] = {}
+        kernels, pool = _Kernels(job, arenas[0]), GuardedPool(equipment.scratch)
+        for arena in arenas:
+            found = _check_and_time(job, arena, kernels, pool, equipment, send, be_alone)
+            document = joined(document, found)
+            job = replace(job, timed=False, case=job.case + 1)
     except WrongError as wrong:
         document = {"status": wrong.status, "detail": str(wrong)}
         document["verify_secs"] = time.perf_counter() - start
@@ -68,27 +75,58 @@ def run_job(
     send(Frame(document))
 
 
+def joined(before: dict[str, Any], document: dict[str, Any]) -> dict[str, Any]:
+    """The result of a check on further cases after `before`, which is empty before the first: its
+    times stand, the error found is the largest of all."""
+    if not before:
+        return document
+    errors = [d["error_found"] for d in (before, document) if d["error_found"] is not None]
+    return before | {
+        "verify_secs": before["verify_secs"] + document["verify_secs"],
+        "error_found": max(errors, default=None),
+    }
+
+
+class _Kernels:
+    """The entries of an object in this process, loaded when they are asked for, and once: bound to
+    the stand-in of the parallel runtime, or to the runtime itself."""
+
+    def __init__(self, job: Job, arena: Arena) -> None:
+        self._job = job
+        self._arena = arena
+        self._loaded: dict[bool, list[Entry]] = {}
+        self.load_secs = 0.0
+
+    def entries(self, openmp: races.SerialOpenMP | None) -> list[Entry]:
+        """Those that call `openmp`, None for the runtime itself."""
+        stands_in = openmp is not None
+        if stands_in not in self._loaded:
+            start = time.perf_counter()
+            if self._job.parallel:
+                loader.load_openmp()  # a missing runtime is told before anything else runs
+                loader.use_openmp(None if openmp is None else openmp.addresses)
+            self._loaded[stands_in] = _load(self._job, self._arena)
+            self.load_secs += time.perf_counter() - start
+        return self._loaded[stands_in]
+
+
 def _check_and_time(
     job: Job,
     arena: Arena,
+    kernels: _Kernels,
+    pool: GuardedPool,
     equipment: Equipment,
     send: Callable[[Frame], None],
     be_alone: Callable[[], object],
 ) -> dict[str, Any]:
     clock = time.perf_counter
-    start = clock()
+    start, loaded_before = clock(), kernels.load_secs
     openmp = races.SerialOpenMP(equipment.helpers.stand_in, equipment.stacks)
-    helpers = equipment.helpers
-    checks = Checks(
-        arena, openmp, send, GuardedPool(equipment.scratch), job.case, helpers.store_watch
-    )
+    checks = Checks(arena, openmp, send, pool, job.case, equipment.helpers.store_watch)
     found: list[Guarded] = []
     if job.parallel:
         teams = job.team_sizes or (job.threads,)
-        loader.load_openmp()  # a missing runtime is told before anything else runs
-        loader.use_openmp(openmp.addresses)
-        entries = _load(job, arena)
-        loaded = clock()
+        entries = kernels.entries(openmp)
         for team in teams:
             for guarded in found:
                 guarded.free()
@@ -97,20 +135,15 @@ def _check_and_time(
         for entry, first in zip(entries, found, strict=True):
             _call_with(job.further_teams, checks, entry, first.results())
         openmp.threads = teams[-1]
-        if job.thorough:
-            _call_again(checks, found)
-        loader.use_openmp(None)
-        entries = _load(job, arena)
     else:
-        entries = _load(job, arena)
-        loaded = clock()
+        entries = kernels.entries(None)
         found = [_verify_serial(job, checks, entry) for entry in entries]
-        if job.thorough:
-            _call_again(checks, found)
+    if job.thorough:
+        _call_again(checks, found)
     expected = found[0].results()
     for other in found[1:]:
         same(arena.outputs, expected, other.results(), "differs between its entries")
-    sides = [flat_run(job, checks, entry) for entry in entries]
+    sides = [flat_run(job, checks, entry) for entry in kernels.entries(None)]
     for flat in sides:
         for _ in range(job.repeats):
             flat.warm()
@@ -119,12 +152,12 @@ def _check_and_time(
             _lie_elsewhere(checks, flat.entry, expected)
         if job.together:
             call_together(checks, flat, equipment.helpers, expected, parallel=job.parallel)
-    verified = clock()
+    load_secs = kernels.load_secs - loaded_before
     document: dict[str, Any] = {
         "status": MeasureStatus.OK,
         "error_found": arena.case.error(arrays(arena, expected)),
-        "load_secs": loaded - start,
-        "verify_secs": verified - loaded,
+        "load_secs": load_secs,
+        "verify_secs": clock() - start - load_secs,
     }
     if job.timed:
         be_alone()
@@ -144,6 +177,8 @@ def _check_and_time(
             document[f"{prefix}run_secs_estimate"] = race.estimate_secs
         document["team_burst_secs"] = quiet.team_burst_secs
         document["measure_secs"] = clock() - start
+    for guarded in found:
+        guarded.free()
     return document
 
 
@@ -157,14 +192,19 @@ def _load(job: Job, arena: Arena) -> list[Entry]:
 
 
 def _verify_serial(job: Job, checks: Checks, entry: Entry) -> Guarded:
-    """Two guarded runs, or one of a slow kernel; the first one's buffers."""
+    """Two guarded runs, or one of a slow kernel; the first one's buffers.
+
+    Elements that the case does not compare are compared between both: one that was never written
+    is another in each.
+    """
     start = time.perf_counter()
     first, second = Flush.RIGHT, Flush.LEFT
     if job.case % 2:
         first, second = second, first
     run = guarded_run(checks, entry, first)
     check(checks.arena, run.results())
-    if time.perf_counter() - start <= _SLOW_VERIFY_SECS:
+    sampled = job.thorough and checks.arena.case.sampled_fraction < 1.0
+    if sampled or time.perf_counter() - start <= _SLOW_VERIFY_SECS:
         again = guarded_run(checks, entry, second)
         same(
             checks.arena.outputs, run.results(), again.results(), "reads memory it has not written"

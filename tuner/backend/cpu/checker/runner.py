@@ -13,7 +13,7 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
@@ -224,12 +224,13 @@ def _rewrites(document: dict[str, Any]) -> list[Any]:
 def _run(
     session: _Session,
     job: Job,
-    arena: Arena,
+    arenas: Sequence[Arena],
     deadline_secs: float,
     is_alone: Callable[[], bool] | None = None,
 ) -> dict[str, Any]:
-    """Run a kernel on one case in a child, unless its workspace alone is too much; `is_alone` is
-    the sandbox's."""
+    """Run a kernel on cases in a child, unless its workspace alone is too much; `is_alone` is the
+    sandbox's. The deadline is for one case."""
+    arena, cases = arenas[0], len(arenas)
     free_bytes = int(_USABLE * available_memory_bytes())
     own_bytes = job.workspace_bytes + job.packed_bytes
     if own_bytes > free_bytes:
@@ -237,14 +238,14 @@ def _run(
         return {"status": MeasureStatus.OUT_OF_MEMORY, "detail": detail}
     wanted_bytes = 10 * (arena.size_bytes + own_bytes) + session.spare_bytes
     limits = Limits(
-        deadline_secs=deadline_secs,
+        deadline_secs=deadline_secs * cases,
         memory_bytes=min(wanted_bytes, free_bytes),
-        reserved_bytes=2 * GUARD_BYTES * _GUARDED_SETS * (len(arena.tensors) + 2),
+        reserved_bytes=2 * GUARD_BYTES * _GUARDED_SETS * (len(arena.tensors) + 2) * cases,
         threads=job.threads,
         cpus=session.cpus if job.threads == 1 else (),
     )
     outcome = session.sandbox.run(
-        lambda send, be_alone: child.run_job(job, arena, session.equipment, send, be_alone),
+        lambda send, be_alone: child.run_job(job, arenas, session.equipment, send, be_alone),
         limits,
         is_alone,
     )
@@ -259,13 +260,14 @@ def _check(
     session: _Session, judge: _Judge, job: Job, deadline_secs: float, before: Callable[[int], None]
 ) -> dict[str, Any]:
     """Run a kernel on every case; times are those of the first, which is the quick one, and the
-    error found is the largest of all. `before` is called with the number of each case, from 0.
+    error found is the largest of all. `evidence` says how much was compared. `before` is called
+    with the number of each case, from 0.
 
     Where cases are large, and there is the memory for it, the next one is built meanwhile.
     """
     spare_bytes = available_memory_bytes() - _AHEAD * linux.resident_bytes(os.getpid())
     if judge.keeps or spare_bytes < 0:
-        return _check_each(session, judge.full(), job, deadline_secs, before)
+        return _check_each(session, judge.full(), job, deadline_secs, before, together=judge.keeps)
     # What one child after the other writes is touched for the first time once.
     outputs = [(t.name, t.bytes) for t in judge.quick.outputs]
     written = [*outputs, ("the workspace", job.workspace_bytes)] * _RUNS_COMPARED
@@ -288,38 +290,46 @@ def _check_each(
     deadline_secs: float,
     before: Callable[[int], None],
     is_alone: Callable[[], bool] | None = None,
+    *,
+    together: bool = False,
 ) -> dict[str, Any]:
+    """Run a kernel on each of `arenas`; those after the first in one child if `together`: to start
+    one takes as long as a small kernel's runs."""
     result: dict[str, Any] = {}
+    cases, fraction = 0, 1.0
     job = replace(job, misaligned=True, together=True, thorough=True)
-    for number, arena in enumerate(arenas):
-        before(number)
-        job = replace(job, case=number)
-        answer = _run(session, job, arena, deadline_secs, is_alone)
+    for some in _groups(arenas, together=together):
+        before(cases)
+        job = replace(job, case=cases)
+        answer = _run(session, job, some, deadline_secs, is_alone)
         if answer["status"] != MeasureStatus.OK:
             return answer
-        if not result:
-            result = answer
-            # How work is divided, where tensors lie and who else calls has nothing to do with
-            # values: the first case has settled it.
-            job = replace(
-                job,
-                timed=False,
-                repeats=1,
-                team_sizes=(),
-                further_teams=(),
-                misaligned=False,
-                together=False,
-                thorough=False,
-                settled=True,
-            )
-        else:
-            result["verify_secs"] += answer["verify_secs"]
-            result["error_found"] = _larger(result["error_found"], answer["error_found"])
-    return result
+        cases += len(some)
+        fraction = min(fraction, *(arena.case.sampled_fraction for arena in some))
+        result = child.joined(result, answer)
+        # How work is divided, where tensors lie and who else calls has nothing to do with
+        # values: the first case has settled it.
+        job = replace(
+            job,
+            timed=False,
+            repeats=1,
+            team_sizes=(),
+            further_teams=(),
+            misaligned=False,
+            together=False,
+            thorough=False,
+            settled=True,
+        )
+    return result | {"evidence": {"cases": cases, "sampled_fraction": fraction}}
 
 
-def _larger(a: float | None, b: float | None) -> float | None:
-    return a if b is None else b if a is None else max(a, b)
+def _groups(arenas: Iterator[Arena], *, together: bool) -> Iterator[list[Arena]]:
+    """The first of `arenas`, then all others if `together`, else one by one."""
+    yield [next(arenas)]
+    if not together:
+        yield from ([arena] for arena in arenas)
+    elif others := list(arenas):
+        yield others
 
 
 def _let_go_on(reader: FrameReader, answers: int, planned: int, number: int) -> None:
@@ -370,7 +380,7 @@ def _answer(
         detail = f"its rewritten form cannot be held to anything: {error}"
         return {"status": MeasureStatus.NOT_LEGAL, "detail": detail}
     if document["op"] == "measure":
-        return _run(session, job, judge.quick, document["deadline_secs"])
+        return _run(session, job, [judge.quick], document["deadline_secs"])
     before = partial(on_case, judge.planned)
     return _check(session, judge, job, document["deadline_secs"], before)
 
