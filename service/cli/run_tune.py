@@ -45,6 +45,9 @@ def tune_with_progress(
 
     output = common.output()
     database.database_url(common.db)  # what will not do is told before the machine is looked at
+    targets.check_measurer(machine.measurer)
+    if not machine.measurer.startswith(tuning.FLEET):
+        targets.read_target(machine.target, machine.threads, probe=False)
     workload = workloads.read_workload(spelling)
     again = spelled(spelling, machine, common)
     with (
