@@ -84,8 +84,8 @@ def _write(line: str) -> None:
 @dataclass
 class Lines:
     """Lines for logs: how many trials were reused, the first that is measured, every new best, else
-    one each `PLAIN_EVERY_SECS`; between them, what has been going on for `SAID_AFTER_SECS`, at
-    once where it is the start. `look` is called some times a second, from another thread."""
+    one each `PLAIN_EVERY_SECS`; between them, what has been going on for `SAID_AFTER_SECS`, and
+    at first whatever goes on. `look` is called some times a second, from another thread."""
 
     flops: float
     write: Callable[[str], None] = _write
@@ -115,9 +115,7 @@ class Lines:
         with self._lock:
             if self._activity is None or activity.text != self._activity.text:
                 self._since = self.now()
-            first, self._activity = self._activity is None, activity
-            if first:
-                self._say(activity)
+            self._activity = activity
 
     def look(self) -> None:
         """Say what goes on, where that is news and nothing was said for a while."""
@@ -126,7 +124,9 @@ class Lines:
             if activity is None or str(activity) == self._said:
                 return
             quiet_secs = PLAIN_EVERY_SECS if self._said.startswith(activity.text) else 0.0
-            if now - self._since >= SAID_AFTER_SECS and now - self._told >= quiet_secs:
+            if not self._said or (
+                now - self._since >= SAID_AFTER_SECS and now - self._told >= quiet_secs
+            ):
                 self._say(activity)
 
     def _say(self, activity: Activity) -> None:

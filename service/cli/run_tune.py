@@ -46,6 +46,9 @@ def tune_with_progress(
 
     output = common.output()
     database.database_url(common.db)  # what will not do is told before the machine is looked at
+    targets.check_measurer(machine.measurer)
+    if not machine.measurer.startswith(tuning.FLEET):
+        targets.read_target(machine.target, machine.threads, probe=False)
     workload = workloads.read_workload(spelling)
     parse_measurer(options.measurer)  # a bad one is the first line that is printed
     again = spelled(spelling, machine, common)
