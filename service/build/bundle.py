@@ -15,7 +15,7 @@ from __future__ import annotations
 import io
 import json
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,6 +39,7 @@ MAGIC = b"PK\x03\x04"
 
 def bundle_bytes(lock: LockFile, source: Source) -> bytes:
     """The bundle of `lock`. NotTheBytes if a file is not to be had."""
+    source.refuse_failed(lock.kernels)
     members = {LOCK_NAME: lock.to_text().encode()}
     members[RECORDS_NAME] = "".join(_record_lines(lock, source)).encode()
     for kernel in lock.kernels:
@@ -114,6 +115,9 @@ class Bundle:
         except KeyError:
             raise NotTheBytes(f"{self.path}: {name} (sha256 {ref.sha256}) is not in it") from None
         return ref.check(data, f"{self.path}: {name}")
+
+    def refuse_failed(self, kernels: Sequence[LockedKernel]) -> None:
+        """What was found after it was made is not known to a bundle."""
 
     def record(self, key: str) -> dict[str, Any] | None:
         return self._entries("record").get(key)

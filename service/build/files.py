@@ -40,6 +40,7 @@ def gathered(lock: LockFile, names: list[str], source: Source) -> list[Wanted]:
     """Every file of the kernels named, from `source`, checked. NotTheBytes, before anything is
     written."""
     kernels = chosen(lock, names)
+    source.refuse_failed(kernels)
     files = [
         Wanted(kind, name, kernel.files[name].check(source.file(lock, kernel, name), name))
         for kernel in kernels

@@ -39,6 +39,7 @@ def tune_with_progress(
     second leaves at once.
     """
     from service.answers.publish import result_document
+    from service.answers.refusals import every_failed, rejected_words
     from service.jobs import tuning
     from tuner.measure.choose import measured_target
 
@@ -66,7 +67,8 @@ def tune_with_progress(
         sys.stderr.write(_INTERRUPTED.format(again=again))
         raise typer.Exit(ExitCode.INTERRUPTED)
     if report.best is None:
-        output.remark("tilewright: no candidate passed; nothing is stored as the best")
+        why = every_failed(rejected_words(document)) or "no candidate passed"
+        output.remark(f"tilewright: {why}; nothing is stored as the best")
         raise typer.Exit(ExitCode.FAILED)
 
 

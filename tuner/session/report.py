@@ -101,6 +101,19 @@ class BestFound:
 
 
 @dataclass(frozen=True, slots=True)
+class Rejected:
+    """A candidate that looked better than the best, and why it is not: it failed the full check.
+
+    `record_key` is that check's record, or the trial's where the check was lost and left none.
+    """
+
+    trial: int
+    status: str
+    detail: str
+    record_key: str
+
+
+@dataclass(frozen=True, slots=True)
 class TuneReport:
     """All that `tune --json` prints, field for field; `to_json` gives that document."""
 
@@ -119,6 +132,8 @@ class TuneReport:
     cost_model: dict[str, float | None] = field(default_factory=dict)
     bound: dict[str, Any] = field(default_factory=dict)
     """Of what `best.fraction_of_bound` is a share: `limit.Limit.to_json`."""
+    rejected: list[Rejected] = field(default_factory=list)
+    """Of candidates that were faster than the best, or of all where there is none."""
 
     def to_json(self) -> dict[str, Any]:
         from dataclasses import asdict

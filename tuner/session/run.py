@@ -93,4 +93,5 @@ def _carried_out(run: Run, goal: SearchGoal) -> TuneReport:
     if best is not None and best.result.run_secs_estimate is not None:
         loop.ending.hold_bound_against(best.result.run_secs_estimate)
         run.limit.settle(best.result.run_secs_estimate, keep=run.measured_now)
-    return summary.report(run, best, explain(reason, run.trials, found=best is not None))
+    why = explain(reason, run.trials, run.failed.values(), found=best is not None)
+    return summary.report(run, best, why)
