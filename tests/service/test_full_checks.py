@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,16 @@ from fastapi.testclient import TestClient
 from db import Store
 from schedules.record import MeasureStatus
 from schedules.target import Target
-from schedules.trace import Trace
 from schedules.workload.workload import Workload
+from service.answers.publish import Published
 from service.cli import run
 from service.jobs import tuning
+from service.jobs.request import read_job
+from service.jobs.run import Means
+from service.jobs.worker import Worker
 from service.resolve import workloads
-from tests.service.service_cases import MATMUL, keep_best, make_record
+from service.settings import Settings
+from tests.service.service_cases import HOST, MATMUL, keep_best, make_record
 from tuner.machine.native_target import native_target
 from tuner.search.default import default_trace
 
@@ -206,15 +211,42 @@ def test_a_run_without_a_best_says_what_each_check_found(
     assert "Tune it first" not in error["advice"]
 
 
+@pytest.mark.parametrize("rate", [1.0, 0.6])
 def test_a_job_tells_of_each_candidate_that_failed_its_full_check(
-    store: Store, api: TestClient, workload: Workload
+    rate: float, tmp_path: Path, store: Store, api: TestClient
 ) -> None:
-    from service.jobs.trials import trial_document
-
-    record = make_record(workload, level="quick", trace=[{"do": "Unroll", "loop": "s0.d0"}])
-    tuning.register(store, workload, native_target(probe=False))
-    assert (
-        trial_document(1, record, store.full_checks(workload.key, record.target_key))["full_check"]
-        is None
+    """In its document, its events, its trials and on its page, with a best or without."""
+    (tmp_path / "machine.json").write_text(json.dumps({"confirm_failure_rate": rate}))
+    settings = Settings(measurer_folder=tmp_path)
+    request = read_job(
+        {
+            "workload": MATMUL,
+            "target": HOST.to_json(),
+            "budget": {"trials": 8},
+            "measurer": "simulated:machine.json",
+        },
+        settings,
     )
-    assert Trace.from_json(record.trace).steps
+    job, _ = store.create_job(request.to_json(), body_hash="x", flight_key=request.flight_key)
+    means = Means(store, 60.0, threading.Event(), publish=lambda *_: Published())
+    assert Worker(means, "test", poll_secs=0.01).work_once()
+    document = api.get(f"/v1/jobs/{job.id}").json()
+    rejected = document["result"]["rejected"]
+    assert rejected
+    assert (document["best"] is None) == (rate == 1.0) == (document["state"] == "FAILED")
+    why = "wrong_result: simulated: full check failed"
+    if document["best"] is None:
+        assert document["error"]["rejected"] == rejected
+        assert f"every candidate failed the full check: {why}" in document["error"]["detail"]
+    told = [e.data for e in store.events_after(job.id) if e.kind == "rejected"]
+    assert told == rejected
+    trials = api.get(f"/v1/jobs/{job.id}/trials").json()["trials"]
+    failed = {t["trial"]: t["full_check"] for t in trials if t["full_check"]}
+    wanted = {r["trial"]: {n: r[n] for n in ("status", "detail", "record_key")} for r in rejected}
+    assert {n: check for n, check in failed.items() if check["status"] != "ok"} == wanted
+    if document["best"] is not None:
+        assert failed[document["best"]["trial"]]["status"] == "ok"
+    page = api.get(f"/jobs/{job.id}", headers={"Accept": "text/html"}).text
+    for one in rejected:
+        assert f"/records/{one['record_key']}" in page
+    assert "simulated: full check failed" in page

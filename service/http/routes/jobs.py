@@ -173,7 +173,8 @@ async def cancel(state: State, asking: Asking, job_id: str) -> dict[str, Any]:
     responses={
         200: {
             "description": "`state` and `trial` events, a `rejected` for each candidate that "
-            "failed the full check, and at the end `done`; each but the last has an id to resume after.",
+            "failed the full check, and at the end `done`; each but the last has an id to resume "
+            "after.",
             "content": {"text/event-stream": {"schema": EVENT}},
         },
         **problem_responses(404, 422, 429),
