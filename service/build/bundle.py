@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from schedules.canonical import canonical_bytes
 from service.answers.links import MEDIA_TYPES
 
+from .consistent import check_header, check_parts
 from .locked import LockedKernel, LockError, LockFile, NotTheBytes
 from .source import Source
 
@@ -106,7 +107,8 @@ class Bundle:
 
     def lock(self) -> LockFile:
         """The lock file it was made of. LockError."""
-        return LockFile.from_text(self._member(LOCK_NAME).decode(errors="replace"), str(self.path))
+        text = self._member(LOCK_NAME).decode(errors="replace")
+        return check_parts(LockFile.from_text(text, str(self.path)), str(self.path))
 
     def file(self, lock: LockFile, kernel: LockedKernel, name: str) -> bytes:
         ref = kernel.files[name]
@@ -158,6 +160,7 @@ def import_bundle(store: Store, path: Path) -> dict[str, Any]:
     report = store.import_(bundle.records_text().splitlines(keepends=True))
     blobs = 0
     for kernel in lock.kernels:
+        check_header(kernel, bundle.file(lock, kernel, f"{kernel.name}.h"))
         for kind, name in (("object", f"{kernel.name}.o"), ("header", f"{kernel.name}.h")):
             store.put_blob(bundle.file(lock, kernel, name), MEDIA_TYPES[kind])
             blobs += 1
