@@ -11,18 +11,20 @@ from typing import Any
 from sqlalchemy import Select, and_, select, tuple_, update
 from sqlalchemy.orm import Session
 
+from schedules.full_checks import DISPROVED, FULL
 from schedules.record import Toolchain, TuningRecord
 
 from .engine import changed, insert_ignore
 from .errors import NotRegistered
+from .full_checks import FullCheckRepository
 from .models import BestMoveRow, BestRow, RecordRow, TargetRow, WithdrawnRow
 from .records import RecordRepository
 from .rows import from_row, from_rows
 from .works import target_document
 
-FULL = "full"
 _KEYS_PER_QUERY = 1000
 _RACES = 100
+MOST_REASON = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,7 @@ class BestRepository:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._records = RecordRepository(session)
+        self._checks = FullCheckRepository(session)
 
     def get(self, workload_key: str, target_key: str) -> TuningRecord | None:
         """The record the pointer names, None if there is none or it is damaged."""
@@ -122,6 +125,8 @@ class BestRepository:
         if self._records.withdrawn(key) is not None:
             return False
         work = challenger.workload_key, challenger.target_key
+        if self._checks.refusals(*work).refusal(challenger.trace, challenger.toolchain):
+            return False
         for _ in range(_RACES):
             seen = self._pointer(*work)
             if seen is not None and seen.record_key == key:
@@ -135,6 +140,30 @@ class BestRepository:
             if self.move(work, seen, key, reason, now):
                 return True
         raise RuntimeError(f"best of {work} moved {_RACES} times while one record was compared")
+
+    def withdraw_disproved(self, records: Sequence[TuningRecord], now: datetime) -> None:
+        """Withdraw what the failed full checks among `records`, which are stored, disprove: every
+        record that passed with the same schedule, of the same toolchain."""
+        for failed in records:
+            if failed.verified_level != FULL or failed.result.status not in DISPROVED:
+                continue
+            statement = (
+                select(RecordRow)
+                .where(
+                    RecordRow.workload_key == failed.workload_key,
+                    RecordRow.target_key == failed.target_key,
+                    RecordRow.verified_level == FULL,
+                    RecordRow.status == "ok",
+                    RecordRow.codegen_version == failed.toolchain.codegen_version,
+                    RecordRow.llvmlite == failed.toolchain.llvmlite,
+                    RecordRow.key.not_in(select(WithdrawnRow.record_key)),
+                )
+                .order_by(RecordRow.id)
+            )
+            reason = f"{failed.result.status}: {failed.result.detail}"[:MOST_REASON]
+            for passed in from_rows(self._session.scalars(statement).all()):
+                if passed.trace_key == failed.trace_key:
+                    self.withdraw(passed.key, reason, now)
 
     def withdraw(self, key: str, reason: str, now: datetime) -> TuningRecord | None:
         """Never serve record `key` again; the best of its work afterwards, if any is left."""
@@ -217,7 +246,12 @@ class BestRepository:
             .where(RecordRow.key.not_in(out))
             .order_by(RecordRow.estimate_secs, RecordRow.id)
         )
-        fit = from_rows(self._session.scalars(statement))
+        checks = self._checks.refusals(workload_key, target_key)
+        fit = [
+            record
+            for record in from_rows(self._session.scalars(statement))
+            if checks.refusal(record.trace, record.toolchain) is None
+        ]
         if reading is not None:
             age = generation(reading.toolchain)
             fit = [r for r in fit if generation(r.toolchain) == age] or fit

@@ -23,13 +23,15 @@ from sqlalchemy import ColumnElement, Select, func, select
 from sqlalchemy.orm import InstrumentedAttribute, Session, aliased
 
 from schedules.errors import TilewrightError
+from schedules.full_checks import FULL
 from schedules.record import Toolchain
 
 from .artefact_rows import sound as sound_artefact
-from .best import FULL, generation
+from .best import generation
 from .blobs import intact
 from .engine import Database
 from .errors import StoreBroken
+from .full_checks import FullCheckRepository
 from .job_rows import sound as sound_job
 from .job_states import JobState
 from .keys import sound as sound_key
@@ -52,7 +54,7 @@ from .models import (
     WorkloadRow,
 )
 from .preparations import prepared_files, sound_preparation
-from .rows import key_of, record_of, sound
+from .rows import from_row, key_of, record_of, sound
 from .works import sound_target, sound_workload, target_key_of, workload_key_of
 
 _CHANGED = "the row is not what was written (its hash differs)"
@@ -198,6 +200,12 @@ def _bests(session: Session) -> Iterator[Problem]:
             )
         if reason is not None:
             yield broken(f"points at {record.key}, withdrawn: {reason}")
+            continue
+        checks = FullCheckRepository(session).refusals(best.workload_key, best.target_key)
+        value = from_row(record)
+        failed = None if value is None else checks.refusal(value.trace, value.toolchain)
+        if failed is not None:
+            yield broken(f"points at {record.key}, whose schedule failed its full check: {failed}")
 
 
 def _history(session: Session) -> Iterator[Problem]:

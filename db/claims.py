@@ -14,9 +14,10 @@ from typing import Any
 from sqlalchemy import Select, func, select
 from sqlalchemy.orm import Session
 
+from schedules.full_checks import FULL
 from schedules.record import TuningRecord
 
-from .best import FULL, BestRepository
+from .best import BestRepository
 from .engine import insert_ignore
 from .errors import InvalidRecord, NotRegistered
 from .models import BestRow, ConfirmationRow, RecordRow, WithdrawnRow

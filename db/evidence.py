@@ -17,11 +17,13 @@ from typing import Any, TypeAlias, cast
 from sqlalchemy import Column, and_, func, select, tuple_
 from sqlalchemy.orm import Session
 
+from schedules.full_checks import FULL, FullChecks
 from schedules.record import TuningRecord
 
 from .artefact_rows import HASHED as FILE
 from .artefact_rows import Artefact, artefacts_of
-from .best import FULL
+from .full_checks import RECORD as _RECORD
+from .full_checks import FullCheckRepository, Raw, checks_of
 from .models import (
     ArtefactRow,
     BestRow,
@@ -41,20 +43,19 @@ from .preparations import (
     prepared_files,
     sound_preparation,
 )
-from .rows import HASHED, IMPORTED, from_row
+from .rows import IMPORTED, from_row
 from .works import WorkloadEntry, target_document, workload_entry
 
 log = logging.getLogger("tilewright.db")
 
 Work: TypeAlias = tuple[str, str]
 """(workload_key, target_key)."""
-Raw: TypeAlias = tuple[Any, ...]
 
 KEYS_PER_QUERY = 400  # SQLite has a limit on parameters, and a work has two
 
 _WORKLOAD = ("key", "name", "flops", "document", "row_sha256")
 _TARGET = ("key", "document", "row_sha256")
-_RECORD = (*HASHED, "row_sha256")
+_WORKLOAD_AT, _TARGET_AT = _RECORD.index("workload_key"), _RECORD.index("target_key")
 _FILE = (*FILE, "row_sha256")
 _PREPARED = (*PREPARED, "job_id", "row_sha256")
 _PREPARED_FILE = (*PREPARED_FILE, "row_sha256")
@@ -95,7 +96,8 @@ class Evidence:
 
     `bests` are pairs of a record and what it was made for, `files` those of the records.
     `prepared` and its files are of the toolchain that was asked for. `claims` are the keys of the
-    fastest records of others that nobody checked here.
+    fastest records of others that nobody checked here. `checks` are the rows that speak against
+    schedules, see `full_checks`.
     """
 
     work: Work
@@ -106,6 +108,7 @@ class Evidence:
     prepared: Raw | None
     prepared_files: tuple[Raw, ...]
     claims: tuple[str, ...]
+    checks: tuple[Raw, ...] = ()
 
     def entry(self) -> WorkloadEntry | None:
         """The workload; None if it is unknown or damaged."""
@@ -133,6 +136,10 @@ class Evidence:
             )
             if record is not None and document is not None:
                 yield StoredBest(row[0], record, document)
+
+    def refusals(self, target_key: str) -> FullChecks:
+        """What speaks against schedules of the workload on a target."""
+        return checks_of(row for row in self.checks if row[_TARGET_AT] == target_key)
 
     def preparation(self) -> Prepared | None:
         """What was prepared; None if nothing was asked for, or the row is damaged."""
@@ -181,6 +188,9 @@ class EvidenceRepository:
         prepared = self._by_key(PreparationRow, _PREPARED, list(names.values())) if names else {}
         built = self._files(PreparedFileRow, _PREPARED_FILE, list(prepared))
         claims = self._claims(works, MAX_CLAIMS) if toolchain else {}
+        checks: dict[str, list[Raw]] = {}
+        for row in FullCheckRepository(self._session).refusing(works, elsewhere=elsewhere):
+            checks.setdefault(row[_WORKLOAD_AT], []).append(row)
         found = {}
         for work in works:
             mine = tuple(
@@ -196,6 +206,11 @@ class EvidenceRepository:
                 prepared.get(name),
                 tuple(built.get(name, ())),
                 tuple(claims.get(work, ())),
+                tuple(
+                    row
+                    for row in checks.get(work[0], ())
+                    if elsewhere or row[_TARGET_AT] == work[1]
+                ),
             )
         return found
 
@@ -223,11 +238,10 @@ class EvidenceRepository:
             .order_by(RecordRow.key)
         )
         found: dict[str, list[tuple[Raw, Raw]]] = {}
-        workload_at = _RECORD.index("workload_key")
         for row in self._session.execute(statement):
             raw = tuple(row)
             record, made_for = raw[: len(_RECORD)], raw[len(_RECORD) :]
-            found.setdefault(record[workload_at], []).append((record, made_for))
+            found.setdefault(record[_WORKLOAD_AT], []).append((record, made_for))
         return found
 
     def _claims(self, works: list[Work], limit: int) -> dict[Work, list[str]]:

@@ -15,6 +15,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote
 
+from schedules.full_checks import FullChecks
 from schedules.record import TuningRecord
 
 from .artefact_rows import HASHED as FILE
@@ -36,6 +37,13 @@ _BEST = (
     " AND NOT EXISTS (SELECT 1 FROM withdrawn WHERE withdrawn.record_key = record.key)"
     " WHERE best.workload_key = ? AND best.target_key = ?"
 )
+_CHECKS = (
+    "SELECT record.*, NULL AS reason FROM record WHERE record.verified_level = 'full'"
+    " AND record.workload_key = ?1 AND record.target_key = ?2"
+    " UNION ALL SELECT record.*, withdrawn.reason AS reason FROM withdrawn"
+    " JOIN record ON record.key = withdrawn.record_key"
+    " WHERE record.workload_key = ?1 AND record.target_key = ?2"
+)
 _ARTEFACTS = "SELECT * FROM artefact WHERE record_key = ?"
 
 
@@ -50,8 +58,21 @@ def best_record(
     row = next(iter(_rows(url, _BEST, (workload_key, target_key), timeout_secs)), None)
     if row is None:
         return None
-    columns = SimpleNamespace(**{name: row[name] for name in (*HASHED, "row_sha256")})
-    return from_row(cast(Any, columns))
+    return _record(row)
+
+
+def full_checks_of(
+    url: str | None, workload_key: str, target_key: str, *, timeout_secs: float = 30.0
+) -> FullChecks:
+    """What `Store.full_checks` answers, and the errors of `best_record`."""
+    url = url or default_url()
+    if is_postgres(url):
+        with _store(url, timeout_secs) as store:
+            return store.full_checks(workload_key, target_key)
+    rows = _rows(url, _CHECKS, (workload_key, target_key), timeout_secs)
+    return FullChecks.of(
+        (record, row["reason"]) for row in rows if (record := _record(row)) is not None
+    )
 
 
 def artefacts_of_record(
@@ -67,6 +88,11 @@ def artefacts_of_record(
         cast(ArtefactLike, SimpleNamespace(**{name: row[name] for name in (*FILE, "row_sha256")}))
         for row in rows
     )
+
+
+def _record(row: sqlite3.Row) -> TuningRecord | None:
+    columns = SimpleNamespace(**{name: row[name] for name in (*HASHED, "row_sha256")})
+    return from_row(cast(Any, columns))
 
 
 def _store(url: str, timeout_secs: float) -> Store:

@@ -12,6 +12,7 @@ from typing import Any, Self, TextIO
 
 from sqlalchemy.orm import Session
 
+from schedules.full_checks import FullChecks
 from schedules.record import TuningRecord
 
 from .answers import AnswerReader, BestAnswer
@@ -26,6 +27,7 @@ from .claims import ClaimRepository
 from .copying import MoveReport, move
 from .engine import Database
 from .errors import StoreDenied
+from .full_checks import FullCheckRepository
 from .prune import PruneReport, prune
 from .records import Page, RecordRepository
 from .sql_answers import SqlAnswers
@@ -116,7 +118,12 @@ class SqlStore(SqlJobs, SqlAnswers, SqlKeys):
 
     def add(self, records: Sequence[TuningRecord]) -> None:
         now = self._clock()
-        self._database.write(lambda session: RecordRepository(session).add(records, now))
+
+        def work(session: Session) -> None:
+            RecordRepository(session).add(records, now)
+            BestRepository(session).withdraw_disproved(records, now)
+
+        self._database.write(work)
         self._database.tend()
 
     def records(
@@ -188,6 +195,11 @@ class SqlStore(SqlJobs, SqlAnswers, SqlKeys):
 
     def best_answers(self, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], BestAnswer]:
         return self._answers.answers(keys)
+
+    def full_checks(self, workload_key: str, target_key: str) -> FullChecks:
+        return self._database.read(
+            lambda session: FullCheckRepository(session).of_work(workload_key, target_key)
+        )
 
     # Claims
 

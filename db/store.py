@@ -17,6 +17,7 @@ from .job_store import JobStore
 from .key_store import KeyStore
 
 if TYPE_CHECKING:
+    from schedules.full_checks import FullChecks
     from schedules.record import TuningRecord
 
     from .answers import BestAnswer
@@ -123,7 +124,8 @@ class Store(JobStore, AnswerStore, KeyStore, Protocol):
 
     def add(self, records: Sequence[TuningRecord]) -> None:
         """Store records, all or none; those already there change nothing, whatever time of day they
-        name. One without a time of day gets the store's.
+        name. One without a time of day gets the store's. A failed full check that disproves its
+        schedule withdraws the records of it that passed before.
 
         InvalidRecord: one contradicts itself. NotRegistered: call `register` first.
         """
@@ -165,7 +167,8 @@ class Store(JobStore, AnswerStore, KeyStore, Protocol):
         It takes a record verified in full and strictly faster than the best of the same
         generation of the toolchain; equal times leave the older. A newer generation takes over
         whatever its time, an older one never does; mocked timings are older than all real ones.
-        See `best.reason_to_move`. NotRegistered if it was not added.
+        See `best.reason_to_move`. It never takes one whose schedule failed a full check, see
+        `full_checks`. NotRegistered if it was not added.
         """
         ...
 
@@ -195,6 +198,11 @@ class Store(JobStore, AnswerStore, KeyStore, Protocol):
 
     def best_answers(self, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], BestAnswer]:
         """`best_answer` of each of `keys`, in one question for all of them."""
+        ...
+
+    def full_checks(self, workload_key: str, target_key: str) -> FullChecks:
+        """What full checks found of each schedule of this work: what failed, or was withdrawn, is
+        handed out by nobody, whichever grade was asked for."""
         ...
 
     # Claims: what import brought

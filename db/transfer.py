@@ -25,9 +25,9 @@ from sqlalchemy.orm import Session
 
 from schedules.canonical import canonical_bytes
 from schedules.errors import TilewrightError
+from schedules.full_checks import FULL
 from schedules.workload.strict_json import parse_json_text
 
-from .best import FULL
 from .errors import InvalidRecord, StoreError
 from .models import BestRow, RecordRow, WithdrawnRow
 from .records import RecordRepository

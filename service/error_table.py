@@ -242,6 +242,13 @@ TABLE: dict[str, Kind] = {
         "Not a usable lock file",
         "`tilewright lock` writes lock files, `tilewright export --bundle` bundles.",
     ),
+    "service.build.locked.Inconsistent": Kind(
+        409,
+        "inconsistent_lock",
+        ExitCode.VERIFICATION,
+        "The lock file contradicts itself",
+        "Take it from version control, or remove the entry and lock it again: `tilewright lock`.",
+    ),
     "service.build.locked.NotTheBytes": Kind(
         409,
         "not_the_bytes",

@@ -18,11 +18,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from schedules.full_checks import MOCKED
 from schedules.record import Toolchain
 from schedules.target import Target
 from service.answers.find import find_answer
-from service.answers.grades import MOCKED, Answer, same_toolchain
+from service.answers.grades import Answer, same_toolchain
 from service.answers.links import links
+from service.answers.refusals import why_none_passed
 from service.grade import Grade
 from service.resolve import targets, workloads
 from service.resolve.remembered import Remembered
@@ -93,7 +95,8 @@ class Lacking:
     `workload_known`, `target_known`: whether they are stored here. `untried`, `preparing` as in
     `Finished`. `prepared`: a preparation has come to an end, with nothing that would do; `problem`
     says why there is no schedule at all, and `try_again_at` (seconds since 1970) when that is
-    worth another try. `ticket`: the job that tunes it.
+    worth another try. `ticket`: the job that tunes it. `failed`: why no candidate of a search
+    passed.
     """
 
     workload_known: bool
@@ -104,6 +107,7 @@ class Lacking:
     problem: dict[str, str] | None = None
     ticket: str | None = None
     try_again_at: float | None = None
+    failed: str = ""
 
 
 Outcome: TypeAlias = Finished | Lacking
@@ -184,7 +188,13 @@ def outcome_of(question: Question, evidence: Evidence, toolchain: Toolchain) -> 
         target = None if document is None else Target.from_json(document)
     if entry is None or target is None:
         return Lacking(workload_known=entry is not None, target_known=target is not None)
+    checks = evidence.refusals(target.key)
     prepared = evidence.preparation()
+    is_refused = (
+        prepared is not None
+        and prepared.trace is not None
+        and checks.refusal(prepared.trace, toolchain) is not None
+    )
     untried = _untried(evidence, prepared, toolchain)
     preparing = prepared is not None and not prepared.state.final
     found = find_answer(evidence, target, question.minimum, toolchain)
@@ -195,18 +205,24 @@ def outcome_of(question: Question, evidence: Evidence, toolchain: Toolchain) -> 
             summary, targets.target_summary(target), lambda: workloads.workload_of(form)
         )
         answer = replace(answer, artefacts=links(evidence.artefacts(found.stored.key)))
-    elif question.minimum is Grade.DEFAULT and prepared is not None and prepared.trace is not None:
+    elif (
+        question.minimum is Grade.DEFAULT
+        and prepared is not None
+        and prepared.trace is not None
+        and not is_refused
+    ):
         answer = _default(prepared, summary, target)
     else:
         return Lacking(
             workload_known=True,
             target_known=True,
-            untried=untried,
+            untried=untried or is_refused,  # what was prepared is to be chosen anew
             preparing=preparing,
             prepared=prepared is not None and prepared.state.final,
             problem=prepared.document.get("problem") if prepared is not None else None,
             ticket=prepared.job_id if prepared is not None else None,
             try_again_at=prepared.document.get("try_again_at") if prepared is not None else None,
+            failed=why_none_passed(checks, toolchain),
         )
     return replace(finished(answer), untried=untried, preparing=preparing)
 

@@ -62,12 +62,28 @@ def find_answer(
 
     `toolchain` None trusts records whoever compiled them.
     """
-    candidates = [Stored(one.record, target, one.key) for one in evidence.best()]
+    candidates = [
+        stored
+        for one in evidence.best()
+        if _may_be_told(evidence, stored := Stored(one.record, target, one.key), target, toolchain)
+    ]
     chosen = choose(candidates, target, toolchain, minimum)
     if (chosen is None or chosen[0] is not Grade.EXACT) and minimum is not Grade.EXACT:
-        candidates += [
+        elsewhere = [
             Stored(one.record, Target.from_json(one.target_document), one.key)
             for one in evidence.elsewhere()
         ]
+        candidates += [s for s in elsewhere if _may_be_told(evidence, s, target, toolchain)]
         chosen = choose(candidates, target, toolchain, minimum)
     return Found(*chosen) if chosen is not None else None
+
+
+def _may_be_told(
+    evidence: Evidence, stored: Stored, target: Target, toolchain: Toolchain | None
+) -> bool:
+    """Whether no full check of the record's schedule failed: as it was made, for its own machine,
+    or as it would be made here, for `target`."""
+    record = stored.record
+    made = evidence.refusals(stored.made_for.key).refusal(record.trace, record.toolchain)
+    here = evidence.refusals(target.key).refusal(record.trace, toolchain or record.toolchain)
+    return made is None and here is None

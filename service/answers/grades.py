@@ -18,15 +18,13 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from schedules.full_checks import MOCKED
 from service.grade import Grade
 
 if TYPE_CHECKING:
     from schedules.record import Toolchain, TuningRecord
     from schedules.target import Target
     from schedules.trace import Trace
-
-MOCKED = 0
-"""The code generator version of replayed and simulated timings: no code was run for them."""
 
 
 @dataclass(frozen=True, slots=True)

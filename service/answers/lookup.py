@@ -166,7 +166,7 @@ def _miss(number: int, asked: Lookup, outcome: Outcome | None, *, late: bool) ->
             exit_code=ExitCode.UNREACHABLE,
             pointer=pointer,
         )
-    error: TilewrightError = NoAnswer(f"no {asked.minimum.value} answer stored")
+    error: TilewrightError = no_answer(asked.minimum, lacking)
     if asked.minimum is Grade.DEFAULT:
         error = NoAnswer(
             "this service has never seen the workload of this key",
@@ -175,6 +175,12 @@ def _miss(number: int, asked: Lookup, outcome: Outcome | None, *, late: bool) ->
         if lacking.problem is not None:
             error = not_prepared(lacking.problem)
     return problem_of(Located(error, pointer))
+
+
+def no_answer(minimum: Grade, lacking: Lacking) -> NoAnswer:
+    """That nothing stored will do, with the reason where there was a search."""
+    reason = f": {lacking.failed}" if lacking.failed else ""
+    return NoAnswer(f"no {minimum.value} answer stored for these keys{reason}")
 
 
 def not_prepared(problem: dict[str, str]) -> NotPrepared:

@@ -29,15 +29,17 @@ from typing import TYPE_CHECKING
 
 from db.errors import StaleLease, StoreError
 from schedules.errors import TilewrightError, WorkloadError
+from schedules.full_checks import DISPROVED, MOCKED
 from schedules.record import MeasureResult, MeasureStatus, TuningRecord
 from schedules.target import Target
 from schedules.trace import Trace
 from schedules.workload.workload import Workload
 from service.answers import analytic, objects
-from service.answers.grades import MOCKED, grade_of, same_toolchain
+from service.answers.grades import grade_of, same_toolchain
 from service.answers.links import MEDIA_TYPES
 from service.answers.publish import Publish, publish
-from service.answers.verification import WRONG, renewed
+from service.answers.refusals import safe_trace
+from service.answers.verification import failed_check, renewed, withdraw_wrong
 from service.error_table import problem_of
 from service.resolve import targets, toolchains, workloads
 from tuner.compiling.deadline import DEADLINE_SECS, DeadlineError, alarm
@@ -66,9 +68,9 @@ TRIES_IN_A_ROW = 2
 AGAIN_SECS = 30.0
 """A work that failed is tried again when it is asked for so much later, times its failures."""
 
-NOT_RUN = "chosen without measurement; nothing was run: this service has no such CPU"
-CHOSEN = "chosen without measurement; not built and verified yet"
-VERIFIED = "chosen without measurement, verified in full"
+NOT_RUN = "nothing was run: this service has no such CPU"
+NOT_YET = "not built and verified yet"
+VERIFIED = "verified in full"
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,8 +168,8 @@ class Preparer:
             if result.ok and (own := renewed(self.store, record, result)) is not None:
                 self.steps.publish(self.store, workload, target, own, trace)
                 return True
-            if result.status in WRONG:
-                self.store.withdraw(key, f"{result.status}: {result.detail}"[:500])
+            if result.status in DISPROVED:
+                withdraw_wrong(self.store, key, result)
         return False
 
     def _claims(self, found: Preparation) -> list[TuningRecord]:
@@ -193,19 +195,25 @@ class Preparer:
         except DeadlineError as error:
             log.warning("workload %s: %s; it is served as written", found.workload_key, error)
             trace = Trace()
+        trace, note = self._safe(workload, trace, target)
         known = {n: v for n, v in found.document.items() if n not in ("problem", "try_again_at")}
-        document = {**known, "trace": trace.to_json(), "verified": False, "note": CHOSEN}
+        told = {"verified": False, "note": f"{note}; {NOT_YET}"}
+        document = {**known, "trace": trace.to_json(), **told}
         self.store.settle_preparation(found.key, found.owner, PreparationState.CHOSEN, document)
 
     def _finish(self, found: Preparation, workload: Workload, target: Target) -> None:
         from db.preparations import PreparationState
 
         trace = Trace.from_json(found.document["trace"])
-        verified, note = False, NOT_RUN
+        trace, note = self._safe(workload, trace, target)
+        verified = False
         if self.steps.runs_here(target):
-            trace, result = self._checked(workload, trace, target)
+            trace, note, result = self._checked(workload, trace, target)
             verified = result.ok
-            note = VERIFIED if verified else f"not verified: {result.status} {result.detail}"
+            failed = f"; not verified: {result.status} {result.detail}"
+            note += f", {VERIFIED}" if verified else failed
+        else:
+            note += f"; {NOT_RUN}"
         files = self.steps.build(workload, trace, target, verified)
         document = {
             **found.document,
@@ -216,16 +224,24 @@ class Preparer:
         state = PreparationState.READY
         self.store.settle_preparation(found.key, found.owner, state, document, files)
 
+    def _safe(self, workload: Workload, trace: Trace, target: Target) -> tuple[Trace, str]:
+        """A schedule that was chosen, or what takes its place where a full check failed it, and a
+        note. NoAnswer where nothing does."""
+        checks = self.store.full_checks(workload.key, target.key)
+        return safe_trace(workload, trace, checks, toolchains.toolchain())
+
     def _checked(
         self, workload: Workload, trace: Trace, target: Target
-    ) -> tuple[Trace, MeasureResult]:
-        """The schedule, and how its check ended; the expression as it stands where the schedule
-        computes wrong results, which is a bug of ours."""
-        result = self.steps.check(workload, trace, target)
-        if result.status not in WRONG or not trace.steps:
-            return trace, result
-        log.error("the default of %s is wrong: %s %s", workload.key, result.status, result.detail)
-        return Trace(), self.steps.check(workload, Trace(), target)
+    ) -> tuple[Trace, str, MeasureResult]:
+        """A schedule that may be served, with a note, and how its full check ended. One that the
+        check disproves, which is a bug of ours, is stored as that, and the next is tried."""
+        while True:
+            trace, note = self._safe(workload, trace, target)
+            result = self.steps.check(workload, trace, target)
+            if result.status not in DISPROVED:
+                return trace, note, result
+            log.error("a default of %s is wrong: %s %s", workload.key, result.status, result.detail)
+            self.store.add([failed_check(workload, target, trace, result)])
 
     def _fail(self, found: Preparation, error: Exception) -> None:
         from db.preparations import PreparationState

@@ -7,12 +7,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from db.errors import StoreMissing
+from schedules.full_checks import NONE_KNOWN, FullChecks
 from schedules.record import Toolchain
 from schedules.target import Target
 from service import database
 from service.answers.find import Found, find_answer
 from service.answers.grades import Answer, Stored, choose, grade_of
 from service.answers.links import links
+from service.answers.refusals import record_refusal, safe_trace, to_verify, why_none_passed
 from service.errors import NoAnswer, UsageProblem
 from service.grade import Grade
 from service.resolve.targets import target_summary
@@ -22,6 +24,7 @@ from service.resolve.workloads import workload_summary
 from . import analytic
 
 if TYPE_CHECKING:
+    from schedules.record import TuningRecord
     from schedules.workload.workload import Workload
 
 
@@ -41,7 +44,7 @@ def answer(
     With `any_toolchain` a record made by another code generator counts as if made by this one:
     for `verify`, which rebuilds it.
     """
-    from db.quick import artefacts_of_record
+    from db.quick import artefacts_of_record, full_checks_of
 
     minimum = Grade(min_grade)
     found = _stored_answer(db, workload, target, minimum, None if any_toolchain else toolchain())
@@ -50,19 +53,26 @@ def answer(
         answer = found.answer(summary, target_summary(target), lambda: workload)
         files = artefacts_of_record(database.database_url(db), found.stored.key)
         return replace(answer, artefacts=links(files))
+    try:
+        checks = full_checks_of(database.database_url(db), workload.key, target.key)
+    except StoreMissing:
+        checks = NONE_KNOWN
     if minimum is not Grade.DEFAULT:
-        raise _no_answer(db, workload, target, minimum)
-    return default_answer(workload, target)
+        raise _no_answer(db, workload, target, minimum, checks)
+    return default_answer(workload, target, checks)
 
 
-def default_answer(workload: Workload, target: Target) -> Answer:
-    """The schedule chosen without measurement, in this process. DeadlineError, ScheduleError."""
+def default_answer(workload: Workload, target: Target, checks: FullChecks) -> Answer:
+    """The schedule chosen without measurement, in this process. DeadlineError, ScheduleError;
+    NoAnswer where `checks` of the work leave none to hand out."""
+    chosen = analytic.default_trace(workload, target)
+    trace, note = safe_trace(workload, chosen, checks, toolchain())
     return Answer(
         grade=Grade.DEFAULT,
         workload=workload_summary(workload),
         target=target_summary(target),
-        steps=analytic.default_trace(workload, target).to_json(),
-        note="chosen without measurement",
+        steps=trace.to_json(),
+        note=note,
     )
 
 
@@ -84,6 +94,7 @@ def recorded(db: str | None, workload: Workload, target: Target, key: str) -> An
     with database.session(db) as store:
         record = store.record(name)
         document = store.target(record.target_key) if record is not None else None
+        failed = record and record_refusal(store, record, target.key, toolchain())
     if record is None or document is None:
         raise NoAnswer(f"no record {name} stored", advice="`tilewright export` lists the records.")
     if record.workload_key != workload.key:
@@ -96,13 +107,16 @@ def recorded(db: str | None, workload: Workload, target: Target, key: str) -> An
         steps=record.trace,
         record_key=name,
         run_secs=record.result.run_secs_estimate if made_for.key == target.key else None,
-        note=f"the schedule of {name}, made for {made_for.cpu}",
+        note=f"the schedule of {name}, made for {made_for.cpu}"
+        + (f"; it failed its full check ({failed}), and is handed out nowhere" if failed else ""),
         made_for=target_summary(made_for),
         created_at=record.created_at or None,
     )
 
 
-def _no_answer(db: str | None, workload: Workload, target: Target, minimum: Grade) -> NoAnswer:
+def _no_answer(
+    db: str | None, workload: Workload, target: Target, minimum: Grade, checks: FullChecks
+) -> NoAnswer:
     """Why there is none, and the command that makes one."""
     from db.location import default_url, file_is_there, sqlite_path
 
@@ -113,8 +127,8 @@ def _no_answer(db: str | None, workload: Workload, target: Target, minimum: Grad
     )
     named = database.database_url(db)
     spelled = workload.name if ":" in workload.name else "WORKLOAD"
-    words = ["tilewright", "tune", spelled, *(["--db", db] if db else [])]
-    command = shlex.join(words)
+    where = ["--db", db] if db else []
+    command = shlex.join(["tilewright", "tune", spelled, *where])
     if named is not None and "://" not in named.replace("sqlite://", ""):
         path = sqlite_path(named or default_url())
         if not file_is_there(path):
@@ -122,6 +136,23 @@ def _no_answer(db: str | None, workload: Workload, target: Target, minimum: Grad
                 f"{message}: there is no database at {path}",
                 advice=f"Check the name; `{command}` makes it.",
             )
+    from db import open_store
+
+    with open_store(named, create=False, upgrade=False) as store:
+        waiting = to_verify(store, workload.key, target.key, toolchain())
+    if waiting:
+        verify = shlex.join(["tilewright", "verify", spelled, *where])
+        return NoAnswer(
+            f"{message}: {waiting}",
+            advice=f"`{verify}` checks it with this one, without tuning; `tilewright verify --all`"
+            " checks all that wait for it.",
+        )
+    failed = why_none_passed(checks, toolchain())
+    if failed:
+        return NoAnswer(
+            f"{message}: {failed}",
+            advice=f"Other candidates may pass: `{command} --trials N` with more trials.",
+        )
     return NoAnswer(
         message, advice=f"Tune it first: `{command}`; or accept less: `--min-grade default`."
     )
@@ -142,7 +173,7 @@ def _stored_answer(
         record = best_record(url, workload.key, target.key)
     except StoreMissing:
         return None
-    if record is not None:
+    if record is not None and not _is_refused(url, record, made_by):
         chosen = choose([Stored(record, target, record.key)], target, made_by, Grade.EXACT)
         if chosen is not None:
             return Found(*chosen)
@@ -153,3 +184,13 @@ def _stored_answer(
     with open_store(url, create=False, upgrade=False) as store:
         work = workload.key, target.key
         return find_answer(store.evidence([work], elsewhere=True)[work], target, minimum, made_by)
+
+
+def _is_refused(url: str | None, record: TuningRecord, made_by: Toolchain | None) -> bool:
+    """Whether the schedule of a stored best failed its full check, which databases of versions that
+    did not look may hold."""
+    from db.quick import full_checks_of
+
+    checks = full_checks_of(url, record.workload_key, record.target_key)
+    toolchains = {record.toolchain, made_by or record.toolchain}
+    return any(checks.refusal(record.trace, by) is not None for by in toolchains)

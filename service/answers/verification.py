@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from schedules.record import MeasureResult, MeasureStatus, TuningRecord
+from schedules.full_checks import DISPROVED, FULL
+from schedules.record import MeasureResult, TuningRecord
 from schedules.target import Target
 from schedules.workload.workload import Workload
 from service import database
@@ -21,10 +22,9 @@ from service.resolve import toolchains
 
 if TYPE_CHECKING:
     from db import Store
+    from schedules.trace import Trace
 
 IMPORTED = "imported"
-WRONG = frozenset({MeasureStatus.WRONG_RESULT, MeasureStatus.OUT_OF_BOUNDS})
-"""What no second try makes right; a deadline or a lost process may be the machine's fault."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +66,8 @@ def verify_stored(
     assert found.record_key is not None
     result = verify(workload, found, target, seed)
     with database.session(db) as store:
-        if result.status in WRONG:
-            reason = f"{result.status}: {result.detail}"[:500]
-            store.withdraw(found.record_key, reason)
+        if result.status in DISPROVED:
+            withdraw_wrong(store, found.record_key, result)
             return Verification(found.record_key, result, withdrawn=True)
         if not result.ok:
             return Verification(found.record_key, result)
@@ -81,19 +80,39 @@ def verify_stored(
     return Verification(found.record_key, result, renewed_as=own, warning=published.warning)
 
 
+def withdraw_wrong(store: Store, record_key: str, result: MeasureResult) -> None:
+    """Withdraw a stored record whose schedule was rebuilt here and disproved, and keep that check
+    as a record of its own: nothing else hands that schedule out."""
+    record = store.record(record_key)
+    if record is not None:
+        store.add([_checked_here(record, result)])
+    store.withdraw(record_key, f"{result.status}: {result.detail}"[:500])
+
+
+def failed_check(
+    workload: Workload, target: Target, trace: Trace, result: MeasureResult
+) -> TuningRecord:
+    """The record of a full check of a schedule that no search tried: its trial is 0."""
+    return TuningRecord(
+        workload_key=workload.key,
+        target_key=target.key,
+        threads=target.threads,
+        trace=trace.to_json(),
+        result=result,
+        toolchain=toolchains.real_toolchain(),
+        seed=0,
+        trial=0,
+        verified_level=FULL,
+        created_at=_now(),
+    )
+
+
 def renewed(store: Store, record: TuningRecord, result: MeasureResult) -> str | None:
     """Store a record of another toolchain, or of others, as this one's own, with the time just
     measured; its key. None where no time was measured."""
     if result.run_secs_estimate is None:
         return None
-    own = replace(
-        record,
-        result=result,
-        toolchain=toolchains.real_toolchain(),
-        verified_level="full",
-        object_sha256=None,
-        created_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
-    )
+    own = _checked_here(record, result)
     if record.verified_level == IMPORTED:
         store.confirm(record.key, own)
     else:
@@ -102,7 +121,22 @@ def renewed(store: Store, record: TuningRecord, result: MeasureResult) -> str | 
     return own.key
 
 
+def _checked_here(record: TuningRecord, result: MeasureResult) -> TuningRecord:
+    return replace(
+        record,
+        result=result,
+        toolchain=toolchains.real_toolchain(),
+        verified_level=FULL,
+        object_sha256=None,
+        created_at=_now(),
+    )
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
 def _ours(record: TuningRecord) -> bool:
     """Whether the record was verified in full by the toolchain installed here."""
     same = same_toolchain(record.toolchain, toolchains.toolchain())
-    return same and record.verified_level == "full"
+    return same and record.verified_level == FULL

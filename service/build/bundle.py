@@ -15,7 +15,7 @@ from __future__ import annotations
 import io
 import json
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from schedules.canonical import canonical_bytes
 from service.answers.links import MEDIA_TYPES
 
+from .consistent import check_header, check_parts
 from .locked import LockedKernel, LockError, LockFile, NotTheBytes
 from .source import Source
 
@@ -39,6 +40,7 @@ MAGIC = b"PK\x03\x04"
 
 def bundle_bytes(lock: LockFile, source: Source) -> bytes:
     """The bundle of `lock`. NotTheBytes if a file is not to be had."""
+    source.refuse_failed(lock.kernels)
     members = {LOCK_NAME: lock.to_text().encode()}
     members[RECORDS_NAME] = "".join(_record_lines(lock, source)).encode()
     for kernel in lock.kernels:
@@ -105,7 +107,8 @@ class Bundle:
 
     def lock(self) -> LockFile:
         """The lock file it was made of. LockError."""
-        return LockFile.from_text(self._member(LOCK_NAME).decode(errors="replace"), str(self.path))
+        text = self._member(LOCK_NAME).decode(errors="replace")
+        return check_parts(LockFile.from_text(text, str(self.path)), str(self.path))
 
     def file(self, lock: LockFile, kernel: LockedKernel, name: str) -> bytes:
         ref = kernel.files[name]
@@ -114,6 +117,9 @@ class Bundle:
         except KeyError:
             raise NotTheBytes(f"{self.path}: {name} (sha256 {ref.sha256}) is not in it") from None
         return ref.check(data, f"{self.path}: {name}")
+
+    def refuse_failed(self, kernels: Sequence[LockedKernel]) -> None:
+        """What was found after it was made is not known to a bundle."""
 
     def record(self, key: str) -> dict[str, Any] | None:
         return self._entries("record").get(key)
@@ -154,6 +160,7 @@ def import_bundle(store: Store, path: Path) -> dict[str, Any]:
     report = store.import_(bundle.records_text().splitlines(keepends=True))
     blobs = 0
     for kernel in lock.kernels:
+        check_header(kernel, bundle.file(lock, kernel, f"{kernel.name}.h"))
         for kind, name in (("object", f"{kernel.name}.o"), ("header", f"{kernel.name}.h")):
             store.put_blob(bundle.file(lock, kernel, name), MEDIA_TYPES[kind])
             blobs += 1

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from service.errors import UsageProblem
-from service.written import write_whole
+from service.written import alone_in, write_whole
 
+from .consistent import check_header, check_record
 from .locked import LockedKernel, LockError, LockFile
 from .source import Source
 
 PC_NAME = "tilewright-kernels.pc"
+MADE_BY, ON_OPENMP = "made by Tilewright.\n", "(link with -fopenmp)."
+"""What every header says, and those of kernels for several threads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,20 +44,30 @@ def gathered(lock: LockFile, names: list[str], source: Source) -> list[Wanted]:
     """Every file of the kernels named, from `source`, checked. NotTheBytes, before anything is
     written."""
     kernels = chosen(lock, names)
-    files = [
-        Wanted(kind, name, kernel.files[name].check(source.file(lock, kernel, name), name))
-        for kernel in kernels
-        for kind, name in (("object", f"{kernel.name}.o"), ("header", f"{kernel.name}.h"))
-    ]
-    return [*files, Wanted("pkg-config", PC_NAME, pkg_config(kernels).encode())]
+    source.refuse_failed(kernels)
+    return [file for kernel in kernels for file in _gathered(lock, kernel, source)]
 
 
-def pkg_config(kernels: tuple[LockedKernel, ...]) -> str:
-    """What pkg-config tells a build: where the headers are and what to link, wherever the folder
-    is moved."""
-    objects = " ".join(f"${{prefix}}/{kernel.name}.o" for kernel in kernels)
-    openmp = " -fopenmp" if any("openmp" in kernel.links for kernel in kernels) else ""
-    names = ", ".join(kernel.name for kernel in kernels)
+def _gathered(lock: LockFile, kernel: LockedKernel, source: Source) -> list[Wanted]:
+    """The files of one kernel, held against its entry."""
+    for variant in kernel.variants:
+        record = None if variant.record_key is None else source.record(variant.record_key)
+        if record is not None:
+            check_record(kernel, variant, record)
+    files = []
+    for kind, name in (("object", f"{kernel.name}.o"), ("header", f"{kernel.name}.h")):
+        data = kernel.files[name].check(source.file(lock, kernel, name), name)
+        files.append(Wanted(kind, name, data))
+    check_header(kernel, files[-1].data)
+    return files
+
+
+def pkg_config(kernels: Mapping[str, bool]) -> str:
+    """What pkg-config tells a build of `kernels`, by name, with whether each needs OpenMP: where
+    the headers are and what to link, wherever the folder is moved."""
+    objects = " ".join(f"${{prefix}}/{name}.o" for name in sorted(kernels))
+    openmp = " -fopenmp" if any(kernels.values()) else ""
+    names = ", ".join(sorted(kernels))
     return (
         "prefix=${pcfiledir}\n\n"
         "Name: tilewright-kernels\n"
@@ -64,12 +78,31 @@ def pkg_config(kernels: tuple[LockedKernel, ...]) -> str:
     )
 
 
+def kernels_in(folder: Path) -> dict[str, bool]:
+    """The kernels of a folder, by name, as their headers tell: whether each needs OpenMP."""
+    found = {}
+    for header in folder.glob("*.h"):
+        text = header.read_text(encoding="utf-8", errors="replace")
+        if text.startswith(f"/* {header.stem}: ") and MADE_BY in text and _has_object(header):
+            found[header.stem] = ON_OPENMP in text
+    return found
+
+
+def _has_object(header: Path) -> bool:
+    return header.with_suffix(".o").is_file()
+
+
 def write(files: list[Wanted], folder: Path) -> list[dict[str, Any]]:
-    """Write each file whole or not at all; what was written, for `--json`. UsageProblem."""
+    """Write each file whole or not at all, and the file for pkg-config, which has every kernel that
+    is in the folder then, whoever brought it; what was written, for `--json`. UsageProblem."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for file in files:
-            write_whole(folder / file.name, file.data)
+        with alone_in(folder):
+            for file in files:
+                write_whole(folder / file.name, file.data)
+            metadata = pkg_config(kernels_in(folder)).encode()
+            files = [*files, Wanted("pkg-config", PC_NAME, metadata)]
+            write_whole(folder / PC_NAME, metadata)
     except OSError as error:
         raise UsageProblem(f"cannot write to {folder}: {error.strerror or error}") from error
     return [

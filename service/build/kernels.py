@@ -12,12 +12,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field
 
 from schedules.errors import WorkloadError
+from schedules.full_checks import NONE_KNOWN, FullCheck, FullChecks
 from schedules.target import Probes, Target
 from schedules.trace import Trace
 from schedules.workload.workload import Workload
 from service.answers import analytic, objects
 from service.answers.find import find_answer
 from service.answers.grades import Answer, grade_of
+from service.answers.refusals import (
+    UNMEASURED,
+    record_refusal,
+    refuse_pins,
+    safe_trace,
+    to_verify,
+    why_none_passed,
+)
 from service.errors import InvalidField, NoAnswer
 from service.grade import Grade
 from service.resolve import targets as target_names
@@ -136,7 +145,7 @@ def choose_parts(
     if every_cpu:
         for plain in plain_targets(named):
             if plain.key not in {target.key for target in named}:
-                answers.append(_analytic(workload, plain))
+                answers.append(_analytic(workload, plain, _checks(store, workload.key, plain.key)))
                 named.append(plain)
     return _ordered(named, answers)
 
@@ -193,11 +202,12 @@ def _target(asked: BuildIn, number: int) -> Target:
 def _found(
     store: Store | None, workload: Workload, target: Target, minimum: Grade, every_cpu: bool
 ) -> Answer:
-    found = None
+    found, checks = None, NONE_KNOWN
     if store is not None:
         work = (workload.key, target.key)
         evidence = store.evidence([work], elsewhere=minimum is not Grade.EXACT)[work]
         found = find_answer(evidence, target, minimum, toolchain())
+        checks = evidence.refusals(target.key)
     if found is not None:
         return found.answer(
             workloads.workload_summary(workload),
@@ -205,12 +215,16 @@ def _found(
             lambda: workload,
         )
     if every_cpu or minimum is Grade.DEFAULT:
-        return _analytic(workload, target)
+        return _analytic(workload, target, checks)
     threads = "1 thread" if target.threads == 1 else f"{target.threads} threads"
+    waiting = "" if store is None else to_verify(store, workload.key, target.key, toolchain())
+    reason = waiting or why_none_passed(checks, toolchain())
     raise NoAnswer(
         f"no {minimum.value} answer stored for {workload.name or workload.key} on {target.cpu}"
-        f" with {threads}",
-        advice="Tune it first: tilewright tune WORKLOAD; or accept less: --min-grade default.",
+        f" with {threads}" + (f": {reason}" if reason else ""),
+        advice="Check it with this toolchain: tilewright verify WORKLOAD."
+        if waiting
+        else "Tune it first: tilewright tune WORKLOAD; or accept less: --min-grade default.",
     )
 
 
@@ -222,17 +236,21 @@ def _pinned(
     trace: list[Any] | None,
 ) -> Answer:
     """The schedule of a record, or the one that is given, whatever would be chosen today. NoAnswer
-    if the record is not here."""
+    if the record is not here, VerificationFailed if the schedule failed its full check."""
     if record_key is None:
-        chosen = None if trace is None else Trace.from_json(trace)
-        return _analytic(workload, target, chosen)
+        checks = _checks(store, workload.key, target.key)
+        if trace is None:
+            return _analytic(workload, target, checks)
+        _refuse(workload, checks.refusal(trace, toolchain()))
+        return _of_trace(workload, target, Trace.from_json(trace), UNMEASURED)
     record = store.record(record_key) if store is not None else None
     document = store.target(record.target_key) if store is not None and record else None
-    if record is None or document is None or record.workload_key != workload.key:
+    if store is None or record is None or document is None or record.workload_key != workload.key:
         raise NoAnswer(
             f"record {record_key} is not stored here",
             advice="`tilewright lock --upgrade` pins what is stored now.",
         )
+    _refuse(workload, record_refusal(store, record, target.key, toolchain()))
     made_for = Target.from_json(document)
     return Answer(
         grade=grade_of(made_for, target) or Grade.COMPATIBLE,
@@ -244,16 +262,29 @@ def _pinned(
     )
 
 
-def _analytic(workload: Workload, target: Target, trace: Trace | None = None) -> Answer:
-    """The answer of `trace`, or of the schedule that is chosen now."""
-    chosen = analytic.default_trace(workload, target) if trace is None else trace
+def _analytic(workload: Workload, target: Target, checks: FullChecks) -> Answer:
+    """The answer of the schedule that is chosen now. NoAnswer where `checks` leave none."""
+    chosen = analytic.default_trace(workload, target)
+    return _of_trace(workload, target, *safe_trace(workload, chosen, checks, toolchain()))
+
+
+def _of_trace(workload: Workload, target: Target, trace: Trace, note: str) -> Answer:
     return Answer(
         grade=Grade.DEFAULT,
         workload=workloads.workload_summary(workload),
         target=target_names.target_summary(target),
-        steps=chosen.to_json(),
-        note="chosen without measurement",
+        steps=trace.to_json(),
+        note=note,
     )
+
+
+def _refuse(workload: Workload, failed: FullCheck | None) -> None:
+    if failed is not None:
+        refuse_pins([(workload.name or workload.key, str(failed))])
+
+
+def _checks(store: Store | None, workload_key: str, target_key: str) -> FullChecks:
+    return NONE_KNOWN if store is None else store.full_checks(workload_key, target_key)
 
 
 def _built(asked: BuildIn, workload: Workload, symbol: str, parts: Sequence[Part]) -> Built:

@@ -9,13 +9,19 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import Any, Self
 
+from schedules.canonical import canonical_bytes
 from schedules.errors import TilewrightError
+from service.grade import Grade
 
 VERSION = 1
+SEAL = "entry_sha256"
+"""The member of an entry that holds the sha256 of all the others."""
+
 LINKS = ("openmp",)
 """What else a program may have to link."""
 
@@ -27,6 +33,12 @@ class LockError(TilewrightError):
     """A lock file or bundle that cannot be used; the message says where and why."""
 
     code = "bad_lock"
+
+
+class Inconsistent(LockError):  # noqa: N818  # the name says the condition
+    """A lock file whose parts contradict each other: it was edited, or merged, by hand."""
+
+    code = "inconsistent_lock"
 
 
 class NotTheBytes(LockError):  # noqa: N818  # the name says the condition
@@ -56,10 +68,10 @@ class FileRef:
 
     @classmethod
     def from_json(cls, document: Any) -> Self:
-        found = cls(str(_member(document, "sha256")), _member(document, "bytes"))
-        if not _DIGITS.fullmatch(found.sha256) or not isinstance(found.size_bytes, int):
+        digits, size = _member(document, "sha256"), _member(document, "bytes")
+        if not _is_digest(digits) or not _is_count(size):
             raise LockError(f"sha256 and bytes of a file are needed, got {str(document)[:80]}")
-        return found
+        return cls(digits, size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,15 +99,22 @@ class LockedVariant:
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Self:
-        record_key = _member(document, "record_key")
-        trace = document.get("trace")
+        """LockError names what is missing or will not do."""
+        record_key, secs = _member(document, "record_key"), _member(document, "run_secs")
+        trace, cpu = document.get("trace"), document.get("cpu", "")
+        if record_key is not None and not _is_digest(record_key, "sha256:"):
+            raise LockError(f"record_key: sha256:HEX or null will do, got {str(record_key)[:80]!r}")
+        if secs is not None and not _is_duration(secs):
+            raise LockError(f"run_secs: seconds, or null, will do, got {str(secs)[:80]!r}")
+        if not (trace is None or isinstance(trace, list)) or not isinstance(cpu, str):
+            raise LockError("cpu is text, and trace a list")
         return cls(
-            cpu=str(document.get("cpu", "")),
-            target_key=str(_member(document, "target_key")),
-            grade=str(_member(document, "grade")),
-            record_key=None if record_key is None else str(record_key),
-            run_secs=_member(document, "run_secs"),
-            trace=None if trace is None else list(trace),
+            cpu=cpu,
+            target_key=_digest(document, "target_key"),
+            grade=_grade(_member(document, "grade")),
+            record_key=record_key,
+            run_secs=secs,
+            trace=trace,
         )
 
 
@@ -153,22 +172,21 @@ class LockedKernel:
         name = str(_member(document, "name"))
         if not _NAME.fullmatch(name):
             raise LockError(f"a kernel's name must be a C name, got {name[:80]!r}")
-        variants = document.get("variants") or [document]
-        links = tuple(document.get("links", ()))
-        if not set(links) <= set(LINKS):
-            raise LockError(f"{name}: links {links} are not known to this version")
-        return cls(
-            name=name,
-            workload=_member(document, "workload"),
-            workload_key=str(_member(document, "workload_key")),
-            threads=int(_member(document, "threads")),
-            min_grade=str(document.get("min_grade", "exact")),
-            variants=tuple(LockedVariant.from_json(variant) for variant in variants),
-            toolchain=dict(_member(document, "toolchain")),
-            object=FileRef.from_json(_member(document, "object")),
-            header=FileRef.from_json(_member(document, "header")),
-            links=links,
-        )
+        try:
+            return cls(
+                name=name,
+                workload=_workload(document),
+                workload_key=_digest(document, "workload_key"),
+                threads=_threads(document),
+                min_grade=_grade(document.get("min_grade", "exact")),
+                variants=_variants(document),
+                toolchain=_toolchain(document),
+                object=FileRef.from_json(_member(document, "object")),
+                header=FileRef.from_json(_member(document, "header")),
+                links=_links(document),
+            )
+        except LockError as error:
+            raise type(error)(f"{name}: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,9 +211,10 @@ class LockFile:
 
     def to_text(self) -> str:
         """The file: the same kernels give the same text."""
+        entries = [kernel.to_json() for kernel in self.kernels]
         document = {
             "version": VERSION,
-            "kernels": [kernel.to_json() for kernel in self.kernels],
+            "kernels": [{**entry, SEAL: entry_sha256(entry, self.targets)} for entry in entries],
             "targets": dict(self.targets),
         }
         return _lines(document, "") + "\n"
@@ -208,22 +227,112 @@ class LockFile:
             version = _member(document, "version")
             if version != VERSION:
                 raise LockError(f"this Tilewright reads version {VERSION}, found {version!r}")
-            kernels = tuple(LockedKernel.from_json(k) for k in _member(document, "kernels"))
-            targets = document.get("targets", {})
+            entries, targets = _member(document, "kernels"), document.get("targets", {})
+            kernels = tuple(map(LockedKernel.from_json, entries))
+            _check_seals(entries, targets)
             names = [kernel.name for kernel in kernels]
             if len(set(names)) < len(names):
                 raise LockError("a name stands for two kernels")
             return cls(kernels, {str(key): dict(targets[key]) for key in targets})
         except LockError as error:
-            raise LockError(f"{where}: {error}") from error
+            raise type(error)(f"{where}: {error}") from error
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise LockError(f"{where}: not a lock file ({error})") from error
+
+
+def entry_sha256(entry: Mapping[str, Any], targets: Mapping[str, Any]) -> str:
+    """The sha256 of all that an entry of a lock file says, and of the targets it names."""
+    said = {name: value for name, value in entry.items() if name != SEAL}
+    keys = sorted({variant["target_key"] for variant in entry.get("variants") or [entry]})
+    return hashlib.sha256(canonical_bytes([said, [targets.get(key) for key in keys]])).hexdigest()
+
+
+def _check_seals(entries: Sequence[Mapping[str, Any]], targets: Mapping[str, Any]) -> None:
+    """Inconsistent if an entry is not what was once written. Files of versions that wrote no seals
+    have none at all."""
+    sealed = any(SEAL in entry for entry in entries)
+    for entry in entries:
+        if sealed and entry.get(SEAL) != entry_sha256(entry, targets):
+            raise Inconsistent(f"{entry['name']}: {SEAL} is not that of the entry: it was edited")
 
 
 def _member(document: Any, name: str) -> Any:
     if not isinstance(document, Mapping) or name not in document:
         raise LockError(f"{name!r} is missing")
     return document[name]
+
+
+def _digest(document: Mapping[str, Any], name: str) -> str:
+    found = _member(document, name)
+    if not _is_digest(found):
+        raise LockError(f"{name}: 64 hexadecimal digits will do, got {str(found)[:80]!r}")
+    return str(found)
+
+
+def _is_digest(value: Any, prefix: str = "") -> bool:
+    if not isinstance(value, str) or not value.startswith(prefix):
+        return False
+    return _DIGITS.fullmatch(value.removeprefix(prefix)) is not None
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _is_duration(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < inf
+
+
+def _grade(value: Any) -> str:
+    if value not in list(Grade):
+        raise LockError(f"{', '.join(Grade)} are grades, got {str(value)[:80]!r}")
+    return str(value)
+
+
+def _workload(document: Mapping[str, Any]) -> str | dict[str, Any]:
+    found = _member(document, "workload")
+    if not isinstance(found, str | dict):
+        raise LockError(f"workload: a spelling or a document will do, got {str(found)[:80]}")
+    return found
+
+
+def _threads(document: Mapping[str, Any]) -> int:
+    found = _member(document, "threads")
+    if not _is_count(found) or found == 0:
+        raise LockError(f"threads: a whole number of at least 1 will do, got {str(found)[:80]!r}")
+    return int(found)
+
+
+def _toolchain(document: Mapping[str, Any]) -> dict[str, Any]:
+    found = _member(document, "toolchain")
+    kinds = {"codegen": int, "llvmlite": str, "llvm": str}
+    if not isinstance(found, dict) or not all(
+        isinstance(found.get(name), kind) for name, kind in kinds.items()
+    ):
+        raise LockError(f"toolchain: {', '.join(kinds)} are needed, got {str(found)[:80]}")
+    return found
+
+
+def _links(document: Mapping[str, Any]) -> tuple[str, ...]:
+    found = document.get("links", [])
+    if not isinstance(found, list) or not all(link in LINKS for link in found):
+        raise LockError(f"links {str(found)[:80]} are not known to this version")
+    return tuple(found)
+
+
+def _variants(document: Mapping[str, Any]) -> tuple[LockedVariant, ...]:
+    """Those of an object for many CPUs, the first of which the entry shows as its own; else that of
+    the entry."""
+    own = LockedVariant.from_json(document)
+    if "variants" not in document:
+        return (own,)
+    found = document["variants"]
+    if not isinstance(found, list) or len(found) < 2:
+        raise LockError("variants: at least two are needed")
+    variants = tuple(map(LockedVariant.from_json, found))
+    if variants[0] != own:
+        raise Inconsistent("the entry does not show the first of its variants as its own")
+    return variants
 
 
 LINE_WIDTH = 100

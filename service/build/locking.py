@@ -11,6 +11,7 @@ from service.errors import NoAnswer, UsageProblem
 from service.resolve.workloads import workload_of
 from service.written import write_whole
 
+from .consistent import check_parts
 from .locked import LockedKernel, LockFile
 from .source import Builder, question
 
@@ -47,20 +48,21 @@ class Locked:
 
 
 def read_lock(path: Path) -> LockFile | None:
-    """The lock file at `path`, None if there is none. LockError, UsageProblem."""
+    """The lock file at `path`, None if there is none. LockError, also where its parts contradict
+    each other; UsageProblem."""
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:
         return None
     except OSError as error:
         raise UsageProblem(f"cannot read {path}: {error.strerror or error}") from error
-    return LockFile.from_text(text, str(path))
+    return check_parts(LockFile.from_text(text, str(path)), str(path))
 
 
 def write_lock(path: Path, lock: LockFile) -> None:
-    """Whole or not at all. UsageProblem."""
+    """Whole or not at all, where a link leads. UsageProblem."""
     try:
-        write_whole(path, lock.to_text().encode())
+        write_whole(path.resolve(), lock.to_text().encode())
     except OSError as error:
         raise UsageProblem(f"cannot write {path}: {error.strerror or error}") from error
 
@@ -109,12 +111,8 @@ def checked(lock: LockFile, builder: Builder) -> Locked:
 
 def not_pinned(lock: LockFile, asked: Sequence[Mapping[str, Any]]) -> list[str]:
     """Why a build cannot go by `lock` for the kernels `asked` for, a sentence each; nothing is
-    looked up. A kernel whose spelling is another workload than its key was changed by hand."""
-    said = [
-        f"{kernel.name}: its workload is not the one its workload_key stands for"
-        for kernel in lock.kernels
-        if workload_of(kernel.workload).key != kernel.workload_key
-    ]
+    looked up."""
+    said = []
     for document in asked:
         old = lock.kernel(str(document["name"]))
         if old is None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from service.answers.links import MEDIA_TYPES
+from service.answers.refusals import refuse_pins
 
 from .locked import FileRef, LockedKernel, LockFile, NotTheBytes
+from .pins import refused_pins
 
 if TYPE_CHECKING:
     from db import Store
@@ -21,6 +24,10 @@ class Source(Protocol):
 
     def file(self, lock: LockFile, kernel: LockedKernel, name: str) -> bytes:
         """The bytes of `name`, one of `kernel.files`. NotTheBytes if they are not to be had."""
+        ...
+
+    def refuse_failed(self, kernels: Sequence[LockedKernel]) -> None:
+        """VerificationFailed where what is known here speaks against a schedule of `kernels`."""
         ...
 
     def record(self, key: str) -> Document | None:
@@ -93,6 +100,10 @@ class LocalSource:
                 f" (locked: {_made_by(kernel)})"
             )
         return ref.check(data, name)
+
+    def refuse_failed(self, kernels: Sequence[LockedKernel]) -> None:
+        if self._store is not None:
+            refuse_pins((pin.name, str(pin.check)) for pin in refused_pins(self._store, kernels))
 
     def _kept(self, ref: FileRef) -> bytes | None:
         if ref.sha256 in self._made:

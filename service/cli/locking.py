@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -29,7 +29,7 @@ from service.errors import UsageProblem
 from service.exit_codes import ExitCode
 from service.resolve.spelling import Spelling
 from service.units import byte_size, duration
-from service.written import write_whole
+from service.written import alone_in, write_whole
 
 from ..grade import Grade
 from .cpus import CpusOption, LeastGrade, split_names
@@ -107,12 +107,6 @@ def add_commands(app: typer.Typer) -> None:
             raise UsageProblem("--check looks at the lock file as it is: no WORKLOAD, no --upgrade")
         if only_locked and (check or upgrade):
             raise UsageProblem("--locked looks nothing up: no --check, no --upgrade")
-        before = read_lock(file)
-        if before is None and (only_locked or not kernels):
-            raise UsageProblem(
-                f"there is no lock file {file}, and no WORKLOAD to lock",
-                advice="tilewright lock gemm=matmul:M=512,N=512,K=512",
-            )
         how = {
             "targets": target_list(cpus, target),
             "every_cpu": cpus is not None,
@@ -122,15 +116,18 @@ def add_commands(app: typer.Typer) -> None:
         asked = [{**_kernel(text), **how} for text in kernels or []]
         _refuse_doubles([document["name"] for document in asked])
         if only_locked:
-            return _say_whether_pinned(before or LockFile(), asked, file, common)
-        with _builder(where, common) as builder:
-            if check:
-                found = checked(before or LockFile(), builder)
-            else:
-                found = locked(before or LockFile(), asked, builder, upgrade=upgrade)
-        if not check and found.lock != before:
-            _keep(builder, found, common)
-            write_lock(file, found.lock)
+            return _say_whether_pinned(_read(file, needed=True), asked, file, common)
+        if check:
+            with _builder(where, common) as builder:
+                found = checked(_read(file, needed=True), builder)
+        else:
+            with _only_writer(file, common):
+                before = _read(file, needed=not kernels)
+                with _builder(where, common) as builder:
+                    found = locked(before, asked, builder, upgrade=upgrade)
+                if found.lock != before:
+                    _keep(builder, found, common)
+                    write_lock(file, found.lock)
         document = {
             "file": str(file),
             "up_to_date": found.up_to_date,
@@ -195,6 +192,30 @@ def add_commands(app: typer.Typer) -> None:
     def cmake_dir(common: Common = Common()) -> None:  # noqa: B008
         """Print the folder of TilewrightConfig.cmake: -DTilewright_DIR=$(tilewright cmake-dir)."""
         common.output().text({"cmake_dir": str(find())}, str(find()))
+
+
+def _read(file: Path, *, needed: bool) -> LockFile:
+    """The lock file; an empty one where there is none, UsageProblem if it is `needed`."""
+    found = read_lock(file)
+    if found is None and needed:
+        raise UsageProblem(
+            f"there is no lock file {file}, and no WORKLOAD to lock",
+            advice="tilewright lock gemm=matmul:M=512,N=512,K=512",
+        )
+    return found or LockFile()
+
+
+@contextmanager
+def _only_writer(file: Path, common: Common) -> Iterator[None]:
+    """From reading the file to writing it: what another command pins meanwhile would be lost."""
+    notice = f"tilewright: another command writes {file}; waiting for it"
+    with ExitStack() as stack:
+        try:
+            folder = file.resolve().parent
+            stack.enter_context(alone_in(folder, lambda: common.output().remark(notice)))
+        except OSError as error:
+            raise UsageProblem(f"cannot write {file}: {error.strerror or error}") from error
+        yield
 
 
 def export_bundle(lockfile: Path, file: Path | None, where: Where, common: Common) -> None:

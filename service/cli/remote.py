@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+from service.answers.refusals import refuse_pins
 from service.build.locked import LockedKernel, LockFile, NotTheBytes
 from service.build.source import question
 from service.client import Client
 from service.errors import Refused
 
-NOT_FOUND = 404
+NOT_FOUND, NOT_ALLOWED = 404, 405
 
 
 class ServiceSource:
@@ -21,6 +23,15 @@ class ServiceSource:
     def build(self, asked: dict[str, Any]) -> tuple[LockedKernel, dict[str, dict[str, Any]]]:
         document = self._client.build(asked)
         return LockedKernel.from_json(document["kernel"]), dict(document["targets"])
+
+    def refuse_failed(self, kernels: Sequence[LockedKernel]) -> None:
+        try:
+            refused = self._client.check_pins([kernel.to_json() for kernel in kernels])
+        except Refused as error:
+            if error.status not in (NOT_FOUND, NOT_ALLOWED):  # services before it have no such call
+                raise
+            return
+        refuse_pins((pin["name"], _told(pin["full_check"])) for pin in refused)
 
     def file(self, lock: LockFile, kernel: LockedKernel, name: str) -> bytes:
         ref = kernel.files[name]
@@ -52,3 +63,7 @@ class ServiceSource:
     def target(self, key: str) -> dict[str, Any] | None:
         """Targets are in the lock file; the service hands out none of its own."""
         return None
+
+
+def _told(check: dict[str, Any]) -> str:
+    return f"{check['status']}: {check['detail']}" if check["detail"] else str(check["status"])

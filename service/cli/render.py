@@ -13,6 +13,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from service.answers.refusals import rejected_words
 from service.cli.facts import (
     Document,
     Rows,
@@ -100,6 +101,7 @@ def tune_summary(report: Document, *, again: str, mocked: bool = False) -> Rende
         rows.append(("best", "none: no candidate passed"))
     rows += [
         ("trials", ran),
+        *_rejected_rows(report),
         ("space", f"{quantity(report['space_size'])} schedules"),
         ("wall time", f"{duration(report['wall_secs'])} ({_phases(report)})"),
         ("stopped", str(report["stopped_because"])),
@@ -122,6 +124,13 @@ def tune_summary(report: Document, *, again: str, mocked: bool = False) -> Rende
             )
         )
     return Group(*parts)
+
+
+def _rejected_rows(report: Document) -> list[tuple[str, str]]:
+    """A line for each candidate that the full check kept from being the best."""
+    rejected = report.get("rejected") or ()  # absent in reports of older versions
+    pairs = zip(rejected, rejected_words(report), strict=True)
+    return [("rejected", f"trial {one['trial']}: {said}") for one, said in pairs]
 
 
 def _prior_rows(cost_model: Document) -> list[tuple[str, str]]:

@@ -41,6 +41,7 @@ def tune_with_progress(
     confirmed, kept and printed, if that takes no longer than `STOP_SECS`. The second leaves at
     once.
     """
+    from service.answers.refusals import every_failed, rejected_words
     from service.jobs import tuning
     from tuner.measure.choose import measured_target, parse_measurer
 
@@ -79,7 +80,8 @@ def tune_with_progress(
         raise typer.Exit(ExitCode.INTERRUPTED)
     if report.best is None:
         if report.out_of_time is None:
-            output.remark("tilewright: no candidate passed; nothing is stored as the best")
+            why = every_failed(rejected_words(document)) or "no candidate passed"
+            output.remark(f"tilewright: {why}; nothing is stored as the best")
         raise typer.Exit(ExitCode.FAILED)
 
 

@@ -156,6 +156,13 @@ class AsyncClient:
         document: dict[str, Any] = await self._json(wire.build(asked))
         return document
 
+    async def check_pins(self, kernels: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """Of entries of a lock file those that are to be used no more: their schedules failed a
+        full check since they were pinned."""
+        document = await self._json(wire.check_pins(kernels))
+        refused: list[dict[str, Any]] = document["refused"]
+        return refused
+
     async def publish(self, lines: str | bytes) -> dict[str, Any]:
         """Have the service keep what `tilewright export` wrote, as claims that it verifies when
         they are asked for: how many records are `new` and `known`, and each refused line."""

@@ -159,6 +159,13 @@ class Client:
         document: dict[str, Any] = self._json(wire.build(asked))
         return document
 
+    def check_pins(self, kernels: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """Of entries of a lock file those that are to be used no more: their schedules failed a
+        full check since they were pinned."""
+        document = self._json(wire.check_pins(kernels))
+        refused: list[dict[str, Any]] = document["refused"]
+        return refused
+
     def publish(self, lines: str | bytes) -> dict[str, Any]:
         """Have the service keep what `tilewright export` wrote, as claims that it verifies when
         they are asked for: how many records are `new` and `known`, and each refused line."""

@@ -143,6 +143,10 @@ def build(asked: Mapping[str, Any]) -> Call:
     return Call("POST", "/v1/builds", body=dict(asked), extra_secs=BUILD_SECS)
 
 
+def check_pins(kernels: Sequence[Mapping[str, Any]]) -> Call:
+    return Call("POST", "/v1/builds:check", body={"kernels": [dict(one) for one in kernels]})
+
+
 def publish(lines: str | bytes) -> Call:
     content = lines.encode() if isinstance(lines, str) else lines
     headers = {"Content-Type": "application/x-ndjson"}

@@ -27,6 +27,22 @@ def names(if_none_match: str | None, etag: str) -> bool:
     return "*" in tags or wanted in tags
 
 
+def for_asker_alone(send: Send) -> Send:
+    """`send` for answers that a key opens: whatever they say of caching, no cache that others use
+    keeps them (RFC 9111, section 5.2.2.7). Who asks by a cookie needs that to be said."""
+
+    async def sent(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = MutableHeaders(raw=message["headers"])
+            told = [part.strip() for part in headers.get("cache-control", "").split(",")]
+            kept = [part for part in told if part and part not in ("public", "private")]
+            if "no-store" not in kept:
+                headers["cache-control"] = ", ".join(["private", *kept])
+        await send(message)
+
+    return sent
+
+
 class Conditional:
     """Answers 304, without a body, where the answer would be a 200 whose ETag the client names.
 

@@ -27,6 +27,7 @@ from service.errors import (
     TooLarge,
     TooSlow,
 )
+from service.http.caching import for_asker_alone
 from service.http.cookie import COOKIE
 from service.http.refusals import refusal
 from service.http.rules import RULES, Found, Rule, Rules
@@ -90,6 +91,7 @@ class Guard:
         if principal.owner is None:
             await self._app(scope, receive, send)
             return
+        send = for_asker_alone(send)
         streams = found.rule is not None and found.rule.streams
         gates = self._streams if streams else self._requests
         with gates.entered(principal.owner) as enters:

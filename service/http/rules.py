@@ -51,6 +51,7 @@ RULES: dict[tuple[str, str], Rule] = {
     ("GET", "/v1/records/{key}"): READ,
     ("GET", "/v1/blobs/{key}"): READ,
     ("POST", "/v1/builds"): SUBMIT,
+    ("POST", "/v1/builds:check"): READ,
     ("GET", "/v1/fleet"): READ,
     ("GET", "/static/{name}"): OPEN,
     ("GET", "/login"): OPEN,

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 from pydantic.json_schema import JsonSchemaMode, models_json_schema
 
 from service.build.kernels import BuildIn
-from service.resolve.requests import GradeName, JobIn, LookupIn
+from service.resolve.requests import GradeName, JobIn, LookupIn, Strict
+
+MOST_PINS = 1000
 
 StateName = Literal["QUEUED", "RUNNING", "CANCELLING", "SUCCEEDED", "FAILED", "CANCELLED"]
 
@@ -62,6 +64,33 @@ class JobPage(BaseModel):
 class TrialPage(BaseModel):
     trials: list[dict[str, Any]]
     next_page_token: str | None
+
+
+class PinsIn(Strict):
+    """`POST /v1/builds:check`: entries of a lock file."""
+
+    kernels: Annotated[list[dict[str, Any]], Field(min_length=1, max_length=MOST_PINS)]
+
+
+class FullCheckOut(BaseModel):
+    """The result of a full check, and the record that holds it."""
+
+    status: str
+    detail: str
+    record_key: str
+
+
+class RefusedPinOut(BaseModel):
+    """A kernel that is pinned to a schedule that failed its full check."""
+
+    name: str
+    full_check: FullCheckOut
+
+
+class PinsOut(BaseModel):
+    """The kernels that are handed out no more; empty if all may be used."""
+
+    refused: list[RefusedPinOut]
 
 
 class ArtefactOut(BaseModel):
@@ -130,7 +159,7 @@ def schema_ref(model: type[BaseModel]) -> dict[str, str]:
 def request_schemas() -> dict[str, Any]:
     """Schemas that routes refer to but FastAPI does not see, as bodies are read by us."""
     models: list[tuple[type[BaseModel], JsonSchemaMode]] = [
-        (model, "validation") for model in (JobIn, LookupIn, BuildIn, ProblemOut)
+        (model, "validation") for model in (JobIn, LookupIn, BuildIn, PinsIn, ProblemOut)
     ]
     _, document = models_json_schema(models, ref_template="#/components/schemas/{model}")
     definitions: dict[str, Any] = document["$defs"]

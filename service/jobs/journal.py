@@ -45,20 +45,22 @@ class Journal:
         trial: tuple[int, str] | None = None,
         candidate: list[int] | None = None,
         event: dict[str, Any] | None = None,
+        kind: str = "trial",
         progress: dict[str, Any] | None = None,
         activity: dict[str, Any] | None = None,
         failures: int | None = None,
     ) -> None:
-        """Add to what is to be stored: `candidate` is what the search asked for at `trial`,
-        `progress` changes the fields it has, `activity` is what the job begins to do, `failures` is
-        that of `report_job`. StoreError, StaleLease if it was time to store it."""
+        """Add to what is to be stored: `event` is one of `kind`, `candidate` is what the search
+        asked for at `trial`, `progress` changes the fields it has, `activity` is what the job
+        begins to do, `failures` is that of `report_job`. StoreError, StaleLease if it was time to
+        store it."""
         with self._lock:
             if trial is not None:
                 self._trials.append(trial)
                 if candidate is not None:
                     self._candidates[trial[0]] = candidate
             if event is not None:
-                self._events.append(("trial", event))
+                self._events.append((kind, event))
             if activity is not None:
                 self._events.append(("activity", activity))
             if progress is not None:
@@ -83,7 +85,7 @@ class Journal:
                 self._epoch,
                 trials=self._trials,
                 candidates=self._candidates,
-                events=self._events,
+                events=list(self._events),
                 progress=None if self._is_told else dict(self._progress),
                 failures=self._failures,
             )

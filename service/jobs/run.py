@@ -19,6 +19,7 @@ from db.job_states import LOST_TOO_OFTEN, MAX_FAILURES, JobState
 from schedules.errors import TilewrightError
 from service import logs, telemetry
 from service.answers.publish import Publish, Published, publish
+from service.answers.refusals import every_failed, rejected_words
 from service.error_table import problem_of
 from service.jobs.courtesy import Courtesy
 from service.jobs.journal import Journal
@@ -311,6 +312,8 @@ class JobRun:
                 "doing": None,
             }
         )
+        for rejected in document["rejected"]:
+            self._journal.note(event=rejected, kind="rejected")
         if self._cancelled.is_set():
             self._end(JobState.CANCELLED, result=document)
             return
@@ -322,10 +325,11 @@ class JobRun:
             self._end(JobState.FAILED, result=document, error=problem_of(over).to_json())
             return
         if report.best is None:
-            detail = "no candidate passed: " + (
-                ", ".join(f"{n} {s}" for s, n in report.trials["by_status"].items() if n) or "none"
-            )
-            error = {"code": "no_candidate_passed", "detail": detail}
+            counts = ", ".join(f"{n} {s}" for s, n in report.trials["by_status"].items() if n)
+            failed = every_failed(rejected_words(document))
+            detail = f"no candidate passed: {counts or 'none'}" + (f"; {failed}" if failed else "")
+            rejected = document["rejected"]
+            error = {"code": "no_candidate_passed", "detail": detail, "rejected": rejected}
             self._end(JobState.FAILED, result=document, error=error)
             return
         if document["warning"]:

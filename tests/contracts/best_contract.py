@@ -13,12 +13,14 @@ from db.errors import (
     NotRegistered,
 )
 from db.store import Store
+from schedules.record import MeasureResult, MeasureStatus
 from schedules.target import Target
 from tests.contracts.store_values import (
     FILES,
     OTHER_TARGET,
     OTHER_WORKLOAD,
     TARGET,
+    TOOLCHAIN,
     WORKLOAD,
     WORKLOADS,
     a_record,
@@ -70,6 +72,56 @@ class BestContract:
         assert promoted(store, full(3, 5e-3)), "and can be filled again"
         with pytest.raises(NotRegistered, match="nothing to withdraw"):
             store.withdraw("sha256:none", "")
+
+    def test_what_failed_a_full_check_is_best_no_more(self, store: Store) -> None:
+        """Whichever came first, and whatever its time: the record that passed, or the check that
+        disproved its schedule."""
+        slow, fast = full(1, 2e-3), full(2, 1e-3)
+        assert promoted(store, slow)
+        assert promoted(store, fast)
+        wrong = MeasureResult(MeasureStatus.WRONG_RESULT, detail="element 7")
+        store.add([replace(fast, result=wrong)])
+        assert store.best(WORKLOAD, TARGET.key) == slow
+        assert store.best_answer(WORKLOAD, TARGET.key).record == slow
+        moves = store.best_history(WORKLOAD, TARGET.key)
+        assert moves[-1].reason == "withdrawn: wrong_result: element 7"
+        again = replace(fast, seed=1)
+        assert not promoted(store, again), "as it was disproved"
+        assert store.withdraw(slow.key, "wrong too") is None, "not the next, which is disproved"
+        failed = store.full_checks(WORKLOAD, TARGET.key).refusal(fast.trace, fast.toolchain)
+        assert str(failed) == "wrong_result: element 7"
+        assert (
+            store.full_checks(WORKLOAD, TARGET.key).refusal(full(3, 1e-3).trace, TOOLCHAIN) is None
+        )
+        assert promoted(store, replace(fast, toolchain=replace(TOOLCHAIN, codegen_version=2)))
+        assert store.check() == []
+
+    def test_what_a_machine_could_not_check_is_refused_until_it_passes(self, store: Store) -> None:
+        record = full(1, 1e-3)
+        late = MeasureResult(MeasureStatus.RUN_TIMEOUT, detail="over 2 s")
+        store.add([replace(record, result=late)])
+        refused = store.full_checks(WORKLOAD, TARGET.key).refusal(record.trace, TOOLCHAIN)
+        assert str(refused) == "run_timeout: over 2 s"
+        assert promoted(store, record)
+        assert store.full_checks(WORKLOAD, TARGET.key).refusal(record.trace, TOOLCHAIN) is None
+        store.add([replace(record, result=late, seed=1)])
+        assert store.best(WORKLOAD, TARGET.key) == record
+
+    def test_evidence_holds_what_speaks_against_schedules(self, store: Store) -> None:
+        wrong = MeasureResult(MeasureStatus.WRONG_RESULT, detail="element 7")
+        failed = replace(full(1, 1e-3), result=wrong)
+        register(store, target=OTHER_TARGET)
+        elsewhere = replace(failed, target_key=OTHER_TARGET.key)
+        withdrawn = full(2, 1e-3)
+        store.add([failed, elsewhere, withdrawn, full(3, 1e-3)])
+        store.withdraw(withdrawn.key, "odd")
+        work = WORKLOAD, TARGET.key
+        for others in (False, True):
+            evidence = store.evidence([work], elsewhere=others)[work]
+            known = evidence.refusals(TARGET.key).known
+            refused = {check.record_key for check in known.values() if not check.ok}
+            assert refused == {failed.key, withdrawn.key}
+            assert len(evidence.refusals(OTHER_TARGET.key).known) == others
 
     def test_an_answer_comes_with_all_it_needs(self, store: Store) -> None:
         record = full(1, 1e-3)

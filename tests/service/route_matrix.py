@@ -30,6 +30,12 @@ class Case:
 
 WORK = {"workload": "matmul:M=8,N=8,K=16", "target": HOST.to_json()}
 BUILD = {"workload": "matmul:M=8,N=8,K=16", "name": "mm", "min_grade": "default"}
+PINS = {"kernels": [{
+    "name": "mm", "workload": MATMUL, "workload_key": "0" * 64, "threads": 1, "grade": "default",
+    "target_key": "0" * 64, "record_key": None, "run_secs": None, "links": [],
+    "toolchain": {"codegen": 1, "emit": 1, "llvmlite": "0.50.0", "llvm": "22.1.0"},
+    "object": {"sha256": "0" * 64, "bytes": 1}, "header": {"sha256": "0" * 64, "bytes": 1},
+}]}  # fmt: skip
 FORM = {"workload": "matmul:M=8,N=8,K=16", "trials": "4"}
 EXPORT = '{"format": "tilewright-records", "version": 1}'
 LOOKUP = {"workloads": [MATMUL], "target": HOST.to_json()}
@@ -53,6 +59,7 @@ MATRIX = (
     Case("GET", "/v1/records/{key}", "/v1/records/RECORD", 200),
     Case("GET", "/v1/blobs/{key}", "/v1/blobs/BLOB", 200),
     Case("POST", "/v1/builds", "/v1/builds", 200, scope="submit", body=BUILD),
+    Case("POST", "/v1/builds:check", "/v1/builds:check", 200, body=PINS),
     Case("GET", "/static/{name}", "/static/tilewright.css", 200, scope=""),
     Case("GET", "/login", "/login", 200, scope=""),
     Case("POST", "/login", "/login", 303, scope="", form={"key": "tw_x_y"}),

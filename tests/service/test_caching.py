@@ -8,8 +8,11 @@ from fastapi.testclient import TestClient
 from db import Store
 from db.artefacts import ArtefactFile
 from schedules.workload.workload import Workload
+from service.http.app import create_app
 from service.http.caching import names
-from tests.service.access_cases import a_job
+from service.http.cookie import COOKIE
+from service.settings import Settings
+from tests.service.access_cases import a_job, bearer, make_key
 from tests.service.service_cases import HOST, keep_best
 
 PACKED = {"Accept-Encoding": "gzip"}
@@ -43,6 +46,22 @@ def test_what_the_client_has_is_not_sent_again(api: TestClient, paths: list[str]
                 assert "content-length" not in again.headers
         other = api.get(path, headers={"If-None-Match": '"x"'})
         assert (other.status_code, other.content) == (200, first.content)
+
+
+def test_what_never_changes_is_kept_by_anybody_only_where_no_key_is_asked_for(
+    api: TestClient, store: Store, paths: list[str]
+) -> None:
+    record, blob, best = paths
+    assert api.get(blob).headers["cache-control"].startswith("public, max-age=")
+    key = make_key(store)
+    with TestClient(create_app(Settings(require_keys=True), store)) as asking:
+        for path, kept in ((record, "max-age="), (blob, "max-age="), (best, "no-cache")):
+            for sent in (bearer(key), {"Cookie": f"{COOKIE}={key}"}):
+                first = asking.get(path, headers=sent)
+                again = asking.get(path, headers={**sent, "If-None-Match": first.headers["etag"]})
+                assert (first.status_code, again.status_code) == (200, 304)
+                for answer in (first, again):
+                    assert answer.headers["cache-control"].startswith(f"private, {kept}")
 
 
 def test_an_error_is_told_whatever_the_client_has(api: TestClient) -> None:

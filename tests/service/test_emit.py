@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from schedules.full_checks import NONE_KNOWN
 from schedules.workload.workload import Workload
 from service.answers import objects
 from service.answers.stored import default_answer
@@ -186,7 +187,7 @@ def test_a_name_is_made_from_the_operator(workload: Workload) -> None:
 def test_a_name_cannot_leave_the_comment_it_stands_in(workload: Workload) -> None:
     target = native_target(probe=False)
     named = workload.named("x */ int evil(void); /*")
-    variant = objects.variant_of(default_answer(named, target), target)
+    variant = objects.variant_of(default_answer(named, target, NONE_KNOWN), target)
     [_, header] = objects.build(named, variant, "mm", ll=False, asm=False)
     comment, end, _ = header.data.decode().partition("*/")
     assert end

@@ -4,7 +4,11 @@ written."""
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +17,20 @@ import pytest
 from db import Store
 from schedules.target import Target
 from schedules.trace import Trace
-from service.build.locked import FileRef, LockError, LockFile
+from service.build.files import Wanted, kernels_in, pkg_config, write
+from service.build.locked import SEAL, FileRef, LockError, LockFile, entry_sha256
 from service.cli import run
 from service.resolve import workloads
+from tests.project.project_texts import ROOT
 from tests.service.service_cases import keep_best
+from tests.times import TIMES
 from tuner.machine.cpus import level_target
 from tuner.machine.native_target import native_target
 from tuner.search.default import default_trace
 
 SMALL, OTHER = "matmul:M=8,N=8,K=8", "matmul:M=8,N=16,K=8"
+
+PAIRS = 40 * TIMES  # TIMES=25: a thousand
 
 Command = Callable[..., Any]
 
@@ -48,6 +57,14 @@ def command(store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str],
 
 def lock_file() -> LockFile:
     return LockFile.from_text(Path("tilewright.lock.json").read_text(), "the file")
+
+
+def write_sealed(document: Any) -> None:
+    """A lock file as somebody would forge it who knows the format."""
+    for entry in document["kernels"]:
+        if SEAL in entry:
+            entry[SEAL] = entry_sha256(entry, document["targets"])
+    Path("tilewright.lock.json").write_text(json.dumps(document))
 
 
 def kept(
@@ -131,9 +148,8 @@ def test_locked_looks_nothing_up_and_says_what_the_file_lacks(
     assert locked(f"gemm={OTHER}") == (3, [f"gemm: is locked for another workload, {SMALL}"])
     assert Path("tilewright.lock.json").read_text() == before
     Path("tilewright.lock.json").write_text(before.replace(SMALL, OTHER))
-    code, (said,) = locked()
-    assert code == 3
-    assert said.startswith("gemm: its workload is not the one")
+    assert run(["lock", "--locked"]) == 6
+    assert "gemm: entry_sha256 is not that of the entry" in capsys.readouterr().err
 
 
 def test_another_record_of_the_same_code_makes_nothing_stale(
@@ -223,11 +239,13 @@ def test_files_that_are_lost_are_made_again_and_must_be_the_same(
         assert Path("out", name).read_bytes() == Path("again", name).read_bytes()
 
     text = Path("tilewright.lock.json").read_text()
-    size = lock_file().kernels[0].object.size_bytes
-    Path("tilewright.lock.json").write_text(text.replace(f'"bytes": {size}', '"bytes": 1'))
+    forged = json.loads(text)
+    forged["kernels"][0]["object"]["bytes"] = 1
+    write_sealed(forged)
     assert "not_the_bytes" in str(command("fetch", "-o", "other", code=6))
-    sha256 = lock_file().kernels[0].object.sha256
-    Path("tilewright.lock.json").write_text(text.replace(sha256, "0" * 64))
+    forged = json.loads(text)
+    forged["kernels"][0]["object"]["sha256"] = "0" * 64
+    write_sealed(forged)
     assert "not_the_bytes" in str(command("fetch", "-o", "other", code=6))
     assert not Path("other").exists()
 
@@ -285,16 +303,29 @@ def test_what_makes_no_sense_is_told_in_one_line(
         (lambda d: d["kernels"][0].pop("object"), "'object' is missing"),
         (lambda d: d["kernels"][0]["object"].update(sha256="zz"), "sha256"),
         (lambda d: d["kernels"][0].update(links=["evil"]), "links"),
+        (lambda d: d["kernels"][0].update(links=3), "a: links 3"),
+        (lambda d: d["kernels"][0].update(workload=7), "a: workload: a spelling"),
+        (lambda d: d["kernels"][0].update(workload_key="w"), "a: workload_key: 64 hex"),
+        (lambda d: d["kernels"][0].update(threads=0), "a: threads: a whole number"),
+        (lambda d: d["kernels"][0].update(threads=True), "a: threads: a whole number"),
+        (lambda d: d["kernels"][0].update(grade="best"), "a: exact, same-cpu"),
+        (lambda d: d["kernels"][0].update(record_key="sha256:0"), "a: record_key: sha256:HEX"),
+        (lambda d: d["kernels"][0].update(run_secs=-1.0), "a: run_secs: seconds"),
+        (lambda d: d["kernels"][0].update(trace={}), "a: cpu is text, and trace a list"),
+        (lambda d: d["kernels"][0].update(toolchain={}), "a: toolchain: codegen, llvmlite"),
+        (lambda d: d["kernels"][0].update(variants=[]), "a: variants: at least two"),
+        (lambda d: d["kernels"][0].update(variants=[7, 7]), "'record_key' is missing"),
         (lambda d: d["kernels"].append(d["kernels"][0]), "two kernels"),
         (lambda d: d.update(kernels=7), "not a lock file"),
         (lambda d: d["kernels"].insert(0, 7), "missing"),
     ],
 )
 def test_a_lock_file_that_will_not_do_is_refused(change: Callable[[Any], Any], says: str) -> None:
-    variant = {"target_key": "t", "grade": "exact", "record_key": None, "run_secs": None}
+    variant = {"target_key": "0" * 64, "grade": "exact", "record_key": None, "run_secs": None}
     file = {"sha256": "0" * 64, "bytes": 1}
     kernel = {
-        "name": "a", "workload": SMALL, "workload_key": "w", "threads": 1, "toolchain": {},
+        "name": "a", "workload": SMALL, "workload_key": "0" * 64, "threads": 1,
+        "toolchain": {"codegen": 7, "llvmlite": "0.50.0", "llvm": "22.1.0"},
         "object": file, "header": file, **variant,
     }  # fmt: skip
     document = {"version": 1, "kernels": [kernel]}
@@ -308,3 +339,174 @@ def test_a_lock_file_that_will_not_do_is_refused(change: Callable[[Any], Any], s
 def test_what_is_no_lock_file_is_refused(text: str) -> None:
     with pytest.raises(LockError):
         LockFile.from_text(text, "f")
+
+
+FORGERIES: dict[str, Callable[[Any, Any], object]] = {
+    "workload": lambda e, other: e.update(workload=other["workload"]),
+    "workload and its key": lambda e, o: e.update(
+        workload=o["workload"], workload_key=o["workload_key"]
+    ),
+    "workload_key": lambda e, other: e.update(workload_key=other["workload_key"]),
+    "name": lambda e, other: e.update(name="evil"),
+    "threads": lambda e, other: e.update(threads=2),
+    "cpu": lambda e, other: e.update(cpu="znver1"),
+    "grade": lambda e, other: e.update(grade="default"),
+    "min_grade": lambda e, other: e.update(grade="compatible", min_grade="exact"),
+    "record_key": lambda e, other: e.update(record_key=other["record_key"]),
+    "an unknown record_key": lambda e, other: e.update(record_key="sha256:" + "0" * 64),
+    "run_secs": lambda e, other: e.update(run_secs=1e-9),
+    "no record": lambda e, other: e.update(record_key=None),
+    "target_key": lambda e, other: e.update(target_key="0" * 64),
+    "object": lambda e, other: e.update(object=other["object"]),
+    "header": lambda e, other: e.update(header=other["header"]),
+    "object and header": lambda e, o: e.update(object=o["object"], header=o["header"]),
+    "all but the name": lambda e, other: e.update({**other, "name": e["name"]}),
+    "codegen": lambda e, other: e["toolchain"].update(codegen=1),
+    "llvm": lambda e, other: e["toolchain"].update(llvm="1.0.0"),
+    "links": lambda e, other: e.update(links=["openmp"]),
+    "variants": lambda e, other: e.update(variants=[{**other}, {**e}]),
+    "trace": lambda e, other: e.update(trace=[]),
+}
+"""What somebody may exchange in an entry `e`, also for what another one has."""
+
+
+@pytest.mark.parametrize("what", FORGERIES)
+@pytest.mark.parametrize("sealed", ["as written", "sealed anew", "of an old version"])
+def test_an_entry_of_which_a_field_was_exchanged_is_not_fetched(
+    what: str, sealed: str, locked_pair: str, command: Command
+) -> None:
+    """Edited by hand, forged by somebody who knows the format, or without seals."""
+    forged = json.loads(locked_pair)
+    a, b = forged["kernels"]
+    if sealed == "of an old version":
+        del a[SEAL], b[SEAL]
+    FORGERIES[what](a, b)
+    if sealed == "sealed anew":
+        write_sealed(forged)
+    else:
+        Path("tilewright.lock.json").write_text(json.dumps(forged))
+    error = command("fetch", "-o", "out", code=6)["error"]
+    assert error["code"] in ("inconsistent_lock", "not_the_bytes")
+    assert "\n" not in error["message"]
+    assert not list(Path().glob("out/*"))
+
+
+@pytest.mark.parametrize("change", ["target", "an unknown target", "workload"])
+def test_locked_takes_no_entry_whose_parts_contradict_each_other(
+    change: str, locked_pair: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    forged = json.loads(locked_pair)
+    (key,) = forged["targets"]
+    if change == "target":
+        forged["targets"][key]["cpu"] = "znver1"
+    elif change == "an unknown target":
+        del forged["targets"][key]
+    else:
+        first, second = forged["kernels"]
+        first["workload"] = second["workload"]
+    write_sealed(forged)
+    assert run(["lock", "--locked"]) == 6
+    said = capsys.readouterr().err
+    assert said.startswith("tilewright: tilewright.lock.json: ")
+    assert "Traceback" not in said
+
+
+@pytest.fixture
+def locked_pair(command: Command, store: Store, native: Target) -> str:
+    """A lock file of two kernels, whose objects and records are kept."""
+    kept(store, SMALL, native)
+    kept(store, OTHER, native, secs=2e-3)
+    command("lock", f"a={SMALL}", f"b={OTHER}")
+    return Path("tilewright.lock.json").read_text()
+
+
+def test_files_of_one_kernel_after_another_are_all_in_the_metadata(
+    locked_pair: str, command: Command
+) -> None:
+    for name in ("a", "b", "a"):
+        command("fetch", "-o", "out", "--kernel", name)
+    metadata = Path("out/tilewright-kernels.pc").read_text()
+    assert "Libs: ${prefix}/a.o ${prefix}/b.o\n" in metadata
+    Path("out/b.o").unlink()
+    Path("out/mine.h").write_text("/* mine: by hand */")
+    command("fetch", "-o", "out", "--kernel", "a")
+    assert "Libs: ${prefix}/a.o\n" in Path("out/tilewright-kernels.pc").read_text()
+
+
+def test_metadata_of_a_kernel_for_threads_asks_for_openmp(tmp_path: Path) -> None:
+    for name, threads in (("one", "1."), ("two", "2, on OpenMP's runtime (link with -fopenmp).")):
+        text = f"/* {name}: x, made by Tilewright.\n *\n * Threads: up to {threads}\n */"
+        (tmp_path / f"{name}.h").write_text(text)
+        (tmp_path / f"{name}.o").write_bytes(b"")
+    assert kernels_in(tmp_path) == {"one": False, "two": True}
+    assert "Libs: ${prefix}/one.o ${prefix}/two.o -fopenmp\n" in pkg_config(kernels_in(tmp_path))
+
+
+PINNING = """
+import sys
+from contextlib import contextmanager
+from dataclasses import replace
+from service.build.locked import LockedKernel
+from service.cli import locking, run
+import json
+entry, target = json.loads(sys.argv[3])
+class Builder:
+    def build(self, asked):
+        return replace(LockedKernel.from_json(entry), name=asked["name"]), target
+    def keep(self, store, kernel):
+        pass
+@contextmanager
+def builder(where, common):
+    yield Builder()
+locking._builder = builder
+for number in range(int(sys.argv[2])):
+    assert run(["lock", f"{sys.argv[1]}{number}=matmul:M=8,N=8,K=8"]) == 0
+"""
+
+
+def test_pins_of_commands_at_once_are_all_kept(locked_pair: str, tmp_path: Path) -> None:
+    """Two programs that lock kernel after kernel into one file."""
+    document = json.loads(locked_pair)
+    given = json.dumps([document["kernels"][0], document["targets"]])
+    file = tmp_path / "tilewright.lock.json"
+    file.unlink()
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", PINNING, name, str(PAIRS), given],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            stdout=subprocess.DEVNULL,
+        )
+        for name in ("left", "right")
+    ]
+    assert [process.wait(120) for process in started] == [0, 0]
+    wanted = {f"{name}{number}" for name in ("left", "right") for number in range(PAIRS)}
+    assert {kernel.name for kernel in lock_file().kernels} == wanted
+
+
+def test_files_fetched_at_once_are_all_in_the_metadata(locked_pair: str, tmp_path: Path) -> None:
+    lock = lock_file()
+    folder = tmp_path / "out"
+
+    def fetch(name: str) -> None:
+        header = f"/* {name}: x, made by Tilewright.\n */".encode()
+        write([Wanted("object", f"{name}.o", b""), Wanted("header", f"{name}.h", header)], folder)
+
+    names = [f"k{number}" for number in range(PAIRS)]
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(fetch, names))
+    assert set(kernels_in(folder)) == set(names)
+    metadata = (folder / "tilewright-kernels.pc").read_text()
+    assert all(f"${{prefix}}/{name}.o" in metadata for name in names)
+    assert lock == lock_file()
+
+
+def test_a_lock_file_behind_a_link_is_written_where_it_is(
+    locked_pair: str, command: Command
+) -> None:
+    Path("elsewhere").mkdir()
+    Path("tilewright.lock.json").rename("elsewhere/it.json")
+    Path("tilewright.lock.json").symlink_to("elsewhere/it.json")
+    command("lock", f"c={SMALL}")
+    assert Path("tilewright.lock.json").is_symlink()
+    assert [kernel.name for kernel in lock_file().kernels] == ["a", "b", "c"]

@@ -33,12 +33,13 @@ OBJECT = ArtefactFile("object", "matmul.o", "application/x-object", b"\x7fELF")
 BY_NAME = {"cancelJob", "followJob", "readRecord", "readBlob"}  # any text is a valid name
 OPERATIONS = BY_NAME | {
     "submitJob", "listJobs", "readJob", "listTrials", "readBest", "lookUpBest",
-    "buildKernel", "publishRecords", "getFleet",
+    "buildKernel", "checkPins", "publishRecords", "getFleet",
 }  # fmt: skip
 MODES = {
-    "positive": OPERATIONS - {"buildKernel"},  # each would be compiled
+    "positive": OPERATIONS - {"buildKernel", "checkPins"},  # compiled; entries of lock files
     "negative": OPERATIONS - BY_NAME - {"getFleet"},  # which takes nothing
-    "known": OPERATIONS - {"submitJob", "listJobs", "lookUpBest", "buildKernel", "publishRecords"},
+    "known": OPERATIONS
+    - {"submitJob", "listJobs", "lookUpBest", "buildKernel", "checkPins", "publishRecords"},
 }
 """Valid requests, requests that break the description, valid ones for things that are there."""
 CASES = [(mode, name) for mode, names in MODES.items() for name in sorted(names)]

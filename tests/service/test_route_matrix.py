@@ -129,11 +129,19 @@ def test_a_route_answers_a_key(served: Served, case: Case, principal: str) -> No
     for method in methods:
         answer = served.api.request(method, path, headers=headers, follow_redirects=False, **sent)
         assert answer.status_code == wanted, answer.text
+        if case.scope:
+            assert kept_by_nobody_else(answer.headers["cache-control"]), path
         if wanted == 401:
             assert answer.headers["www-authenticate"].startswith("Bearer")
         if wanted >= 400 and method != "HEAD":
             assert answer.headers["content-type"] == "application/problem+json"
             assert answer.json()["code"] == CODES.get(principal, answer.json()["code"])
+
+
+def kept_by_nobody_else(cache_control: str) -> bool:
+    """Whether a cache that several people use keeps nothing of an answer."""
+    told = {part.strip() for part in cache_control.split(",")}
+    return bool(told & {"private", "no-store"}) and "public" not in told
 
 
 CODES = {

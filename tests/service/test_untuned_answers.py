@@ -25,6 +25,7 @@ from schedules.target import Target
 from schedules.trace import Trace
 from schedules.workload.workload import Workload
 from service.answers.preparing import NOT_RUN, VERIFIED
+from service.answers.refusals import UNMEASURED
 from service.answers.untuned import WORKS_PER_COMMIT
 from service.http.app import create_app
 from service.http.waiting import PreparationWatch
@@ -137,7 +138,7 @@ def test_an_untuned_workload_is_answered_by_and_by_and_each_time_as_well_as_it_c
     ready = get(api, workload, native())
     document = ready.json()
     assert (document["verified"], document["pending"]) == (True, False)
-    assert document["note"] == VERIFIED
+    assert document["note"] == f"{UNMEASURED}, {VERIFIED}"
     assert set(document["artefacts"]) == {"object", "header", "llvm"}
     assert document["record_key"] is None, "it is not taken for tuned"
     assert ready.headers["etag"] != chosen.headers["etag"]
@@ -208,7 +209,7 @@ def test_for_a_cpu_that_is_not_here_there_are_schedule_and_llvm_ir_and_no_job(
     answer = item["answer"]
     assert answer["trace"] == CHOSEN.to_json()
     assert set(answer["artefacts"]) == {"llvm"}
-    assert (answer["verified"], answer["note"]) == (False, NOT_RUN)
+    assert (answer["verified"], answer["note"]) == (False, f"{UNMEASURED}; {NOT_RUN}")
     assert counted.checked == []
 
 
@@ -225,16 +226,40 @@ def test_a_default_that_computes_wrong_results_is_never_served(
     assert "is wrong: wrong_result element 3" in caplog.text
 
 
-@pytest.mark.parametrize("result", [WRONG, LOST])
-def test_what_did_not_pass_has_no_object(
-    result: MeasureResult, api: TestClient, store: Store
-) -> None:
+def test_what_did_not_pass_has_no_object(api: TestClient, store: Store) -> None:
     ask(api, MATMUL)
-    prepare_all(store, Counted(result=lambda trace: result))
+    prepare_all(store, Counted(result=lambda trace: LOST))
     answer = ask(api, MATMUL)[0]["answer"]
     assert not answer["verified"]
     assert set(answer["artefacts"]) == {"llvm"}
-    assert str(result.status) in answer["note"]
+    assert str(LOST.status) in answer["note"]
+
+
+def test_where_every_schedule_is_wrong_there_is_none_and_the_reason(
+    api: TestClient, store: Store, workload: Workload
+) -> None:
+    ask(api, MATMUL)
+    prepare_all(store, Counted(result=lambda trace: WRONG))
+    (item,) = ask(api, MATMUL)
+    assert not item["found"]
+    assert item["problem"]["code"] == "no_schedule_passed"
+    assert "failed its full check (wrong_result: element 3)" in item["problem"]["detail"]
+    assert {str(c) for c in store.full_checks(workload.key, native().key).known.values()} == {
+        "wrong_result: element 3"
+    }
+
+
+def test_a_default_that_a_search_found_wrong_is_prepared_anew(
+    api: TestClient, store: Store, workload: Workload
+) -> None:
+    ask(api, MATMUL)
+    prepare_all(store, Counted())
+    assert ask(api, MATMUL)[0]["answer"]["trace"] == CHOSEN.to_json()
+    wrong = MeasureStatus.WRONG_RESULT
+    store.add([make_record(workload, native(), status=wrong, trace=CHOSEN.to_json())])
+    assert not ask(api, MATMUL)[0]["found"]
+    prepare_all(store, Counted())
+    assert ask(api, MATMUL)[0]["answer"]["trace"] == []
 
 
 def test_a_choice_that_takes_too_long_is_the_expression_as_it_stands(

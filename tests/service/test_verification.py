@@ -68,7 +68,7 @@ def test_a_best_that_fails_is_exit_code_6_and_withdrawn_only_if_it_is_wrong(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     with open_store(words[4]) as store:
-        worse = keep_best(store, workload, secs=2e-3)
+        worse = keep_best(store, workload, secs=2e-3, trace=[{"do": "Unroll", "loop": "s0.d0"}])
         best = keep_best(store, workload, secs=1e-3, trial=2)
     found(monkeypatch, MeasureResult(status, detail="element 3"))
     assert run(words) == 6

@@ -406,8 +406,7 @@ def test_report_is_the_documented_one() -> None:
     assert set(document) == {
         "workload", "target", "strategy", "seed", "space_size", "trials", "wall_secs",
         "wall_secs_by_phase", "stopped_because", "best", "default", "curve", "cost_model", "bound",
-            "out_of_time",
-        "dropped_sketches",
+        "out_of_time", "dropped_sketches", "rejected",
     }  # fmt: skip
     assert set(document["workload"]) == {"key", "name", "flops", "min_bytes"}
     assert set(document["target"]) >= {"key", "cpu", "threads", "peak_gflops", "bandwidth_gbs"}
@@ -557,3 +556,53 @@ def test_events_tell_the_settings_and_what_was_predicted_of_them() -> None:
     predicted = [event.predicted_secs for event in events if event.predicted_secs is not None]
     assert len(predicted) > 16
     assert all(1e-9 < secs < 10 for secs in predicted)
+
+
+def test_a_candidate_that_fails_the_full_check_is_told_with_what_was_wrong() -> None:
+    """Also by the same command again, which checks nothing."""
+    wrong = MeasureResult(MeasureStatus.WRONG_RESULT, detail="O[3] is 4, not 5")
+    sink = MemorySink()
+    measurer = Scripted(by_trial, lambda r: wrong if r.trial % 2 == 0 else by_trial(r))
+    first = tune(measurer, sink)
+    again = tune(Scripted(by_trial), sink)
+    assert first.rejected == again.rejected
+    assert first.best is not None
+    assert first.rejected
+    for one in first.rejected:
+        assert one.trial % 2 == 0
+        assert (one.status, one.detail) == ("wrong_result", "O[3] is 4, not 5")
+        (record,) = [r for r in sink.records(*work()) if r.key == one.record_key]
+        assert (record.verified_level, record.trial) == ("full", one.trial)
+
+
+def test_a_run_of_which_every_candidate_fails_the_full_check_says_so() -> None:
+    lost = MeasureResult(MeasureStatus.LOST, detail="the process is gone")
+    report = tune(Scripted(by_trial, lambda r: lost))
+    assert report.best is None
+    assert "every candidate failed the full check: lost: the process is" in report.stopped_because
+    assert {r.status for r in report.rejected} == {"lost"}
+    assert report.trials["ok"] == 24
+
+
+@pytest.mark.parametrize(
+    ("status", "is_clear"), [(MeasureStatus.WRONG_RESULT, False), (MeasureStatus.RUN_TIMEOUT, True)]
+)
+def test_a_fresh_run_does_not_clear_what_a_check_disproved(
+    status: MeasureStatus, is_clear: bool
+) -> None:
+    fastest = tune(Scripted(by_trial), MemorySink()).best
+    assert fastest is not None
+
+    def confirmed(request: MeasureRequest) -> MeasureResult:
+        failed = request.trace.to_json() == fastest.trace
+        return MeasureResult(status, detail="element 3") if failed else by_trial(request)
+
+    sink = MemorySink()
+    tune(Scripted(by_trial, confirmed), sink)
+    best = tune(Scripted(by_trial), sink, fresh=True).best
+    assert best is not None
+    assert (best.trace == fastest.trace) == is_clear
+
+
+def work() -> tuple[str, str]:
+    return space().workload.key, space().target.key

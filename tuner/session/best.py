@@ -34,23 +34,28 @@ def confirm_best(run: Run) -> TuningRecord | None:
     elif not run.options.should_stop():
         contenders = _final_race(run, contenders)
     confirmed = 0
+    best: TuningRecord | None = None
     for record in contenders:
         known = checked.get(record.trace_key)
         if known is None:
             if confirmed == MOST_CONFIRMED:
-                return None
+                break
             confirmed += 1
-            known = confirm(run, record)
+            known = checked[record.trace_key] = confirm(run, record)
         if known.result.ok:
-            run.sink.promote(known)
-            return known
-        run.failed.add(record.trace_key)
-    return None
+            best = known
+            break
+    run.failed = _failed(checked)
+    if best is not None:
+        run.sink.promote(best)
+    return best
 
 
 def confirmed_before(run: Run) -> TuningRecord | None:
     """The fastest candidate that passed a full check already; nothing is run for it."""
-    passed = [r for r in run.checked(run.earlier()).values() if r.result.ok]
+    checked = run.checked(run.earlier())
+    passed = [record for record in checked.values() if record.result.ok]
+    run.failed = _failed(checked)
     best = min(passed, key=_confirmed_secs, default=None)
     if best is not None:
         run.sink.promote(best)
@@ -136,6 +141,12 @@ def _contenders(run: Run, stored: list[TuningRecord]) -> list[TuningRecord]:
         if record.result.ok and record.result.run_secs_estimate is not None
     ]
     return [entry[-1] for entry in sorted(timed, key=lambda entry: entry[:3])]
+
+
+def _failed(checked: dict[bytes, TuningRecord]) -> dict[bytes, TuningRecord]:
+    """Those that the full check kept from being the best, in the order of their trials."""
+    failed = [(key, record) for key, record in checked.items() if not record.result.ok]
+    return dict(sorted(failed, key=lambda entry: entry[1].trial))
 
 
 def _confirmed_secs(record: TuningRecord | None) -> float:

@@ -103,6 +103,19 @@ class BestFound:
 
 
 @dataclass(frozen=True, slots=True)
+class Rejected:
+    """A candidate that looked better than the best, and why it is not: it failed the full check.
+
+    `record_key` is that check's record, or the trial's where the check was lost and left none.
+    """
+
+    trial: int
+    status: str
+    detail: str
+    record_key: str
+
+
+@dataclass(frozen=True, slots=True)
 class TuneReport:
     """All that `tune --json` prints, field for field; `to_json` gives that document."""
 
@@ -126,6 +139,8 @@ class TuneReport:
     (`control.PHASES`), `done` of `total` parts of it, and seconds that `would_do_secs`."""
     dropped_sketches: list[dict[str, str]] = field(default_factory=list)
     """`name` and `reason` of those that were not searched: `ScheduleSpace.dropped`."""
+    rejected: list[Rejected] = field(default_factory=list)
+    """Of candidates that were faster than the best, or of all where there is none."""
 
     def to_json(self) -> dict[str, Any]:
         from dataclasses import asdict

@@ -105,7 +105,8 @@ def _carried_out(run: Run, goal: SearchGoal) -> TuneReport:
         loop.ending.hold_bound_against(best.result.run_secs_estimate)
         run.limit.settle(best.result.run_secs_estimate, keep=run.measured_now)
     run.spend("store")
-    report = summary.report(run, best, explain(reason, run.trials, found=best is not None))
+    why = explain(reason, run.trials, run.failed.values(), found=best is not None)
+    report = summary.report(run, best, why)
     return report if out_of_time is None else replace(report, out_of_time=_told(run, out_of_time))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from schedules.full_checks import DISPROVED, FULL, outweighs
 from schedules.record import MeasureResult, MeasureStatus, TuningRecord
 from schedules.space import ScheduleSpace
 from schedules.trace import Trace
@@ -36,7 +37,8 @@ class Run:
     """The parts that were handed in, and what became of them so far.
 
     `by_trace` finds a trial by its `trace_key`; so do `timed_again` and `confirmed`, which hold
-    what full checks said, `raced`, the seconds of the final race, and `failed`, who failed there.
+    what full checks said, `raced`, the seconds of the final race, and `failed`, the records of the
+    full checks that kept candidates from being the best.
     """
 
     workload: Workload
@@ -58,7 +60,7 @@ class Run:
     timed_again: dict[bytes, MeasureResult] = field(default_factory=dict)
     confirmed: dict[bytes, TuningRecord] = field(default_factory=dict)
     raced: dict[bytes, float] = field(default_factory=dict)
-    failed: set[bytes] = field(default_factory=set)
+    failed: dict[bytes, TuningRecord] = field(default_factory=dict)
     race_secs: float = 0.0
     check_secs: float = 0.0
     """How long the final race and the full check of the fastest so far should take."""
@@ -170,6 +172,17 @@ class Run:
         ]
 
     def checked(self, stored: list[TuningRecord]) -> dict[bytes, TuningRecord]:
-        """What passed or failed the full check, in this run or among what is `stored`."""
-        full = {r.trace_key: r for r in stored if r.verified_level == "full"}
-        return full | self.confirmed
+        """What passed or failed the full check, in this run or among what is `stored`. What one
+        check disproved has failed, also in a fresh run, whatever another said."""
+        seen = [r for r in (*stored, *self.confirmed.values()) if r.verified_level == FULL]
+        disproved = [
+            r
+            for r in (self.stored() if self.options.fresh else ())
+            if r.verified_level == FULL and r.result.status in DISPROVED
+        ]
+        found: dict[bytes, TuningRecord] = {}
+        for record in (*seen, *disproved):
+            known = found.get(record.trace_key)
+            if known is None or outweighs(record.result.status, known.result.status):
+                found[record.trace_key] = record
+        return found

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from schedules.record import MeasureStatus, TuningRecord
 from schedules.rewritten import rewritten_document
 
-from .report import BestFound, TuneReport
+from .report import BestFound, Rejected, TuneReport
 from .state import Run
 from .trials import prediction_quality, statuses
 
@@ -59,7 +59,25 @@ def report(run: Run, best: TuningRecord | None, reason: str) -> TuneReport:
         ),
         bound=run.limit.to_json(),
         dropped_sketches=[asdict(sketch) for sketch in run.space.dropped],
+        rejected=_rejected(run),
     )
+
+
+def _rejected(run: Run) -> list[Rejected]:
+    """What failed the full check, in the order in which it was checked."""
+    found = []
+    for key, record in run.failed.items():
+        trial = run.by_trace.get(key)
+        lost = record.result.status is MeasureStatus.LOST
+        found.append(
+            Rejected(
+                trial=record.trial if trial is None else trial.number,
+                status=str(record.result.status),
+                detail=record.result.detail,
+                record_key=trial.record.key if lost and trial is not None else record.key,
+            )
+        )
+    return found
 
 
 def _default(run: Run, best: TuningRecord | None) -> dict[str, float] | None:

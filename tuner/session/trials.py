@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from costmodel.metrics import recall_at_k, spearman
@@ -32,10 +32,17 @@ def statuses(trials: Sequence[Trial]) -> Counter[MeasureStatus]:
     return Counter(t.record.result.status for t in trials)
 
 
-def explain(reason: str, trials: Sequence[Trial], *, found: bool) -> str:
-    """Why the run ended; where nothing was found, also what went wrong most often."""
+def explain(
+    reason: str, trials: Sequence[Trial], rejected: Iterable[TuningRecord], *, found: bool
+) -> str:
+    """Why the run ended; where nothing was found, also what went wrong most often, and what full
+    checks said of the candidates that were `rejected`."""
     if found and not reason.startswith("stopped:"):
         return reason
+    checks = [f"{r.result.status}: {r.result.detail or 'no detail'}" for r in rejected]
+    if checks and not found:
+        each = "; ".join(dict.fromkeys(checks))
+        reason = f"{reason}; tuned, but every candidate failed the full check: {each}"
     failures = Counter(
         f"{t.record.result.status.value}: {t.record.result.detail or 'no detail'}"
         for t in trials

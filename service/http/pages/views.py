@@ -83,6 +83,16 @@ class JobView:
         return self.result.get("best") if self.result else None
 
     @property
+    def rejected(self) -> list[dict[str, Any]]:
+        """The candidates that failed the full check, as the report has them."""
+        return (self.result.get("rejected") or []) if self.result else []
+
+    @property
+    def failed_checks(self) -> dict[int, str]:
+        """How the full check of a trial ended that failed it, by the trial's number."""
+        return {int(one["trial"]): str(one["status"]) for one in self.rejected}
+
+    @property
     def default_secs(self) -> float | None:
         """A call of the schedule chosen without measuring, where it was timed."""
         default = self.result.get("default") if self.result else None

@@ -159,7 +159,7 @@ def _no_answer(question: Question, lacking: Lacking) -> NoAnswer | NotPrepared:
         )
     if lacking.problem is not None and question.minimum is Grade.DEFAULT:
         return lookup.not_prepared(lacking.problem)
-    return NoAnswer(f"no {question.minimum.value} answer stored for these keys")
+    return lookup.no_answer(question.minimum, lacking)
 
 
 @router.post(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from fastapi import APIRouter
@@ -9,17 +10,28 @@ from pydantic import BaseModel
 
 from service.answers.links import MEDIA_TYPES
 from service.build.kernels import BuildIn, build_kernel
-from service.http.deps import JobBody, State, parse_body
+from service.build.locked import LockedKernel
+from service.build.pins import refused_pins
+from service.http.deps import JobBody, LookupBody, State, parse_body
 from service.http.problems import problem_responses
-from service.http.schemas import schema_ref
-from service.resolve.requests import read_model
+from service.http.schemas import PinsIn, PinsOut, schema_ref
+from service.resolve.requests import located, read_model
 
 router = APIRouter(prefix="/v1", tags=["builds"])
+
 
 BUILD_BODY = {
     "requestBody": {
         "required": True,
         "content": {"application/json": {"schema": schema_ref(BuildIn)}},
+    }
+}
+
+
+PINS_BODY = {
+    "requestBody": {
+        "required": True,
+        "content": {"application/json": {"schema": schema_ref(PinsIn)}},
     }
 }
 
@@ -49,3 +61,21 @@ def build(state: State, body: JobBody) -> dict[str, Any]:
     for file in built.files:
         state.store.put_blob(file.data, MEDIA_TYPES[file.kind])
     return {"kernel": built.kernel.to_json(), "targets": built.targets}
+
+
+@router.post(
+    "/builds:check",
+    response_model=PinsOut,
+    operation_id="checkPins",
+    openapi_extra=PINS_BODY,
+    responses=problem_responses(400, 413, 415, 422),
+)
+def check(state: State, body: LookupBody) -> dict[str, Any]:
+    """Hold entries of a lock file against what is known by now: a schedule that failed a full check
+    since it was pinned is not to be used. Nothing is built."""
+    asked = read_model(PinsIn, parse_body(body, state.limits.lookup_json_nodes))
+    kernels = [
+        located(f"/kernels/{number}", partial(LockedKernel.from_json, entry))
+        for number, entry in enumerate(asked.kernels)
+    ]
+    return {"refused": [pin.to_json() for pin in refused_pins(state.store, kernels)]}

@@ -53,7 +53,7 @@ EVENT = {
     "description": "One event of the stream; `data` is JSON.",
     "properties": {
         "id": {"type": "string"},
-        "event": {"enum": ["state", "trial", "done"]},
+        "event": {"enum": ["state", "trial", "rejected", "done"]},
         "data": {"type": "string", "contentMediaType": "application/json"},
     },
     "required": ["event", "data"],
@@ -172,8 +172,9 @@ async def cancel(state: State, asking: Asking, job_id: str) -> dict[str, Any]:
     response_class=StreamingResponse,
     responses={
         200: {
-            "description": "`state`, `trial` and at the end `done` events; each but the last has "
-            "an id to resume after.",
+            "description": "`state` and `trial` events, a `rejected` for each candidate that "
+            "failed the full check, and at the end `done`; each but the last has an id to resume "
+            "after.",
             "content": {"text/event-stream": {"schema": EVENT}},
         },
         **problem_responses(404, 422, 429),
@@ -212,9 +213,14 @@ def trials(
             f"page token {token[:60]!r}: give the next_page_token of the page before"
         )
     found = state.store.job_trials(job_id, int(token), size)
+    works = {(record.workload_key, record.target_key) for _, record in found}
+    checks = {work: state.store.full_checks(*work) for work in works}
     more = len(found) == size
     return {
-        "trials": [trial_document(trial, record) for trial, record in found],
+        "trials": [
+            trial_document(trial, record, checks[record.workload_key, record.target_key])
+            for trial, record in found
+        ],
         "next_page_token": str(found[-1][0]) if more else None,
     }
 

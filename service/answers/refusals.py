@@ -1,0 +1,98 @@
+"""What is said and done of schedules that failed their full check: nothing hands them out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from schedules.full_checks import FullCheck, FullChecks
+from service.answers.grades import same_toolchain, toolchain_text
+from service.errors import NoAnswer, VerificationFailed
+
+if TYPE_CHECKING:
+    from db import Store
+    from schedules.record import Toolchain, TuningRecord
+    from schedules.trace import Trace
+    from schedules.workload.workload import Workload
+
+# Start-up: a query loads no steps; what needs them imports them.
+
+AS_WRITTEN = "the expression as it stands"
+UNMEASURED = "chosen without measurement"
+
+
+def safe_trace(
+    workload: Workload, chosen: Trace, checks: FullChecks, toolchain: Toolchain
+) -> tuple[Trace, str]:
+    """The schedule `chosen` without measuring, and a note; the expression as it stands where
+    `chosen` failed its full check under `toolchain`. NoAnswer where that failed as well."""
+    from schedules.trace import Trace
+
+    failed = checks.refusal(chosen.to_json(), toolchain)
+    if failed is None:
+        return chosen, UNMEASURED
+    plain = Trace()
+    plain_failed = checks.refusal(plain.to_json(), toolchain)
+    reason = f"the schedule {UNMEASURED} failed its full check ({failed})"
+    if plain_failed is None:
+        return plain, f"{AS_WRITTEN}: {reason}"
+    raise NoAnswer(
+        f"no schedule of {workload.name or workload.key} may be handed out: {reason},"
+        f" and {AS_WRITTEN} failed it too ({plain_failed})",
+        code="no_schedule_passed",
+        advice="Search for one that passes: `tilewright tune WORKLOAD --trials N`; and report it:"
+        " a schedule that fails is a bug of Tilewright.",
+    )
+
+
+def record_refusal(
+    store: Store, record: TuningRecord, target_key: str, toolchain: Toolchain
+) -> FullCheck | None:
+    """The failed check for which the schedule of a stored record is not handed out: of the code
+    that was measured, or of that which `toolchain` makes of it for a target."""
+    made = store.full_checks(record.workload_key, record.target_key)
+    here = store.full_checks(record.workload_key, target_key)
+    return made.refusal(record.trace, record.toolchain) or here.refusal(record.trace, toolchain)
+
+
+def refuse_pins(failed: Iterable[tuple[str, str]]) -> None:
+    """VerificationFailed naming each pin that failed, and the result of its full check; nothing for
+    none."""
+    told = [f"{n} is pinned to a schedule that failed its full check ({why})" for n, why in failed]
+    if told:
+        raise VerificationFailed(
+            "; ".join(told), advice="`tilewright lock --upgrade` pins what is best now."
+        )
+
+
+def to_verify(store: Store, workload_key: str, target_key: str, toolchain: Toolchain) -> str:
+    """What is stored that `verify` may make an answer of, though nothing was checked with
+    `toolchain`; "" for nothing."""
+    best = store.best(workload_key, target_key)
+    if best is not None and not same_toolchain(best.toolchain, toolchain):
+        return f"the stored best was made by {toolchain_text(best.toolchain)}"
+    claims = len(store.claims(workload_key, target_key)) if best is None else 0
+    if claims:
+        records = "1 imported record waits" if claims == 1 else f"{claims} imported records wait"
+        return f"{records} to be verified"
+    return ""
+
+
+def why_none_passed(checks: FullChecks, toolchain: Toolchain) -> str:
+    """Why there is no best though there was a search; "" where no full check failed."""
+    return every_failed([str(failed) for failed in checks.failures(toolchain)])
+
+
+def rejected_words(report: Mapping[str, Any]) -> list[str]:
+    """What was wrong with each candidate that a report (a document) tells was rejected."""
+    rejected = report.get("rejected") or ()  # absent in reports of older versions
+    return [f"{r['status']}: {r['detail']}" if r["detail"] else r["status"] for r in rejected]
+
+
+def every_failed(reasons: Iterable[str]) -> str:
+    """`tuned, but every candidate failed the full check: ...`, each reason once; "" for none."""
+    told = list(reasons)
+    if not told:
+        return ""
+    each = "; ".join(dict.fromkeys(told))
+    return f"tuned, but every candidate failed the full check: {each}"

@@ -1,0 +1,58 @@
+"""Pins of a lock file held against what is known now: what failed a full check is not fetched."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from schedules.record import Toolchain
+from service.answers.refusals import record_refusal
+
+from .locked import LockedKernel, LockedVariant, LockError
+
+if TYPE_CHECKING:
+    from db import Store
+    from schedules.full_checks import FullCheck
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedPin:
+    """A locked kernel whose schedule has failed its full check, and that check."""
+
+    name: str
+    check: FullCheck
+
+    def to_json(self) -> dict[str, Any]:
+        return {"name": self.name, "full_check": self.check.to_json()}
+
+
+def refused_pins(store: Store, kernels: Iterable[LockedKernel]) -> list[RefusedPin]:
+    """The kernels that are handed out no more. What is not stored here speaks against nothing."""
+    return [
+        RefusedPin(kernel.name, failed)
+        for kernel in kernels
+        for variant in kernel.variants
+        if (failed := _failed(store, kernel, variant)) is not None
+    ]
+
+
+def _failed(store: Store, kernel: LockedKernel, variant: LockedVariant) -> FullCheck | None:
+    made_by = _made_by(kernel)
+    if variant.record_key is None:
+        if variant.trace is None:
+            return None
+        checks = store.full_checks(kernel.workload_key, variant.target_key)
+        return checks.refusal(variant.trace, made_by)
+    record = store.record(variant.record_key)
+    if record is None or record.workload_key != kernel.workload_key:
+        return None
+    return record_refusal(store, record, variant.target_key, made_by)
+
+
+def _made_by(kernel: LockedKernel) -> Toolchain:
+    """What made the object. LockError."""
+    codegen, llvmlite = kernel.toolchain.get("codegen"), kernel.toolchain.get("llvmlite")
+    if not isinstance(codegen, int) or not isinstance(llvmlite, str):
+        raise LockError(f"{kernel.name}: toolchain names no code generator and no llvmlite")
+    return Toolchain(codegen, llvmlite, str(kernel.toolchain.get("llvm", "")))
