@@ -54,6 +54,35 @@ def grid(header: Sequence[str], rows: Sequence[Sequence[str]], *, words: int = 1
     return table
 
 
+def database_stats(document: Document) -> RenderableType:
+    """What `db stats` found; kinds and owners that there are none of are left out."""
+    tables = [
+        [name, str(one["rows"]), byte_size(one["bytes"]), (one["oldest"] or "")[:19]]
+        for name, one in document["tables"].items()
+        if one["rows"]
+    ]
+    owners = [
+        [name or "(no key)", *(str(one[n]) for n in ("jobs", "open_jobs", "preparations")),
+         byte_size(one["prepared_bytes"]), str(one["keys"])]
+        for name, one in document["owners"].items()
+    ]  # fmt: skip
+    kinds = [("database", str(document["database"])),
+             ("in use", byte_size(document["used_bytes"])),
+             ("on disk", byte_size(document["disk_bytes"]))]  # fmt: skip
+    blobs = ", ".join(
+        f"{one['count']} {kind} ({byte_size(one['bytes'])})"
+        for kind, one in document["blobs"].items()
+    )
+    for name in ("records", "jobs", "preparations"):
+        kinds.append((name, ", ".join(f"{n} {k}" for k, n in document[name].items()) or "none"))
+    parts: list[RenderableType] = [facts([*kinds, ("files", blobs or "none")])]
+    parts.append(grid(["table", "rows", "content", "oldest"], tables))
+    if owners:
+        header = ["owner", "jobs", "open", "preparations", "prepared files", "keys"]
+        parts.append(grid(header, owners))
+    return Group(*parts)
+
+
 def failures_text(by_status: Document) -> str:
     """`2 wrong_result, 1 run_timeout`, most frequent first; empty if nothing failed."""
     failed = sorted(((n, s) for s, n in by_status.items() if s != "ok" and n), reverse=True)
