@@ -59,6 +59,10 @@ class AnswerStore(Protocol):
         """How many are not finished."""
         ...
 
+    def preparation_counts(self) -> dict[PreparationState, int]:
+        """How many preparations are in each state, those of other toolchains included."""
+        ...
+
     def preparation_states(self, keys: Sequence[str]) -> dict[str, PreparationState]:
         """How far each preparation is; those that are gone are left out."""
         ...

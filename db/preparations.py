@@ -212,6 +212,11 @@ class PreparationRepository:
             statement = statement.where(PreparationRow.asked_by == owner)
         return int(self._session.scalar(statement) or 0)
 
+    def counts(self) -> dict[PreparationState, int]:
+        """How many there are of each state that there is one of, whatever made them."""
+        states = select(PreparationRow.state, func.count()).group_by(PreparationRow.state)
+        return {PreparationState(state): n for state, n in self._session.execute(states)}
+
     def states(self, keys: Sequence[str]) -> dict[str, PreparationState]:
         """How far each is; those that are gone are left out."""
         found: dict[str, PreparationState] = {}

@@ -75,6 +75,9 @@ class SqlAnswers:
     def preparations_waiting(self, toolchain: str) -> int:
         return self._database.read(lambda session: self._preparations(session).waiting(toolchain))
 
+    def preparation_counts(self) -> dict[PreparationState, int]:
+        return self._database.read(lambda session: self._preparations(session).counts())
+
     def preparation_states(self, keys: Sequence[str]) -> dict[str, PreparationState]:
         return self._database.read(lambda session: self._preparations(session).states(keys))
 

@@ -65,9 +65,9 @@ class OwnerStats:
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """`used_bytes` is `Store.used_bytes`, `disk_bytes` what the files take. `blobs` are artefacts of
-    records, files of preparations, of builds alone, and of nothing any more; a blob is counted by
-    the first of these that fits. `records` are by status, with those that came from elsewhere and
+    """`used_bytes` is `Store.used_bytes`, `disk_bytes` what the files take. `blobs` are artefacts
+    of records, files of preparations, of builds alone, and of nothing any more; a blob is counted
+    by the first of these that fits. `records` are by status, with those that came from elsewhere and
     those withdrawn apart."""
 
     used_bytes: int

@@ -110,9 +110,7 @@ def prune(
     from db import open_store
 
     with open_store(database_url(flag), create=False, upgrade=False) as store:
-        found = store.prune(
-            dry_run=dry_run, built=built, min_age_secs=older_than.total_seconds()
-        )
+        found = store.prune(dry_run=dry_run, built=built, min_age_secs=older_than.total_seconds())
         return {"database": store.name, "dry_run": dry_run, **asdict(found)}
 
 

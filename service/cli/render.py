@@ -73,8 +73,10 @@ def database_stats(document: Document) -> RenderableType:
         f"{one['count']} {kind} ({byte_size(one['bytes'])})"
         for kind, one in document["blobs"].items()
     )
-    for name in ("records", "jobs", "preparations"):
-        kinds.append((name, ", ".join(f"{n} {k}" for k, n in document[name].items()) or "none"))
+    kinds += [
+        (name, ", ".join(f"{n} {kind}" for kind, n in document[name].items()) or "none")
+        for name in ("records", "jobs", "preparations")
+    ]
     parts: list[RenderableType] = [facts([*kinds, ("files", blobs or "none")])]
     parts.append(grid(["table", "rows", "content", "oldest"], tables))
     if owners:
@@ -228,6 +230,14 @@ def job_facts(job: Document) -> RenderableType:
         rows.append(("best so far", speed(flops, float(progress["best_run_secs"]))))
     if not job["done"] and progress.get("eta_secs") is not None:
         rows.append(("ETA", clock(float(progress["eta_secs"]))))
+    sharing = job.get("sharing") or {}
+    if sharing.get("owners", 0) > 1 or sharing.get("withdrawn"):
+        names = f": {', '.join(sharing['names'])}" if sharing.get("names") else ""
+        you = "; you withdrew" if sharing.get("withdrawn") else ""
+        rows.append(("wanted by", f"{sharing['owners']} owners{names}{you}"))
+    if job.get("elapsed_secs") is not None:
+        waited = float(job.get("queued_secs") or 0.0)
+        rows.append(("took", f"{clock(job['elapsed_secs'])}, {clock(waited)} of it in the queue"))
     if job.get("error"):
         rows.append(("error", str(job["error"].get("detail") or job["error"])))
     return facts(rows)

@@ -205,7 +205,7 @@ def main() -> int:
             ).work()
     except TilewrightError as error:
         problem = problem_of(error)
-        sys.stderr.write(f"tilewright worker: {problem.detail}\n")
+        log.error("%s", problem.detail, extra={"code": problem.code})
         return problem.exit_code
     return 0
 

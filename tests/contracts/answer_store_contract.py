@@ -204,7 +204,7 @@ class AnswerStoreContract:
     def test_tickets_are_their_askers_up_to_a_quota(self, store: Store) -> None:
         demands = [a_demand(w, ({"w": w}, w, f"flight {w}")) for w in (WORKLOAD, OTHER_WORKLOAD)]
         quota = JobQuota(jobs=0, trials=9, tickets=1)
-        room = {"most_waiting": 9, "most_jobs": 9}
+        room: dict[str, Any] = {"most_waiting": 9, "most_jobs": 9}
         assert store.demand(demands, CODEGEN, owner="one", quota=quota, **room) == set()
         [job] = store.list_jobs(owner="one").items
         assert store.job_is_seen_by(job.id, "two"), "an answer names it to everybody"

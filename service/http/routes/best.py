@@ -24,7 +24,7 @@ from service.answers.untuned import (
 from service.errors import NoAnswer, NotPrepared, TooBusy
 from service.grade import Grade
 from service.http.caching import names
-from service.http.deps import Asking, LookupBody, State, checked_key, parse_body
+from service.http.deps import Asking, LookupBody, State, Waited, checked_key, parse_body
 from service.http.problems import problem_responses
 from service.http.schemas import AnswerOut, LookupOut, PendingOut, schema_ref
 from service.http.state import ServiceState
@@ -48,11 +48,12 @@ LOOKUP_BODY = {
     responses={202: {"model": PendingOut,
                      "description": "An answer is being prepared; `Retry-After` says when to ask."},
                304: {"description": "Still the answer that If-None-Match names."},
-               **problem_responses(404, 422, 429)},
+               **problem_responses(404, 422, 429, 507)},
 )  # fmt: skip
 async def best(
     state: State,
     asking: Asking,
+    waited: Waited,
     workload_key: str,
     target_key: str,
     min_grade: Annotated[GradeName, Query(description="The least exact answer that will do.")] = (
@@ -77,7 +78,8 @@ async def best(
         outcome = await run_sync(_demanded, state, asking, question, outcome, limiter=state.finds)
     if not is_settled(outcome):
         name = state.answers.untuned.name(question.workload_key, question.target_key)
-        await state.watch.wait([name], state.limits.default_secs)
+        with waited.on_purpose():
+            await state.watch.wait([name], state.limits.default_secs)
         outcome = await run_sync(_find, state, question, limiter=state.finds)
     if isinstance(outcome, Lacking):
         state.metrics.answer("none")
@@ -115,7 +117,8 @@ def _demanded(
     tickets = _tickets(state, asking, target)
     refused = state.answers.untuned.demand([again], target, tickets, owner=asking.owner)
     if refused and isinstance(outcome, Lacking):
-        raise _too_busy(state)
+        state.room.check()
+        raise _too_busy(state, asking)
     return _find(state, question)
 
 
@@ -139,9 +142,11 @@ def _pending(state: ServiceState, lacking: Lacking) -> Response:
     return JSONResponse(document.model_dump(), 202, headers)
 
 
-def _too_busy(state: ServiceState) -> TooBusy:
+def _too_busy(state: ServiceState, asking: Principal) -> TooBusy:
+    limits = state.limits
+    own = f", or {limits.owner_preparations} of {asking.owner}" if asking.owner else ""
     return TooBusy(
-        f"{state.limits.preparations} answers are being prepared already",
+        f"{limits.preparations} answers are being prepared already{own}",
         retry_after_secs=state.answers.untuned.retry_after_secs(),
     )
 
@@ -169,7 +174,7 @@ def _no_answer(question: Question, lacking: Lacking) -> NoAnswer | NotPrepared:
     openapi_extra=LOOKUP_BODY,
     responses=problem_responses(400, 413, 415, 422),
 )
-async def look_up(state: State, asking: Asking, body: LookupBody) -> Response:
+async def look_up(state: State, asking: Asking, waited: Waited, body: LookupBody) -> Response:
     """Answers for up to 1,000 workloads on one target: found or missing, one by one.
 
     With documents or spellings and `min_grade` "default" there is never a miss for a valid one:
@@ -184,7 +189,9 @@ async def look_up(state: State, asking: Asking, body: LookupBody) -> Response:
         for key, outcome in outcomes.items()
         if not is_settled(outcome)
     ]
-    await state.watch.wait(open_works, until - time.monotonic())
+    if open_works:
+        with waited.on_purpose():
+            await state.watch.wait(open_works, until - time.monotonic())
     content, grades, retry_after = await run_sync(
         _told, state, asked, outcomes, refused, limiter=state.lookups
     )
