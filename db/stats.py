@@ -67,8 +67,8 @@ class OwnerStats:
 class Stats:
     """`used_bytes` is `Store.used_bytes`, `disk_bytes` what the files take. `blobs` are artefacts
     of records, files of preparations, of builds alone, and of nothing any more; a blob is counted
-    by the first of these that fits. `records` are by status, with those that came from elsewhere and
-    those withdrawn apart."""
+    by the first of these that fits. `records` are by status, with those that came from elsewhere
+    and those withdrawn apart."""
 
     used_bytes: int
     disk_bytes: int

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import Context, copy_context
 from dataclasses import dataclass, field
 from typing import TextIO
 
@@ -69,6 +70,10 @@ MOST_TEXTS = 5
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
 
+Line = tuple[logging.LogRecord, Context]
+"""What is logged, and where from: what is bound there are fields of the line."""
+
+
 @dataclass(slots=True)
 class _Kind:
     """One kind of warning: where in the code it comes from, by its logger and format."""
@@ -76,7 +81,7 @@ class _Kind:
     since: float
     texts: set[str] = field(default_factory=set)
     counted: int = 0
-    last: logging.LogRecord | None = None
+    last: Line | None = None
 
 
 class Repeats:
@@ -97,36 +102,39 @@ class Repeats:
         self._lock = threading.Lock()
         self._kinds: dict[tuple[str, int, str], _Kind] = {}
 
-    def written(self, record: logging.LogRecord) -> list[logging.LogRecord]:
+    def written(self, record: logging.LogRecord) -> list[Line]:
         """What to write now that `record` came: counts that are due, and itself unless it repeats
         what was written."""
+        line = record, copy_context()
         with self._lock:
             due = self._due()
             if record.levelno < logging.WARNING or hasattr(record, "request_id"):
-                return [*due, record]
+                return [*due, line]
             key = (record.name, record.levelno, str(record.msg))
             kind = self._kinds.setdefault(key, _Kind(self._clock()))
             error = record.exc_info[1] if record.exc_info else None
             text = _NUMBER.sub("#", f"{record.getMessage()} {error!r}")
             if text not in kind.texts and len(kind.texts) < MOST_TEXTS:
                 kind.texts.add(text)
-                return [*due, record]
-            kind.counted, kind.last = kind.counted + 1, record
+                return [*due, line]
+            kind.counted, kind.last = kind.counted + 1, line
             return due
 
-    def _due(self) -> list[logging.LogRecord]:
+    def _due(self) -> list[Line]:
         """Counts of the kinds whose time is over; those that were quiet meanwhile are forgotten."""
-        now, found = self._clock(), []
+        now = self._clock()
+        found: list[Line] = []
         for key, kind in list(self._kinds.items()):
             if now - kind.since < self._secs:
                 continue
             if kind.last is None:
                 del self._kinds[key]
                 continue
-            told = logging.makeLogRecord(kind.last.__dict__)
+            record, where = kind.last
+            told = logging.makeLogRecord(record.__dict__)
             told.exc_info = told.exc_text = None
             told.repeated, told.within_secs = kind.counted, round(now - kind.since, 1)
-            found.append(told)
+            found.append((told, where))
             kind.since, kind.counted, kind.last = now, 0, None
         return found
 
@@ -139,8 +147,8 @@ class QuietHandler(logging.StreamHandler[TextIO]):
         self._repeats = repeats
 
     def emit(self, record: logging.LogRecord) -> None:
-        for one in self._repeats.written(record):
-            super().emit(one)
+        for one, where in self._repeats.written(record):
+            where.run(super().emit, one)
 
 
 class Flood:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -107,12 +108,13 @@ def test_what_goes_wrong_again_and_again_is_a_line_a_period_with_a_count() -> No
     written: list[logging.LogRecord] = []
     for _ in range(1200):  # two minutes of ten lines a second, with numbers that differ
         now[0] += 0.1
-        written += repeats.written(_record("full: %s; again in %g s", "disk", now[0]))
+        record = _record("full: %s; again in %g s", "disk", now[0])
+        written += [one for one, _ in repeats.written(record)]
     assert len(written) == 4
     assert sum(getattr(one, "repeated", 0) for one in written) >= 890
     assert [hasattr(one, "repeated") for one in written] == [False, True, True, True]
     now[0] += 30.0
-    last = repeats.written(_record("well again", level=logging.INFO))
+    last = [one for one, _ in repeats.written(_record("well again", level=logging.INFO))]
     assert [one.getMessage() for one in last][-1] == "well again"
     assert getattr(last[0], "repeated", 0) > 0, "what was counted last is told"
     now[0] += 31.0
@@ -130,6 +132,27 @@ def test_other_warnings_are_written_while_one_repeats() -> None:
     assert len(repeats.written(_record("something else"))) == 1
     for _ in range(3):
         assert len(repeats.written(_record("told", level=logging.INFO))) == 1
+
+
+def test_a_count_is_written_with_the_fields_of_what_it_counts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whichever thread has it written."""
+    out, now = io.StringIO(), [0.0]
+    monkeypatch.setattr(sys, "stderr", out)
+    monkeypatch.setattr(logs, "Repeats", partial(logs.Repeats, clock=lambda: now[0]))
+    logs.configure(as_json=True)
+    log = logging.getLogger("tilewright.test")
+    for _ in range(3):
+        with logs.bound(job_id="one"):
+            log.warning("no room")
+    now[0] = 31.0
+    with logs.bound(request_id="another"):
+        log.warning("something else")
+    first, counted, other = (json.loads(line) for line in out.getvalue().splitlines())
+    assert (first["job_id"], counted["job_id"], counted["repeated"]) == ("one", "one", 2)
+    assert "request_id" not in counted
+    assert other["request_id"] == "another"
 
 
 def test_a_full_disk_is_told_now_and_then_with_the_job_and_tried_less_often(

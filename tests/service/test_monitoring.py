@@ -1,4 +1,4 @@
-"""The dashboard and the alert rules name what `/metrics` has, and ask for it as Prometheus takes it.
+"""The dashboard and the alert rules name what `/metrics` has, as Prometheus takes it.
 
 The service tells of one of everything here, so that each metric and label that exists is seen.
 """

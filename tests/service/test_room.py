@@ -6,10 +6,12 @@ import os
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from fastapi.testclient import TestClient
 
 from db import Store
 from db.artefacts import ArtefactFile
+from db.errors import StoreFull
 from db.preparations import PreparationState
 from service.http.app import create_app
 from service.http.deps import NDJSON
@@ -97,3 +99,27 @@ def test_room_is_made_before_anything_is_refused(store: Store) -> None:
             prepared(number)
             assert store.used_bytes() < 2_000_000
         assert 0 < store.counts().blobs < 10, "the oldest are gone"
+
+
+def test_items_with_an_answer_are_told_while_nothing_can_be_written(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = keep_best(store, workloads.workload_of(MATMUL))
+
+    def full(*_args: object, **_more: object) -> None:
+        raise StoreFull("no room left")
+
+    monkeypatch.setattr(store, "demand", full)
+    settings = Settings(limits=replace(Limits(), **LOOKUP_LIMITS), preparers=0)
+    with TestClient(create_app(settings, store)) as api:
+        body = {
+            "workloads": [MATMUL, "matmul:M=8,N=8,K=24"],
+            "target": HOST.to_json(),
+            "min_grade": "default",
+        }
+        answer = api.post("/v1/best:lookup", json=body)
+        assert answer.status_code == 200
+        there, missing = answer.json()["items"]
+        assert there["answer"]["record_key"] == record.key
+        assert missing["problem"]["code"] == "answer_pending"
+        assert "tilewright_store_errors_total 1.0" in api.get("/metrics").text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from typing import Annotated, Any
 
@@ -9,6 +10,7 @@ from anyio.to_thread import run_sync
 from fastapi import APIRouter, Header, Query, Response
 from fastapi.responses import JSONResponse
 
+from db.errors import StoreError
 from schedules.target import Target
 from service.access.keys import Principal, Scope
 from service.answers import lookup
@@ -30,6 +32,8 @@ from service.http.schemas import AnswerOut, LookupOut, PendingOut, schema_ref
 from service.http.state import ServiceState
 from service.jobs.tickets import Tickets, no_tickets, tickets_for
 from service.resolve.requests import GradeName, LookupIn, read_model
+
+log = logging.getLogger("tilewright.untuned")
 
 router = APIRouter(prefix="/v1", tags=["best"])
 
@@ -213,7 +217,15 @@ def _first_look(
     if not wanted:
         return asked, outcomes, set()
     tickets = _tickets(state, asking, asked.target)
-    refused = state.answers.untuned.demand(wanted, asked.target, tickets, until, asking.owner)
+    try:
+        refused = state.answers.untuned.demand(wanted, asked.target, tickets, until, asking.owner)
+    except StoreError as error:
+        if not error.transient:
+            raise
+        # A database that takes no writes harms no item that has its answer.
+        log.warning("nothing can be prepared: %s", error)
+        state.metrics.store_error()
+        refused = {one.workload_key for one in wanted}
     return asked, lookup.find_all(state.answers.book, asked), refused
 
 
