@@ -213,9 +213,10 @@ class PreparationRepository:
         return int(self._session.scalar(statement) or 0)
 
     def counts(self) -> dict[PreparationState, int]:
-        """How many there are of each state that there is one of, whatever made them."""
+        """How many are in each state, whatever made them; every state is there."""
         states = select(PreparationRow.state, func.count()).group_by(PreparationRow.state)
-        return {PreparationState(state): n for state, n in self._session.execute(states)}
+        found = {str(state): count for state, count in self._session.execute(states)}
+        return {state: found.get(str(state), 0) for state in PreparationState}
 
     def states(self, keys: Sequence[str]) -> dict[str, PreparationState]:
         """How far each is; those that are gone are left out."""

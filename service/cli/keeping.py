@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from service import database
+from service.access.keys import length_of
 from service.cli.options import Common, command
 from service.cli.output import writing
 from service.cli.where import Where
@@ -194,7 +195,6 @@ def add_commands(app: typer.Typer) -> None:
         """Delete what nobody points to: answers prepared for what was never tuned, which are made
         again when somebody asks, with their files; workloads and targets without records.
         """
-        from service.access.keys import length_of
         from service.cli.render import facts
 
         document = database.prune(

@@ -234,7 +234,9 @@ def job_facts(job: Document) -> RenderableType:
     if sharing.get("owners", 0) > 1 or sharing.get("withdrawn"):
         names = f": {', '.join(sharing['names'])}" if sharing.get("names") else ""
         you = "; you withdrew" if sharing.get("withdrawn") else ""
-        rows.append(("wanted by", f"{sharing['owners']} owners{names}{you}"))
+        count = sharing["owners"]
+        owners = "1 owner" if count == 1 else f"{count} owners"
+        rows.append(("wanted by", f"{owners}{names}{you}"))
     if job.get("elapsed_secs") is not None:
         waited = float(job.get("queued_secs") or 0.0)
         rows.append(("took", f"{clock(job['elapsed_secs'])}, {clock(waited)} of it in the queue"))

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from db.errors import StoreError
-from db.preparations import PreparationState
 from service.jobs.ages import Ages
 from service.jobs.counts import open_jobs
 from service.jobs.pulse import Role
@@ -177,8 +176,8 @@ class Metrics:
             self._jobs.labels(state).set(count)
             self._oldest.labels(state).set(ages.get(state, 0.0))
         self._queue.set(found["QUEUED"])
-        for one in PreparationState:
-            self._preparations.labels(str(one)).set(prepared.get(one, 0))
+        for one, count in prepared.items():
+            self._preparations.labels(str(one)).set(count)
         self._used.set(used_bytes)
         self._limit.set(limit_bytes)
         return True

@@ -6,18 +6,16 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from db.job_owners import Sharing
     from db.job_rows import Job
-    from service.access.keys import Principal
 
 
 def job_document(
     job: Job, place: tuple[int, str] | None = None, sharing: dict[str, Any] | None = None
 ) -> dict[str, Any]:
     """The job's JSON. `best` is the verified winner once the job is done; `place` is that of
-    `queue.place`, `sharing` that of `sharing_document`. `queued_secs` is how long the job waited
-    for its first worker, `elapsed_secs` the time from its submission to its end, waiting included,
-    which `progress.wall_secs` leaves out; None before."""
+    `queue.place`, `sharing` who wants the job, as told to whoever asks. `queued_secs` is how long
+    the job waited for its first worker, `elapsed_secs` the time from its submission to its end,
+    waiting included, which `progress.wall_secs` leaves out; None before."""
     form, result = job.request, job.result
     return {
         "id": job.id,
@@ -40,16 +38,6 @@ def job_document(
         "created_at": moment(job.created_at),
         "started_at": moment(job.started_at),
         "finished_at": moment(job.finished_at),
-    }
-
-
-def sharing_document(found: Sharing, asking: Principal) -> dict[str, Any]:
-    """How many `owners` want a job, and whether who asks has `withdrawn`; `names` of the owners are
-    for those alone who see the jobs of all."""
-    return {
-        "owners": len(found.asking),
-        "withdrawn": asking.owner in found.withdrawn,
-        "names": list(found.asking) if asking.jobs_of is None else None,
     }
 
 

@@ -76,8 +76,8 @@ class _EmptyStore:
     def oldest_jobs(self) -> dict[JobState, Any]:
         return {}
 
-    def preparation_counts(self) -> dict[Any, int]:
-        return {}
+    def preparation_counts(self) -> dict[str, int]:
+        return {"READY": 0}
 
     def used_bytes(self) -> int:
         return 0

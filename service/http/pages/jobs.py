@@ -22,8 +22,8 @@ from service.http.pages.knob_words import in_words
 from service.http.pages.render import page, wants_part
 from service.http.pages.roofline import Roofline, level_of, roofline
 from service.http.pages.views import ACTIVE, STATES, JobView, job_row, job_view
+from service.http.sharing import sharing_document
 from service.http.state import ServiceState
-from service.jobs.document import sharing_document
 from service.jobs.queue import place
 
 if TYPE_CHECKING:

@@ -30,9 +30,10 @@ from service.http.deps import (
 from service.http.events import EventStream, job_events
 from service.http.problems import problem_responses
 from service.http.schemas import JobOut, JobPage, StateName, TrialPage, schema_ref
+from service.http.sharing import sharing_document
 from service.http.state import ServiceState
 from service.jobs.counts import open_jobs
-from service.jobs.document import job_document, sharing_document
+from service.jobs.document import job_document
 from service.jobs.queue import place
 from service.jobs.request import JobRequest, read_job
 from service.jobs.trials import trial_document
