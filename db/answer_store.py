@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from .artefacts import ArtefactFile
     from .evidence import Evidence, Work
     from .job_owners import JobQuota
-    from .preparations import Demand, Preparation, PreparationState
+    from .preparations import Demand, Preparation, PreparationQuota, PreparationState
 
 
 class AnswerStore(Protocol):
@@ -44,16 +44,24 @@ class AnswerStore(Protocol):
         most_jobs: int,
         owner: str | None = None,
         quota: JobQuota | None = None,
+        own: PreparationQuota | None = None,
     ) -> set[Work]:
         """Have works prepared, each once, and tuned; those that were not taken for lack of room.
 
         `most_waiting` bounds what waits to be prepared, `most_jobs` what is open of jobs. These are
-        `owner`'s, as far as `quota` goes; what is above it is prepared without being tuned.
+        `owner`'s, as far as `quota` goes; what is above it is prepared without being tuned. What
+        waits of `owner`'s own is bound by `own` as well, and the oldest of what was prepared for it
+        gives way. Those who ask take turns in being served.
         """
         ...
 
     def preparations_waiting(self, toolchain: str) -> int:
         """How many are not finished."""
+        ...
+
+    def preparation_counts(self) -> dict[PreparationState, int]:
+        """How many preparations are in each state, those of other toolchains included; every state is
+        there."""
         ...
 
     def preparation_states(self, keys: Sequence[str]) -> dict[str, PreparationState]:

@@ -32,8 +32,9 @@ class BlobRepository:
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    def put(self, data: bytes, media_type: str, now: datetime) -> str:
-        """Store `data` and give its sha256. Storing it again repairs a damaged copy."""
+    def put(self, data: bytes, media_type: str, now: datetime, *, built: bool = False) -> str:
+        """Store `data` and give its sha256. Storing it again repairs a damaged copy. `built`: a
+        build asked for it, and lock files may name it."""
         if len(data) > MAX_BLOB_BYTES:
             raise BlobTooLarge(f"blob: at most {MAX_BLOB_BYTES} bytes, got {len(data)}")
         name = hashlib.sha256(data).hexdigest()
@@ -41,6 +42,8 @@ class BlobRepository:
         if not insert_ignore(self._session, BlobRow, [row]):
             damaged = (BlobRow.sha256 == name, BlobRow.data != data)
             self._session.execute(update(BlobRow).where(*damaged).values(data=data))
+        if built:
+            self._session.execute(update(BlobRow).filter_by(sha256=name).values(built_at=now))
         return name
 
     def get(self, sha256: str) -> Blob | None:

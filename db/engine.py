@@ -130,6 +130,14 @@ class Database(ABC):
         """StoreError if it cannot be used now, or is no longer the one that was opened."""
 
     @abstractmethod
+    def used_bytes(self, session: Session) -> int:
+        """Bytes that are in use, without room for more that the files have already."""
+
+    @abstractmethod
+    def disk_bytes(self, session: Session) -> int:
+        """Bytes that its files take, logs included where they are its own."""
+
+    @abstractmethod
     def damage(self) -> list[str]:
         """What the database finds damaged in itself; empty when it is sound."""
 

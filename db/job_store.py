@@ -6,9 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from schedules.record import TuningRecord
 
-    from .job_owners import JobQuota
+    from .job_owners import JobQuota, Sharing
     from .job_rows import Job, JobEvent, Waiting, WaitingJob
     from .job_states import JobState
     from .records import Page
@@ -77,6 +79,10 @@ class JobStore(Protocol):
 
     def job_counts(self) -> dict[JobState, int]:
         """How many jobs are in each state; every state is there."""
+        ...
+
+    def oldest_jobs(self) -> dict[JobState, tuple[str, datetime]]:
+        """The oldest job of each state that is not final: its id, and when it was asked for."""
         ...
 
     def job_waiting(self, job_id: str) -> Waiting | None:
@@ -164,8 +170,13 @@ class JobStore(Protocol):
     def request_cancel(self, job_id: str, owner: str | None = None) -> Job:
         """Ask it to stop: a QUEUED one is CANCELLED at once, a finished one stays. UnknownJob.
 
-        NotAlone: in the name of `owner`, while the job has other owners too.
+        In the name of `owner`, while the job has other owners too, only that owner withdraws and
+        the job goes on; with the last one it stops. NotAlone: it is none of `owner`'s.
         """
+        ...
+
+    def job_sharing(self, job_ids: Sequence[str]) -> dict[str, Sharing]:
+        """Who wants each of the jobs, and who has withdrawn."""
         ...
 
     def is_cancel_requested(self, job_id: str) -> bool:

@@ -103,6 +103,18 @@ class JobRepository:
         found = {str(state): count for state, count in self._session.execute(statement)}
         return {state: found.get(str(state), 0) for state in JobState}
 
+    def oldest(self) -> dict[JobState, tuple[str, datetime]]:
+        """The id of the oldest job in each state that is not final, and when it was asked for."""
+        first = (
+            select(JobRow.state, func.min(JobRow.id))
+            .where(JobRow.state.in_([state for state in JobState if not state.final]))
+            .group_by(JobRow.state)
+        )
+        ids = [job_id for _, job_id in self._session.execute(first)]
+        rows = self._session.scalars(select(JobRow).where(JobRow.id.in_(ids)))
+        jobs = [job for job in map(job_of, rows) if job is not None]
+        return {job.state: (job.id, job.created_at) for job in jobs}
+
     def waiting(self, job_id: str) -> Waiting | None:
         """Where a QUEUED job stands; None if it does not wait."""
         row = self._session.get(JobRow, job_id)

@@ -179,11 +179,14 @@ class LeaseRepository:
     def request_cancel(self, job_id: str, now: datetime, owner: str | None = None) -> Job:
         """Ask the job to stop; one nobody works on stops at once, a finished one stays as it is.
 
-        NotAlone if `owner` asks and others wait for the job too.
+        An `owner` of a job that others wait for too only withdraws from it: it goes on for them.
+        NotAlone if it is none of `owner`'s.
         """
         row = self._row(job_id)
         if owner is not None and not JobState(row.state).final:
-            OwnerRepository(self._session).check_alone(job_id, owner)
+            owners = OwnerRepository(self._session)
+            if owners.withdraw(job_id, owner, now):
+                return served(row)
         state = after_cancel_request(JobState(row.state))
         if state == row.state:
             return served(row)

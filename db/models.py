@@ -181,7 +181,8 @@ class BestMoveRow(Base):
 
 
 class BlobRow(Base):
-    """Bytes named by their hash: object files, headers, LLVM IR."""
+    """Bytes named by their hash: object files, headers, LLVM IR. `built_at` is set where a build
+    asked for them: lock files, of which a database knows nothing, may name those."""
 
     __tablename__ = "blob"
     __table_args__ = (CheckConstraint(f"length(data) <= {MAX_BLOB_BYTES}", name="size"),)
@@ -190,6 +191,7 @@ class BlobRow(Base):
     media_type: Mapped[str] = mapped_column(String(100))
     data: Mapped[bytes] = mapped_column(LargeBinary)
     created_at: Mapped[datetime]
+    built_at: Mapped[datetime | None]
 
 
 class ArtefactRow(Base):
@@ -212,6 +214,8 @@ class PreparationRow(Base):
     `key` is made of the three columns after it. `document` (canonical JSON text) says what was
     found. `job_id` is the job that tunes the work. `row_sha256` covers what answers are made of;
     `owner` and `lease_until` (seconds on the database's clock of leases) say who works on it.
+    `asked_by` is the owner of the key that asked first, NULL for anybody; `turn` counts up with
+    each step that a process took, over all rows: the owner whose last turn is lowest goes next.
     """
 
     __tablename__ = "preparation"
@@ -220,6 +224,7 @@ class PreparationRow(Base):
         CheckConstraint("(owner IS NULL) = (lease_until IS NULL)", name="lease"),
         UniqueConstraint("workload_key", "target_key", "toolchain"),
         Index("ix_preparation_state", "state", "created_at"),
+        Index("ix_preparation_asked_by", "asked_by", "turn"),
     )
 
     key: Mapped[str] = mapped_column(Key, primary_key=True)
@@ -234,6 +239,8 @@ class PreparationRow(Base):
     attempts: Mapped[int]
     created_at: Mapped[datetime]
     row_sha256: Mapped[str] = mapped_column(String(64))
+    asked_by: Mapped[str | None] = mapped_column(String(64))
+    turn: Mapped[int | None] = mapped_column(BigInteger)
 
 
 class PreparedFileRow(Base):
@@ -369,10 +376,12 @@ class ApiKeyRow(Base):
 
 
 class JobOwnerRow(Base):
-    """Who asked for a job: several owners where equal requests joined one in flight."""
+    """Who asked for a job: several owners where equal requests joined one in flight. Who withdrew
+    sees it still; `withdrawn_at` says since when it counts for nothing else."""
 
     __tablename__ = "job_owner"
     __table_args__ = (Index("ix_job_owner_owner", "owner", "job_id"),)
 
     job_id: Mapped[str] = mapped_column(String(26), ForeignKey("job.id"), primary_key=True)
     owner: Mapped[str] = mapped_column(String(64), primary_key=True)
+    withdrawn_at: Mapped[datetime | None]

@@ -65,6 +65,12 @@ _SAFETY = (
     "SELECT set_config('lock_timeout', %s, false), current_setting('fsync'),"
     " current_setting('synchronous_commit'), current_setting('full_page_writes')"
 )
+_USED = text(
+    "SELECT (SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0) FROM pg_class c"
+    " JOIN pg_namespace n ON n.oid = c.relnamespace"
+    " WHERE n.nspname = current_schema() AND c.relkind = 'r' AND c.relname <> 'blob')"
+    " + (SELECT coalesce(sum(octet_length(data)), 0) FROM blob)"
+)
 _TRY_LOCK = "SELECT pg_try_advisory_lock(%s, hashtext(current_schema()))"
 _HOLDER = text(
     "SELECT coalesce(nullif(a.application_name, ''), 'a client')"
@@ -218,6 +224,13 @@ class PostgresDatabase(Database):
 
     def ping(self) -> None:
         self.rows([("SELECT count(*) FROM alembic_version", ())])
+
+    def used_bytes(self, session: Session) -> int:
+        """Of blobs what they hold: the room of those that were deleted is used again."""
+        return int(session.scalar(_USED) or 0)
+
+    def disk_bytes(self, session: Session) -> int:
+        return int(session.scalar(text("SELECT pg_database_size(current_database())")) or 0)
 
     def damage(self) -> list[str]:
         with self.connection(immediate=False) as connection:

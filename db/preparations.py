@@ -19,7 +19,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import delete, func, insert, or_, select, update
+from sqlalchemy import case, delete, func, insert, or_, select, update
 from sqlalchemy.orm import Session
 
 from schedules.canonical import canonical_bytes
@@ -31,6 +31,7 @@ from .errors import QuotaReached, StaleLease
 from .job_owners import TICKET_PRIORITY, JobQuota
 from .jobs import JobRepository
 from .models import PreparationRow, PreparedFileRow
+from .prune import drop_preparations
 from .rows import row_hash
 from .works import WorkRepository
 
@@ -88,6 +89,15 @@ class Preparation:
     attempts: int
 
 
+@dataclass(frozen=True, slots=True)
+class PreparationQuota:
+    """Of one owner: works that may wait to be prepared, and prepared ones that are kept. What is
+    above the latter takes the place of the owner's oldest."""
+
+    waiting: int
+    kept: int
+
+
 def preparation_key(workload_key: str, target_key: str, toolchain: str) -> str:
     """The name of a preparation."""
     return hashlib.sha256(canonical_bytes([workload_key, target_key, toolchain])).hexdigest()
@@ -102,6 +112,9 @@ def prepared_files(rows: Iterable[Any]) -> list[Artefact]:
     """The files of sound rows, by kind."""
     found = [Artefact(r.kind, r.name, r.sha256, r.bytes) for r in rows if _intact(r, FILE_HASHED)]
     return sorted(found, key=lambda file: file.kind)
+
+
+UNFINISHED = PreparationRow.state.in_([PreparationState.WANTED, PreparationState.CHOSEN])
 
 
 class PreparationRepository:
@@ -123,20 +136,26 @@ class PreparationRepository:
         entropy: Callable[[int], bytes],
         owner: str | None = None,
         quota: JobQuota | None = None,
+        own: PreparationQuota | None = None,
     ) -> set[tuple[str, str]]:
         """Have each work prepared and, while there is room, tuned; the works that were not taken.
-        One at a time: see `Database.serialise`. The jobs are `owner`'s, as far as `quota` goes.
+        One at a time: see `Database.serialise`. The jobs are `owner`'s, as far as `quota` goes, and
+        so are the preparations, as far as `own` goes.
 
         A work that is prepared or waiting already is left as it is, but for a job it has not.
         """
         works = WorkRepository(self._session)
-        waiting = self.waiting(toolchain)
+        waiting, room = self.waiting(toolchain), most_waiting
+        if owner is not None and own is not None:
+            mine = self.waiting(toolchain, owner)
+            room = min(room, waiting + max(own.waiting - mine, 0))
+            self._drop_oldest(owner, own.kept)
         open_jobs = sum(n for state, n in jobs.counts().items() if not state.final)
         refused: set[tuple[str, str]] = set()
         for one in demands:
             key = preparation_key(one.workload_key, one.target_key, toolchain)
             row = self._session.get(PreparationRow, key)
-            if row is None and waiting >= most_waiting:
+            if row is None and waiting >= room:
                 refused.add((one.workload_key, one.target_key))
                 continue
             if row is None:
@@ -152,6 +171,7 @@ class PreparationRepository:
                     toolchain=toolchain,
                     attempts=0,
                     created_at=now,
+                    asked_by=owner,
                 )
                 _write(row, PreparationState.WANTED, {})
                 self._session.add(row)
@@ -185,13 +205,18 @@ class PreparationRepository:
             self._session.flush()
         return refused
 
-    def waiting(self, toolchain: str) -> int:
-        """How many works of this toolchain are not finished."""
-        statement = select(func.count()).where(
-            PreparationRow.state.in_([PreparationState.WANTED, PreparationState.CHOSEN]),
-            PreparationRow.toolchain == toolchain,
-        )
+    def waiting(self, toolchain: str, owner: str | None = None) -> int:
+        """How many works of this toolchain (asked for by `owner`, where given) are not finished."""
+        statement = select(func.count()).where(UNFINISHED, PreparationRow.toolchain == toolchain)
+        if owner is not None:
+            statement = statement.where(PreparationRow.asked_by == owner)
         return int(self._session.scalar(statement) or 0)
+
+    def counts(self) -> dict[PreparationState, int]:
+        """How many are in each state, whatever made them; every state is there."""
+        states = select(PreparationRow.state, func.count()).group_by(PreparationRow.state)
+        found = {str(state): count for state, count in self._session.execute(states)}
+        return {state: found.get(str(state), 0) for state in PreparationState}
 
     def states(self, keys: Sequence[str]) -> dict[str, PreparationState]:
         """How far each is; those that are gone are left out."""
@@ -204,9 +229,10 @@ class PreparationRepository:
         return found
 
     def claim(self, toolchain: str, owner: str) -> Preparation | None:
-        """The next one to work on, now `owner`'s; None if there is none.
+        """The next one to work on, now the process `owner`'s; None if there is none.
 
-        Schedules are chosen for all before any is built: one is soon of use to everybody.
+        Those who asked take turns, a step each, however much one of them asked for. Of one asker's
+        works all schedules are chosen before any is built: one is soon of use to everybody.
         """
         now_secs = self._lease_clock(self._session)
         free = or_(
@@ -215,18 +241,29 @@ class PreparationRepository:
             # The machine was started anew, and its clock with it: nobody leases for so long.
             PreparationRow.lease_until > now_secs + 2 * LEASE_SECS,
         )
-        for state in (PreparationState.WANTED, PreparationState.CHOSEN):
-            statement = (
-                select(PreparationRow)
-                .where(PreparationRow.state == state, PreparationRow.toolchain == toolchain, free)
-                .order_by(PreparationRow.created_at, PreparationRow.key)
-                .limit(1)
-                .with_for_update(skip_locked=True)
+        turns = (
+            select(PreparationRow.asked_by, func.max(PreparationRow.turn).label("last"))
+            .group_by(PreparationRow.asked_by)
+            .subquery()
+        )
+        same_asker = turns.c.asked_by.is_not_distinct_from(PreparationRow.asked_by)
+        statement = (
+            select(PreparationRow)
+            .join(turns, same_asker)
+            .where(UNFINISHED, PreparationRow.toolchain == toolchain, free)
+            .order_by(
+                func.coalesce(turns.c.last, 0),
+                case((PreparationRow.state == PreparationState.WANTED, 0), else_=1),
+                PreparationRow.created_at,
+                PreparationRow.key,
             )
-            while (row := self._session.scalars(statement).one_or_none()) is not None:
-                leased = self._lease(row, owner, now_secs)
-                if leased is not None:
-                    return leased
+            .limit(1)
+            .with_for_update(skip_locked=True, of=PreparationRow)
+        )
+        while (row := self._session.scalars(statement).one_or_none()) is not None:
+            leased = self._lease(row, owner, now_secs)
+            if leased is not None:
+                return leased
         return None
 
     def renew(self, key: str, owner: str) -> None:
@@ -276,6 +313,17 @@ class PreparationRepository:
         statement = statement.values(owner=None, lease_until=None)
         self._session.execute(statement.execution_options(synchronize_session=False))
 
+    def _drop_oldest(self, owner: str, kept: int) -> None:
+        """Leave `kept` finished ones of those that `owner` asked for: the newest."""
+        old = (
+            select(PreparationRow.key)
+            .where(~UNFINISHED, PreparationRow.asked_by == owner)
+            .order_by(PreparationRow.created_at.desc(), PreparationRow.key)
+            .offset(kept)
+            .limit(KEYS_PER_QUERY)
+        )
+        drop_preparations(self._session, self._session.scalars(old).all())
+
     def _lease(self, row: PreparationRow, owner: str, now_secs: float) -> Preparation | None:
         works = WorkRepository(self._session)
         workload, target = works.workload(row.workload_key), works.target(row.target_key)
@@ -287,6 +335,7 @@ class PreparationRepository:
             self._session.flush()
             return None
         row.owner, row.lease_until = owner, now_secs + LEASE_SECS
+        row.turn = int(self._session.scalar(select(func.max(PreparationRow.turn))) or 0) + 1
         self._session.flush()
         document = json.loads(row.document) if sound_preparation(row) else {}
         return Preparation(

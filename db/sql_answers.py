@@ -14,7 +14,13 @@ from .engine import Database
 from .evidence import Evidence, EvidenceRepository, Work
 from .job_owners import JobQuota
 from .jobs import JobRepository
-from .preparations import Demand, Preparation, PreparationRepository, PreparationState
+from .preparations import (
+    Demand,
+    Preparation,
+    PreparationQuota,
+    PreparationRepository,
+    PreparationState,
+)
 
 
 class SqlAnswers:
@@ -44,11 +50,13 @@ class SqlAnswers:
         most_jobs: int,
         owner: str | None = None,
         quota: JobQuota | None = None,
+        own: PreparationQuota | None = None,
     ) -> set[Work]:
         now = self._clock()
 
         def work(session: Session) -> set[Work]:
             self._database.serialise(session, "submit")  # one of two equal demands comes first
+            self._database.serialise(session, "blobs")  # those of an owner's oldest may go
             return self._preparations(session).demand(
                 demands,
                 toolchain,
@@ -59,12 +67,16 @@ class SqlAnswers:
                 entropy=self._entropy,
                 owner=owner,
                 quota=quota,
+                own=own,
             )
 
         return self._database.write(work)
 
     def preparations_waiting(self, toolchain: str) -> int:
         return self._database.read(lambda session: self._preparations(session).waiting(toolchain))
+
+    def preparation_counts(self) -> dict[PreparationState, int]:
+        return self._database.read(lambda session: self._preparations(session).counts())
 
     def preparation_states(self, keys: Sequence[str]) -> dict[str, PreparationState]:
         return self._database.read(lambda session: self._preparations(session).states(keys))

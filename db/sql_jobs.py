@@ -11,7 +11,7 @@ from schedules.record import TuningRecord
 
 from .engine import Database
 from .job_history import Event, HistoryRepository
-from .job_owners import JobQuota
+from .job_owners import JobQuota, OwnerRepository, Sharing
 from .job_rows import Job, JobEvent, JsonObject, Waiting, WaitingJob
 from .job_states import JobState
 from .jobs import JobRepository
@@ -74,6 +74,9 @@ class SqlJobs:
 
     def job_counts(self) -> dict[JobState, int]:
         return self._database.read(lambda session: JobRepository(session).counts())
+
+    def oldest_jobs(self) -> dict[JobState, tuple[str, datetime]]:
+        return self._database.read(lambda session: JobRepository(session).oldest())
 
     def job_waiting(self, job_id: str) -> Waiting | None:
         return self._database.read(lambda session: JobRepository(session).waiting(job_id))
@@ -159,6 +162,9 @@ class SqlJobs:
         return self._database.write(
             lambda session: self._leases(session).request_cancel(job_id, now, owner)
         )
+
+    def job_sharing(self, job_ids: Sequence[str]) -> dict[str, Sharing]:
+        return self._database.read(lambda session: OwnerRepository(session).sharing(job_ids))
 
     def is_cancel_requested(self, job_id: str) -> bool:
         job = self.get_job(job_id)

@@ -28,11 +28,12 @@ from .copying import MoveReport, move
 from .engine import Database
 from .errors import StoreDenied
 from .full_checks import FullCheckRepository
-from .prune import PruneReport, prune
+from .prune import PruneReport, make_room, prune
 from .records import Page, RecordRepository
 from .sql_answers import SqlAnswers
 from .sql_jobs import SqlJobs
 from .sql_keys import SqlKeys
+from .stats import Stats, stats
 from .store import Counts, Store
 from .transfer import LINES_PER_COMMIT, Importer, ImportReport, Selection, export_records
 from .works import WorkloadEntry, WorkRepository
@@ -221,9 +222,12 @@ class SqlStore(SqlJobs, SqlAnswers, SqlKeys):
 
     def put_blob(self, data: bytes, media_type: str) -> str:
         now = self._clock()
-        return self._database.write(
-            lambda session: BlobRepository(session).put(data, media_type, now)
-        )
+
+        def work(session: Session) -> str:
+            self._database.serialise(session, "blobs")
+            return BlobRepository(session).put(data, media_type, now, built=True)
+
+        return self._database.write(work)
 
     def blob(self, sha256: str) -> Blob | None:
         return self._database.read(lambda session: BlobRepository(session).get(sha256))
@@ -276,9 +280,26 @@ class SqlStore(SqlJobs, SqlAnswers, SqlKeys):
 
         def work(session: Session) -> PruneReport:
             self._database.serialise(session, "blobs")
-            return prune(session, now, min_age_secs, dry_run=dry_run, built=built)
+            with session.begin_nested() as undoable:
+                report = prune(session, now, min_age_secs, built=built)
+                if dry_run:
+                    undoable.rollback()
+            return report
 
         return self._database.write(work)
+
+    def make_room(self, need_bytes: int) -> PruneReport:
+        def work(session: Session) -> PruneReport:
+            self._database.serialise(session, "blobs")
+            return make_room(session, need_bytes)
+
+        return self._database.write(work)
+
+    def used_bytes(self) -> int:
+        return self._database.read(self._database.used_bytes)
+
+    def stats(self) -> Stats:
+        return self._database.read(lambda session: stats(session, self._database))
 
     def move_to(self, other: Store) -> MoveReport:
         if not isinstance(other, SqlStore):

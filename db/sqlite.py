@@ -139,6 +139,16 @@ class SqliteDatabase(Database):
             )
         self.rows([("SELECT count(*) FROM alembic_version", ())])
 
+    def used_bytes(self, session: Session) -> int:
+        pages, free, size = (
+            int(session.scalar(text(f"PRAGMA {name}")) or 0)
+            for name in ("page_count", "freelist_count", "page_size")
+        )
+        return (pages - free) * size
+
+    def disk_bytes(self, session: Session) -> int:
+        return self.path.stat().st_size + log_bytes(self.path)
+
     def damage(self) -> list[str]:
         with self.outside_transactions() as connection:
             found = [str(row[0]) for row in connection.execute(text("PRAGMA quick_check"))]

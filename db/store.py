@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from .copying import MoveReport
     from .prune import PruneReport
     from .records import Page
+    from .stats import Stats
     from .transfer import ImportReport, Selection
     from .works import WorkloadEntry
 
@@ -231,7 +232,8 @@ class Store(JobStore, AnswerStore, KeyStore, Protocol):
     # Blobs and artefacts
 
     def put_blob(self, data: bytes, media_type: str) -> str:
-        """Store bytes and give their sha256 (64 hex digits). BlobTooLarge above 4 MiB."""
+        """Store bytes that a build asked for and give their sha256 (64 hex digits). BlobTooLarge
+        above 4 MiB."""
         ...
 
     def blob(self, sha256: str) -> Blob | None:
@@ -287,9 +289,23 @@ class Store(JobStore, AnswerStore, KeyStore, Protocol):
     ) -> PruneReport:
         """Delete what nobody points to and is older than `min_age_secs`; what it was.
 
-        Workloads and targets without records; with `built` also blobs that are no artefact, which
-        builds asked for: lock files may name them. With `dry_run` nothing is deleted.
+        Preparations, which are made again when somebody asks, with their files; workloads and
+        targets without records; with `built` also blobs that only builds asked for: lock files may
+        name them. With `dry_run` nothing is deleted.
         """
+        ...
+
+    def make_room(self, need_bytes: int) -> PruneReport:
+        """Delete what can be made again, the oldest first, until its files are `need_bytes` or
+        nothing is left: preparations, then files that only builds asked for."""
+        ...
+
+    def used_bytes(self) -> int:
+        """How much the database holds: what is free inside of its file is not counted."""
+        ...
+
+    def stats(self) -> Stats:
+        """How much is stored of each kind, since when, and for whom."""
         ...
 
     def move_to(self, other: Store) -> MoveReport:

@@ -7,16 +7,20 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from db.errors import StoreMissing
+from db.moments import rfc3339
 from db.schema import HEAD
 from service.errors import UsageProblem
 
 if TYPE_CHECKING:
     from db import Store
     from db.transfer import Selection
+
+DAY = timedelta(days=1)
 
 # Start-up: `db` loads SQLAlchemy with its first name; wrong words are told before.
 
@@ -99,13 +103,26 @@ def backup(flag: str | None, file: Path) -> dict[str, Any]:
         return {"database": store.name, "file": str(file), "bytes": file.stat().st_size}
 
 
-def prune(flag: str | None, *, dry_run: bool, built: bool = False) -> dict[str, Any]:
+def prune(
+    flag: str | None, *, dry_run: bool, built: bool = False, older_than: timedelta = DAY
+) -> dict[str, Any]:
     """Delete what nobody points to; what it was."""
     from db import open_store
 
     with open_store(database_url(flag), create=False, upgrade=False) as store:
-        found = store.prune(dry_run=dry_run, built=built)
+        found = store.prune(dry_run=dry_run, built=built, min_age_secs=older_than.total_seconds())
         return {"database": store.name, "dry_run": dry_run, **asdict(found)}
+
+
+def stats(flag: str | None) -> dict[str, Any]:
+    """How much is stored, of each kind and for each owner."""
+    from db import open_store
+
+    with open_store(database_url(flag), create=False, upgrade=False) as store:
+        found = asdict(store.stats())
+        for table in found["tables"].values():
+            table["oldest"] = None if table["oldest"] is None else rfc3339(table["oldest"])
+        return {"database": store.name, **found}
 
 
 def move(flag: str | None, url: str) -> dict[str, Any]:

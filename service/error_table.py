@@ -95,6 +95,14 @@ TABLE: dict[str, Kind] = {
         "Not at the moment",
         "Come back after `Retry-After`.",
     ),
+    "service.errors.NoRoom": Kind(
+        507,
+        "database_limit",
+        ExitCode.DATABASE,
+        "The database has reached its limit",
+        "Its operator raises TILEWRIGHT_DATABASE_BYTES, or makes room: `tilewright db stats` says "
+        "what it holds, `tilewright db prune` deletes what nobody points to.",
+    ),
     "service.errors.MissingExtra": Kind(
         503, "missing_extra", ExitCode.FAILED, "Not installed", "Install the extra named."
     ),
@@ -223,7 +231,7 @@ TABLE: dict[str, Kind] = {
         "shared_job",
         ExitCode.FAILED,
         "Others wait for this job",
-        "Leave it be; a key with the scope admin can cancel it.",
+        "Nothing was changed: it is for those who asked for it, and a key with the scope admin.",
     ),
     "db.errors.IdempotencyConflict": Kind(
         422,

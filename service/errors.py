@@ -88,6 +88,10 @@ class Unavailable(ServiceError):
     """The service cannot do it at the moment, and may in a few seconds."""
 
 
+class NoRoom(ServiceError):
+    """The database has reached the size it may have: what would add to it is not taken."""
+
+
 class MissingExtra(ServiceError):
     """A library that this command needs is not installed."""
 

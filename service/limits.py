@@ -19,6 +19,8 @@ class Limits:
     default_secs: float = 10.0
     lookup_secs: float = 5.0
     preparations: int = 2_000
+    owner_preparations: int = 200
+    owner_prepared: int = 5_000
     ticket_jobs: int = 500
     page_size: int = 50
     page_size_max: int = 1_000

@@ -6,11 +6,15 @@ Lines written within `bound(job_id=...)` or `bound(request_id=...)` carry these 
 from __future__ import annotations
 
 import logging
+import re
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import Context, copy_context
+from dataclasses import dataclass, field
+from typing import TextIO
 
 import structlog
 
@@ -41,7 +45,7 @@ def configure(*, as_json: bool) -> None:
         foreign_pre_chain=shared,
         processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, last, _redacted],
     )
-    handler = logging.StreamHandler(sys.stderr)
+    handler = QuietHandler(Repeats())
     handler.setFormatter(formatter)
     root = logging.getLogger()
     root.handlers = [handler]
@@ -57,6 +61,94 @@ def bound(**fields: str) -> Iterator[None]:
     """Add `fields` to every line this thread, or this task, logs within the block."""
     with structlog.contextvars.bound_contextvars(**fields):
         yield
+
+
+REPEAT_SECS = 30.0
+MOST_TEXTS = 5
+"""Texts of one kind of warning that are written before the rest are only counted."""
+
+_NUMBER = re.compile(r"\d+(?:\.\d+)?")
+
+
+Line = tuple[logging.LogRecord, Context]
+"""What is logged, and where from: what is bound there are fields of the line."""
+
+
+@dataclass(slots=True)
+class _Kind:
+    """One kind of warning: where in the code it comes from, by its logger and format."""
+
+    since: float
+    texts: set[str] = field(default_factory=set)
+    counted: int = 0
+    last: Line | None = None
+
+
+class Repeats:
+    """What goes wrong again and again is written once, then counted: one line in `secs` seconds for
+    each kind, which has the count in its field `repeated`, for as long as it goes on.
+
+    A warning repeats another of its kind where the texts differ in numbers alone; after
+    `MOST_TEXTS` texts (as those of many jobs) every other one of its kind does. Lines of requests,
+    which `request_log` bounds, and those below a warning are left alone. Safe to call from any
+    thread.
+    """
+
+    def __init__(
+        self, secs: float = REPEAT_SECS, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._secs = secs
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._kinds: dict[tuple[str, int, str], _Kind] = {}
+
+    def written(self, record: logging.LogRecord) -> list[Line]:
+        """What to write now that `record` came: counts that are due, and itself unless it repeats
+        what was written."""
+        line = record, copy_context()
+        with self._lock:
+            due = self._due()
+            if record.levelno < logging.WARNING or hasattr(record, "request_id"):
+                return [*due, line]
+            key = (record.name, record.levelno, str(record.msg))
+            kind = self._kinds.setdefault(key, _Kind(self._clock()))
+            error = record.exc_info[1] if record.exc_info else None
+            text = _NUMBER.sub("#", f"{record.getMessage()} {error!r}")
+            if text not in kind.texts and len(kind.texts) < MOST_TEXTS:
+                kind.texts.add(text)
+                return [*due, line]
+            kind.counted, kind.last = kind.counted + 1, line
+            return due
+
+    def _due(self) -> list[Line]:
+        """Counts of the kinds whose time is over; those that were quiet meanwhile are forgotten."""
+        now = self._clock()
+        found: list[Line] = []
+        for key, kind in list(self._kinds.items()):
+            if now - kind.since < self._secs:
+                continue
+            if kind.last is None:
+                del self._kinds[key]
+                continue
+            record, where = kind.last
+            told = logging.makeLogRecord(record.__dict__)
+            told.exc_info = told.exc_text = None
+            told.repeated, told.within_secs = kind.counted, round(now - kind.since, 1)
+            found.append((told, where))
+            kind.since, kind.counted, kind.last = now, 0, None
+        return found
+
+
+class QuietHandler(logging.StreamHandler[TextIO]):
+    """Writes to standard error what `repeats` leaves."""
+
+    def __init__(self, repeats: Repeats) -> None:
+        super().__init__(sys.stderr)
+        self._repeats = repeats
+
+    def emit(self, record: logging.LogRecord) -> None:
+        for one, where in self._repeats.written(record):
+            where.run(super().emit, one)
 
 
 class Flood:

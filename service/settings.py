@@ -48,6 +48,8 @@ class Settings(BaseSettings):
     drain_secs: float = Field(default=10.0, ge=0)
     jobs_at_once: int = Field(default=3, ge=1, le=64)
     store_secs: float = Field(default=4.0, gt=0)
+    database_bytes: int = Field(default=0, ge=0)
+    """What the database may hold before nothing more is taken in; 0: as much as there is room."""
     preparers: int | None = Field(default=None, ge=0, le=64)
     workload_bytes: int = Field(default=8 << 30, gt=0)
     workload_iterations: int = Field(default=1 << 42, gt=0)

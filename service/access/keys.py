@@ -118,13 +118,22 @@ def key_of_owner(asking: Principal, idempotency_key: str | None) -> str | None:
 
 def expiry_of(text: str, now: datetime) -> datetime:
     """The moment `text` (90d, 12h, 2w, 1y) from now. InvalidField."""
-    match = _LENGTH.fullmatch(text)
     try:
-        if match is not None:
-            return now + int(match[1]) * _UNITS[match[2]]
-    except OverflowError:
-        pass
-    raise InvalidField(f"{text[:40]!r}: a length of time such as 90d, 12h, 2w or 1y will do")
+        return now + length_of(text)
+    except OverflowError as error:
+        raise _no_length(text) from error
+
+
+def length_of(text: str) -> timedelta:
+    """The length of time `text` (90d, 12h, 2w, 1y). InvalidField."""
+    match = _LENGTH.fullmatch(text)
+    if match is None:
+        raise _no_length(text)
+    return int(match[1]) * _UNITS[match[2]]
+
+
+def _no_length(text: str) -> InvalidField:
+    return InvalidField(f"{text[:40]!r}: a length of time such as 90d, 12h, 2w or 1y will do")
 
 
 def scopes_of(text: str) -> tuple[Scope, ...]:

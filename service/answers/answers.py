@@ -12,6 +12,7 @@ from service.answers.preparers import Preparers
 from service.answers.untuned import Untuned
 from service.resolve.spelled import SpelledWorkloads
 from service.resolve.toolchains import toolchain, toolchain_name
+from service.room import Room
 from tuner.process.host import cpu_affinity
 
 if TYPE_CHECKING:
@@ -46,11 +47,14 @@ class Answers:
 def answers_of(store: Store, settings: Settings) -> Answers:
     """What an application answers with, under the toolchain installed here."""
     here = toolchain()
-    preparers = Preparers(store.url, preparer_count(settings.preparers), settings.json_log)
+    preparers = Preparers(
+        store.url, preparer_count(settings.preparers), settings.json_log, settings.database_bytes
+    )
+    room = Room(store, settings.database_bytes)
     return Answers(
         AnswerBook(store, here),
         SpelledWorkloads(settings),
-        Untuned(store, toolchain_name(here), settings.limits, preparers),
+        Untuned(store, toolchain_name(here), settings.limits, preparers, room),
     )
 
 

@@ -7,6 +7,8 @@ import os
 import signal
 import subprocess
 import threading
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -16,16 +18,23 @@ SECRETS = ("TILEWRIGHT_API_KEY", "TILEWRIGHT_DB")
 """What others may read in a process's environment and a preparer has no use for."""
 
 GRACE_SECS = 2.0
+PAUSE_SECS, LONGEST_PAUSE_SECS = 1.0, 60.0
+"""After a helper that failed, until the next: twice as long each time."""
 
 
 @dataclass(slots=True)
 class Preparers:
-    """Up to `processes` helpers on the database at `db_url`. They leave when they are idle, and
-    with the process that started them. Threads may share it."""
+    """Up to `processes` helpers on the database at `db_url`, which is to hold `database_bytes` at
+    most. They leave when they are idle, and with the process that started them. While each that is
+    started fails, as on a full disk, the next comes after a growing pause. Threads may share it."""
 
     db_url: str
     processes: int
     json_log: bool = False
+    database_bytes: int = 0
+    clock: Callable[[], float] = time.monotonic
+    _failures: int = 0
+    _not_before: float = float("-inf")
     _running: list[subprocess.Popen[bytes]] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _closed: bool = False
@@ -33,8 +42,13 @@ class Preparers:
     def wake(self, waiting: int = 1) -> None:
         """See to it that somebody works, where `waiting` preparations are to be made."""
         with self._lock:
+            for one in self._running:
+                self._note_end(one.poll())
             self._running = [one for one in self._running if one.poll() is None]
-            while not self._closed and len(self._running) < min(self.processes, waiting):
+            if self._closed or self.clock() < self._not_before:
+                return
+            most = 1 if self._failures else self.processes  # one finds out whether it works again
+            while len(self._running) < min(most, waiting):
                 self._running.append(self._start())
 
     def close(self) -> None:
@@ -50,8 +64,23 @@ class Preparers:
             _kill_group(one.pid)
             one.wait()
 
+    def _note_end(self, code: int | None) -> None:
+        """Of a helper: None where it lives. Signals are ends from outside, or by native code."""
+        if code == 0:
+            self._failures = 0
+        elif code is not None and code > 0:
+            self._failures += 1
+            pause_secs = min(PAUSE_SECS * 2 ** (self._failures - 1), LONGEST_PAUSE_SECS)
+            self._not_before = self.clock() + pause_secs
+
     def _start(self) -> subprocess.Popen[bytes]:
-        told = json.dumps({"db_url": self.db_url, "json_log": self.json_log})
+        told = json.dumps(
+            {
+                "db_url": self.db_url,
+                "json_log": self.json_log,
+                "database_bytes": self.database_bytes,
+            }
+        )
         # A group of its own, so that all that it started can be ended together.
         started = subprocess.Popen(
             module_command("service.answers.preparing"),

@@ -42,6 +42,7 @@ from service.answers.refusals import safe_trace
 from service.answers.verification import failed_check, renewed, withdraw_wrong
 from service.error_table import problem_of
 from service.resolve import targets, toolchains, workloads
+from service.room import Room
 from tuner.compiling.deadline import DEADLINE_SECS, DeadlineError, alarm
 from tuner.emit.variant import Variant
 from tuner.process.host import cpu_affinity
@@ -101,18 +102,20 @@ class Preparer:
     owner: str
     stop: threading.Event
     steps: Steps
+    database_bytes: int = 0
 
     def work(self, idle_secs: float = IDLE_SECS) -> None:
         """Work until told to stop, or until there was nothing to do for `idle_secs`."""
         used = looked = time.monotonic()
         token: object = None
+        room = Room(self.store, self.database_bytes)
         while not self.stop.is_set() and time.monotonic() - used < idle_secs:
             now = self.store.change_token()
             if now is not None and now == token and time.monotonic() - looked < LOOK_SECS:
                 self.stop.wait(POLL_SECS)
                 continue
             token, looked = now, time.monotonic()
-            while not self.stop.is_set() and self.work_once():
+            while not self.stop.is_set() and room.is_left() and self.work_once():
                 used = time.monotonic()
 
     def work_once(self) -> bool:
@@ -338,12 +341,13 @@ def main() -> int:
     try:
         with open_store(settings["db_url"] or None, create=False, upgrade=False) as store:
             try:
-                Preparer(store, owner, stop, real_steps()).work()
+                limit_bytes = int(settings["database_bytes"])
+                Preparer(store, owner, stop, real_steps(), limit_bytes).work()
             finally:
                 store.release_preparations(owner)
     except TilewrightError as error:
         problem = problem_of(error)
-        sys.stderr.write(f"tilewright preparer: {problem.detail}\n")
+        log.error("%s", problem.detail, extra={"code": problem.code})
         return problem.exit_code
     return 0
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from db.preparations import Demand
     from service.answers.preparers import Preparers
     from service.limits import Limits
+    from service.room import Room
 
 # Start-up: a query loads neither SQLAlchemy nor a compiler; what needs them imports them.
 
@@ -80,6 +81,7 @@ class Untuned:
     toolchain: str
     limits: Limits
     preparers: Preparers
+    room: Room
 
     def demand(
         self,
@@ -89,7 +91,8 @@ class Untuned:
         until: float = float("inf"),
         owner: str | None = None,
     ) -> set[str]:
-        """Have works prepared; the keys of those not taken: no room, unknown, or too late
+        """Have works prepared; the keys of those not taken: no room (of the owner, of all, in the
+        database), unknown, or too late
         (`until`, on the monotonic clock). Some are taken however late it is: who asks again and
         again comes to an end. The jobs that tune them are `owner`'s."""
         refused: set[str] = set()
@@ -130,8 +133,11 @@ class Untuned:
 
     def _leave_word(self, batch: list[Demand], owner: str | None) -> set[str]:
         from db.job_owners import JobQuota
+        from db.preparations import PreparationQuota
 
         limits = self.limits
+        if not self.room.is_left():
+            return {one.workload_key for one in batch}
         refused = self.store.demand(
             batch,
             self.toolchain,
@@ -141,6 +147,7 @@ class Untuned:
             quota=JobQuota(
                 limits.owner_open_jobs, limits.owner_open_trials, limits.owner_ticket_jobs
             ),
+            own=PreparationQuota(limits.owner_preparations, limits.owner_prepared),
         )
         self.preparers.wake(len(batch))
         return {workload_key for workload_key, _ in refused}

@@ -105,10 +105,17 @@ def add_commands(app: typer.Typer) -> None:
         service: Service = Service(),  # noqa: B008
         common: Common = Common(),  # noqa: B008
     ) -> None:
-        """Stop a job; what it found is kept."""
+        """Stop a job; what it found is kept. A job that others asked for too goes on for them."""
+        output = common.output()
         with _client(service) as client:
             job = client.cancel(job_id)
-        _print_job(job, common.output())
+        _print_job(job, output)
+        others = (job.sharing or {}).get("owners", 0)
+        if not job.done and (job.sharing or {}).get("withdrawn"):
+            output.remark(
+                f"you no longer wait for it; it goes on for {others} other"
+                f" {'owner' if others == 1 else 'owners'}"
+            )
 
 
 def _client(service: Service) -> Client:

@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from service import database
+from service.access.keys import length_of
 from service.cli.options import Common, command
 from service.cli.output import writing
 from service.cli.where import Where
@@ -186,16 +187,28 @@ def add_commands(app: typer.Typer) -> None:
                 help="Also files of no record, made for builds: lock files may name them.",
             ),
         ] = False,
+        older_than: Annotated[
+            str, typer.Option("--older-than", metavar="LENGTH", help="What is younger stays.")
+        ] = "1d",
         common: Common = Common(),  # noqa: B008
     ) -> None:
-        """Delete what nobody points to: workloads and targets without records.
-
-        What came within the last day stays.
+        """Delete what nobody points to: answers prepared for what was never tuned, which are made
+        again when somebody asks, with their files; workloads and targets without records.
         """
         from service.cli.render import facts
 
-        document = database.prune(common.db, dry_run=dry_run, built=built)
+        document = database.prune(
+            common.db, dry_run=dry_run, built=built, older_than=length_of(older_than)
+        )
         common.output().result(document, facts([(n, str(v)) for n, v in document.items()]))
+
+    @command(group, "stats")
+    def stats(common: Common = Common()) -> None:  # noqa: B008
+        """Say how much is stored: of each table and kind, since when, and for whom."""
+        from service.cli.render import database_stats
+
+        document = database.stats(common.db)
+        common.output().result(document, database_stats(document))
 
     @command(group, "move")
     def move(

@@ -56,6 +56,37 @@ def grid(header: Sequence[str], rows: Sequence[Sequence[str]], *, words: int = 1
     return table
 
 
+def database_stats(document: Document) -> RenderableType:
+    """What `db stats` found; kinds and owners that there are none of are left out."""
+    tables = [
+        [name, str(one["rows"]), byte_size(one["bytes"]), (one["oldest"] or "")[:19]]
+        for name, one in document["tables"].items()
+        if one["rows"]
+    ]
+    owners = [
+        [name or "(no key)", *(str(one[n]) for n in ("jobs", "open_jobs", "preparations")),
+         byte_size(one["prepared_bytes"]), str(one["keys"])]
+        for name, one in document["owners"].items()
+    ]  # fmt: skip
+    kinds = [("database", str(document["database"])),
+             ("in use", byte_size(document["used_bytes"])),
+             ("on disk", byte_size(document["disk_bytes"]))]  # fmt: skip
+    blobs = ", ".join(
+        f"{one['count']} {kind} ({byte_size(one['bytes'])})"
+        for kind, one in document["blobs"].items()
+    )
+    kinds += [
+        (name, ", ".join(f"{n} {kind}" for kind, n in document[name].items()) or "none")
+        for name in ("records", "jobs", "preparations")
+    ]
+    parts: list[RenderableType] = [facts([*kinds, ("files", blobs or "none")])]
+    parts.append(grid(["table", "rows", "content", "oldest"], tables))
+    if owners:
+        header = ["owner", "jobs", "open", "preparations", "prepared files", "keys"]
+        parts.append(grid(header, owners))
+    return Group(*parts)
+
+
 def failures_text(by_status: Document) -> str:
     """`2 wrong_result, 1 run_timeout`, most frequent first; empty if nothing failed."""
     failed = sorted(((n, s) for s, n in by_status.items() if s != "ok" and n), reverse=True)
@@ -214,6 +245,16 @@ def job_facts(job: Document) -> RenderableType:
         rows.append(("best so far", speed(flops, float(progress["best_run_secs"]))))
     if not job["done"] and progress.get("eta_secs") is not None:
         rows.append(("ETA", clock(float(progress["eta_secs"]))))
+    sharing = job.get("sharing") or {}
+    if sharing.get("owners", 0) > 1 or sharing.get("withdrawn"):
+        names = f": {', '.join(sharing['names'])}" if sharing.get("names") else ""
+        you = "; you withdrew" if sharing.get("withdrawn") else ""
+        count = sharing["owners"]
+        owners = "1 owner" if count == 1 else f"{count} owners"
+        rows.append(("wanted by", f"{owners}{names}{you}"))
+    if job.get("elapsed_secs") is not None:
+        waited = float(job.get("queued_secs") or 0.0)
+        rows.append(("took", f"{clock(job['elapsed_secs'])}, {clock(waited)} of it in the queue"))
     if job.get("error"):
         rows.append(("error", str(job["error"].get("detail") or job["error"])))
     return facts(rows)

@@ -9,6 +9,7 @@ import typer
 
 from service import database
 from service.cli.options import Common, command
+from service.monitoring import monitoring_dir
 
 FLEET_ADDRESS = "tcp://127.0.0.1:8786"
 """Where a fleet's scheduler listens unless told otherwise: on Dask's usual port."""
@@ -16,6 +17,12 @@ FLEET_ADDRESS = "tcp://127.0.0.1:8786"
 
 def add_commands(app: typer.Typer) -> None:
     """Register this group's commands."""
+
+    @command(app, "monitoring-dir")
+    def monitoring(common: Common = Common()) -> None:  # noqa: B008  # a frozen value
+        """Print the folder of grafana.json and alerts.yml: a dashboard and alert rules."""
+        folder = str(monitoring_dir())
+        common.output().text({"monitoring_dir": folder}, folder)
 
     @command(app, "serve")
     def serve(

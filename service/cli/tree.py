@@ -15,7 +15,7 @@ from service.exit_codes import ExitCode
 MODULES: dict[str, tuple[str, ...]] = {
     "tuning": ("tune", "best", "bench", "verify"),
     "looking": ("show", "emit"),
-    "serving": ("serve",),
+    "serving": ("serve", "monitoring-dir"),
     "jobs": ("submit", "status", "watch", "cancel"),
     "locking": ("lock", "fetch", "cmake-dir"),
     "keeping": ("export", "import", "db"),

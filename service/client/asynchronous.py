@@ -119,7 +119,7 @@ class AsyncClient:
             yield Job.from_json(item)
 
     async def cancel(self, job_id: str) -> Job:
-        """Ask for the job to stop; what it found is kept."""
+        """As `Client.cancel`."""
         return Job.from_json(await self._json(wire.cancel(job_id)))
 
     async def trials(self, job_id: str) -> AsyncIterator[dict[str, Any]]:

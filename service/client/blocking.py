@@ -123,7 +123,8 @@ class Client:
             yield Job.from_json(item)
 
     def cancel(self, job_id: str) -> Job:
-        """Ask for the job to stop; what it found is kept."""
+        """Ask for the job to stop; what it found is kept. A job that other owners want too goes on
+        for them: `sharing` then says that this key's owner has withdrawn."""
         return Job.from_json(self._json(wire.cancel(job_id)))
 
     def trials(self, job_id: str) -> Iterator[dict[str, Any]]:

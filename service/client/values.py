@@ -10,7 +10,8 @@ from typing import Any, Self
 @dataclass(frozen=True, slots=True)
 class Job:
     """A job as the service last told it. `best` is None until one is known; `queue` has `position`
-    and `reason` of a job that waits. The id of a job that was only validated is "None"."""
+    and `reason` of a job that waits, `sharing` how many `owners` want it and whether this key's has
+    `withdrawn`. The id of a job that was only validated is "None"."""
 
     id: str
     state: str
@@ -21,6 +22,7 @@ class Job:
     best: dict[str, Any] | None
     error: dict[str, Any] | None
     queue: dict[str, Any] | None = None
+    sharing: dict[str, Any] | None = None
     document: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
@@ -36,6 +38,7 @@ class Job:
             best=document.get("best"),
             error=document.get("error"),
             queue=document.get("queue"),
+            sharing=document.get("sharing"),
             document=document,
         )
 

@@ -11,6 +11,7 @@ from fastapi import Depends, Query, Request
 from service.access.keys import Principal
 from service.errors import BadRequest, InvalidField, NotFound, TooLarge, UnsupportedMedia
 from service.http.state import ServiceState
+from service.http.waited import WaitedFor, waited_for
 from service.limits import Limits
 from service.resolve import workloads
 
@@ -44,6 +45,14 @@ async def asking(request: Request) -> Principal:
 
 
 Asking = Annotated[Principal, Depends(asking)]
+
+
+async def waited(request: Request) -> WaitedFor:
+    """What the route notes its waiting in. Asynchronous, as `asking` is."""
+    return waited_for(request.scope)
+
+
+Waited = Annotated[WaitedFor, Depends(waited)]
 
 
 NDJSON = "application/x-ndjson"

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import platform
+import threading
 from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from db.errors import StoreError
+from service.jobs.ages import Ages
 from service.jobs.counts import open_jobs
+from service.jobs.pulse import Role
+from service.resolve import toolchains
 
 if TYPE_CHECKING:
     from db import Store
     from service.jobs.supervisor import WorkerHealth
 
 JOB_SECS = (0.1, 0.5, 1, 5, 15, 60, 300, 900, 3600, 4 * 3600, 24 * 3600)
+WAIT_SECS = (0.1, 0.5, 1, 5, 10, 30, 60)
 
 
 class Metrics:
     """`tilewright_http_*` by method, route and status; what the worker of this process did; what
     the store holds, read at scrape and left out where it cannot be. `docs/operations.md` lists
-    them."""
+    them. Durations are of monotonic clocks."""
 
     def __init__(self) -> None:
         self._registry = registry = CollectorRegistry()
@@ -31,8 +37,15 @@ class Metrics:
         )
         self._seconds = Histogram(
             "tilewright_http_request_seconds",
-            "Time to the first byte of the answer, in seconds.",
+            "Time to the first byte of the answer without what was waited on purpose, in seconds.",
             ["method", "route"],
+            registry=registry,
+        )
+        self._waits = Histogram(
+            "tilewright_http_wait_seconds",
+            "Time requests waited on purpose, for a job or an answer to be prepared, in seconds.",
+            ["route"],
+            buckets=WAIT_SECS,
             registry=registry,
         )
         self._answers = Counter(
@@ -54,9 +67,43 @@ class Metrics:
             buckets=JOB_SECS,
             registry=registry,
         )
+        self._job_run_seconds = Histogram(
+            "tilewright_job_run_seconds",
+            "From when this process's worker took a job up to its end, in seconds.",
+            ["state"],
+            buckets=JOB_SECS,
+            registry=registry,
+        )
+        self._machine_wait = Counter(
+            "tilewright_machine_wait_seconds",
+            "Time jobs waited for the machine, which another process had, in seconds.",
+            registry=registry,
+        )
         self._store_errors = Counter(
             "tilewright_store_errors",
             "Times the database could not be used, in requests or by the worker.",
+            registry=registry,
+        )
+        self._worker_up = Gauge(
+            "tilewright_worker_up",
+            "1 while this process's worker is at work or stands by.",
+            registry=registry,
+        )
+        self._worker_deaths = Gauge(
+            "tilewright_worker_deaths",
+            "Deaths of this process's worker within the last minute.",
+            registry=registry,
+        )
+        self._role = Gauge(
+            "tilewright_role",
+            "1 for the role of this process: one leader a database runs its jobs.",
+            ["role"],
+            registry=registry,
+        )
+        self._build = Gauge(
+            "tilewright_build_info",
+            "1, with the versions of this process as labels.",
+            ["version", "llvm", "llvmlite", "codegen", "python"],
             registry=registry,
         )
         self._of_store = of_store = CollectorRegistry()
@@ -65,18 +112,37 @@ class Metrics:
             "tilewright_open_jobs", "Jobs not finished, by state.", ["state"], registry=of_store
         )
         self._queue = Gauge("tilewright_queue_length", "Jobs that wait.", registry=of_store)
-        self._worker_up = Gauge(
-            "tilewright_worker_up", "1 while this process's worker is at work.", registry=registry
+        self._oldest = Gauge(
+            "tilewright_oldest_job_seconds",
+            "How long ago the oldest job in a state was submitted, in seconds; 0 without any.",
+            ["state"],
+            registry=of_store,
         )
-        self._worker_deaths = Gauge(
-            "tilewright_worker_deaths",
-            "Deaths of this process's worker within the last minute.",
-            registry=registry,
+        self._preparations = Gauge(
+            "tilewright_preparations",
+            "Answers prepared for what was never tuned, or waiting to be, by state.",
+            ["state"],
+            registry=of_store,
         )
+        self._used = Gauge(
+            "tilewright_database_bytes", "Bytes the database holds.", registry=of_store
+        )
+        self._limit = Gauge(
+            "tilewright_database_limit_bytes",
+            "Bytes it may hold before nothing more is taken in; 0 for no limit.",
+            registry=of_store,
+        )
+        self._ages = Ages()
+        self._looking = threading.Lock()
 
     def request(self, method: str, route: str, status: int, secs: float) -> None:
+        """A request was answered: `secs` without what it waited on purpose."""
         self._requests.labels(method, route, str(status)).inc()
         self._seconds.labels(method, route).observe(secs)
+
+    def waited(self, route: str, secs: float) -> None:
+        """A request waited on purpose."""
+        self._waits.labels(route).observe(secs)
 
     def answer(self, grade: str) -> None:
         self._answers.labels(grade).inc()
@@ -88,27 +154,50 @@ class Metrics:
         """Add what a worker counted (`tally.Tally.take`). Safe to call from any thread."""
         for status, count in counts["trials"].items():
             self._trials.labels(status).inc(count)
-        for state, secs in counts["jobs"]:
+        for state, secs, run_secs in counts["jobs"]:
             self._job_seconds.labels(state).observe(secs)
+            self._job_run_seconds.labels(state).observe(run_secs)
+        self._machine_wait.inc(counts["machine_wait_secs"])
         self._store_errors.inc(counts["store_errors"])
 
-    def look_at(self, store: Store) -> bool:
+    def look_at(self, store: Store, limit_bytes: int) -> bool:
         """Take the store's counts of this moment; False where it cannot be read."""
         try:
-            self._records.set(store.counts().records)
-            found = open_jobs(store)
+            records, found = store.counts().records, open_jobs(store)
+            oldest, prepared = store.oldest_jobs(), store.preparation_counts()
+            used_bytes = store.used_bytes()
         except StoreError:
             self.store_error()
             return False
+        self._records.set(records)
+        with self._looking:
+            ages = self._ages.of({str(state): one for state, one in oldest.items()})
         for state, count in found.items():
             self._jobs.labels(state).set(count)
+            self._oldest.labels(state).set(ages.get(state, 0.0))
         self._queue.set(found["QUEUED"])
+        for one, count in prepared.items():
+            self._preparations.labels(str(one)).set(count)
+        self._used.set(used_bytes)
+        self._limit.set(limit_bytes)
         return True
 
-    def exposition(self, worker: WorkerHealth | None, *, with_store: bool) -> bytes:
-        """The text format; `with_store` with what `look_at` took, which is of no use once old."""
+    def exposition(self, worker: WorkerHealth | None, *, version: str, with_store: bool) -> bytes:
+        """The text format; `with_store` with what `look_at` took, which is of no use once old.
+        The gauges of a worker say nothing where there is none."""
+        role = Role.REPLICA if worker is None else worker.role
+        for one in Role:
+            self._role.labels(str(one)).set(one is role)
         if worker is not None:
             self._worker_up.set(worker.ready)
             self._worker_deaths.set(worker.deaths)
+        made_by = toolchains.toolchain()
+        self._build.labels(
+            version=version,
+            llvm=toolchains.llvm_version(),
+            llvmlite=made_by.llvmlite,
+            codegen=str(made_by.codegen_version),
+            python=platform.python_version(),
+        ).set(1)
         mine = generate_latest(self._registry)
         return mine + generate_latest(self._of_store) if with_store else mine

@@ -25,6 +25,7 @@ from service.http.metrics import Metrics
 from service.http.origins import Proxies, from_elsewhere, host_of, names_of
 from service.http.refusals import refusal
 from service.http.state import ServiceState
+from service.http.waited import waited_for
 from service.settings import Settings
 
 SENT_BY_PAGES = (
@@ -64,9 +65,11 @@ class RequestContext:
             if message["type"] == "http.response.start":
                 message["headers"].append((b"x-request-id", request_id.encode()))
                 route = getattr(scope.get("route"), "path", "unmatched")
-                secs = self._clock() - start
+                secs, waited_secs = self._clock() - start, waited_for(scope).secs
                 method = scope["method"] if route != "unmatched" else "other"
-                self._metrics.request(method, route, message["status"], secs)
+                self._metrics.request(method, route, message["status"], secs - (waited_secs or 0.0))
+                if waited_secs is not None:
+                    self._metrics.waited(route, waited_secs)
             await send(message)
 
         await self._app(scope, receive, counted)

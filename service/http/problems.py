@@ -19,6 +19,7 @@ DESCRIPTIONS = {
     422: "Read, but something in it will not do.",
     429: "Too many at once; `Retry-After` says when to come back.",
     503: "The database, or the fleet, cannot be used at the moment.",
+    507: "The database has reached the size it may have.",
 }
 
 

@@ -23,6 +23,7 @@ def problem_response(
     problem: Problem, request: Request, headers: dict[str, str] | None = None
 ) -> Response:
     """The answer for a problem: a page for who asked for one, else a problem document."""
+    request.state.problem_code = problem.code
     if wants_page(request):
         hidden = replace(problem, detail=redacted(problem.detail))
         return problem_page(hidden, request, headers)

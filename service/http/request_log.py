@@ -12,15 +12,19 @@ from typing import Any
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service import logs, telemetry
+from service.http.waited import waited_for
 
 log = logging.getLogger("tilewright.http")
 
 LINES_A_SECOND = 50
 """More would cost more than the answers; what is left out is counted in the next line."""
 
+UNAVAILABLE = frozenset({502, 503, 507})
+"""Not bugs of ours: while a database is away or full, every caller hears one of these."""
+
 _TRACE_HEADERS = frozenset({b"traceparent", b"tracestate", b"baggage"})
 _ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
-_JOB = re.compile(r"/v1/jobs/([0-9A-Z]{26})")
+_JOB = re.compile(r"^(?:/v1)?/jobs/([0-9A-Z]{26})(?![0-9A-Z])")
 
 
 class RequestLog:
@@ -62,7 +66,8 @@ class RequestLog:
     def _tell(self, scope: Scope, message: Message, request_id: str, secs: float) -> None:
         status = message["status"]
         is_told, dropped = self._flood.admit()
-        if not is_told and status < 500:
+        is_bug = status >= 500 and status not in UNAVAILABLE
+        if not is_told and not is_bug:
             return
         fields: dict[str, object] = {
             "request_id": request_id,
@@ -70,14 +75,24 @@ class RequestLog:
             "path": scope["path"][:200],
             "route": _route(scope),
             "status": status,
+            "outcome": _outcome(scope, status),
             "secs": round(secs, 6),
         }
+        waited_secs = waited_for(scope).secs
+        if waited_secs is not None:
+            fields["waited_secs"] = round(waited_secs, 6)
         job_id = _job_id(scope, message)
         if job_id:
             fields["job_id"] = job_id
         if dropped:
             fields["requests_not_logged"] = dropped
-        log.log(logging.WARNING if status >= 500 else logging.INFO, "request", extra=fields)
+        log.log(logging.WARNING if is_bug else logging.INFO, "request", extra=fields)
+
+
+def _outcome(scope: Scope, status: int) -> str:
+    """`ok`, or the stable code of the problem that was answered."""
+    code = scope["state"].get("problem_code")
+    return str(code) if code else "ok" if status < 400 else f"http_{status}"
 
 
 def _route(scope: Scope) -> str:
@@ -113,5 +128,5 @@ def _given_id(scope: Scope) -> str:
 def _job_id(scope: Scope, message: Message) -> str:
     """The job a request is about: the one in its path, or the one it made."""
     location = dict(message["headers"]).get(b"location", b"").decode("latin-1")
-    found = _JOB.match(scope["path"]) or _JOB.match(location)
+    found = _JOB.search(scope["path"]) or _JOB.search(location)
     return found[1] if found else ""

@@ -36,9 +36,19 @@ class QueueOut(BaseModel):
     reason: str
 
 
+class SharingOut(BaseModel):
+    """How many owners want the job, and whether the one who asks has withdrawn from it. `names` are
+    told to keys with the scope `admin`."""
+
+    owners: int
+    withdrawn: bool
+    names: list[str] | None
+
+
 class JobOut(BaseModel):
     """A job. `best` is the verified winner; `result` is the document of `tune --json`; `queue` is
-    null for a job that does not wait."""
+    null for a job that does not wait. Seconds: `queued_secs` until its first worker, `elapsed_secs`
+    from its submission to its end; null before."""
 
     id: str | None
     state: StateName
@@ -48,6 +58,9 @@ class JobOut(BaseModel):
     request: dict[str, Any]
     progress: dict[str, Any]
     queue: QueueOut | None = None
+    sharing: SharingOut | None = None
+    queued_secs: float | None = None
+    elapsed_secs: float | None = None
     best: dict[str, Any] | None
     result: dict[str, Any] | None
     error: dict[str, Any] | None

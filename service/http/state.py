@@ -19,6 +19,7 @@ from service.http.waiting import PreparationWatch
 from service.identity import FileIdentity
 from service.jobs.supervisor import WorkerHealth
 from service.limits import Limits
+from service.room import Room
 from service.settings import Settings
 
 if TYPE_CHECKING:
@@ -74,6 +75,11 @@ class ServiceState:
     writers: Semaphore = field(default_factory=lambda: Semaphore(WRITERS))
     finds: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(THREADS_AT_ONCE))
     lookups: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(THREADS_AT_ONCE))
+
+    @property
+    def room(self) -> Room:
+        """What the database may still take in."""
+        return self.answers.untuned.room
 
     @property
     def limits(self) -> Limits:

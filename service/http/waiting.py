@@ -71,6 +71,7 @@ class PreparationWatch:
                         await self._look()
                     except StoreError as error:  # who asks next is told
                         log.warning("preparations cannot be looked at: %s", error)
+                        await asyncio.sleep(LOOK_SECS)
                 await asyncio.sleep(POLL_SECS)
         finally:
             for waiter in self._waiters:

@@ -9,9 +9,13 @@ if TYPE_CHECKING:
     from db.job_rows import Job
 
 
-def job_document(job: Job, place: tuple[int, str] | None = None) -> dict[str, Any]:
+def job_document(
+    job: Job, place: tuple[int, str] | None = None, sharing: dict[str, Any] | None = None
+) -> dict[str, Any]:
     """The job's JSON. `best` is the verified winner once the job is done; `place` is that of
-    `queue.place`."""
+    `queue.place`, `sharing` who wants the job, as told to whoever asks. `queued_secs` is how long
+    the job waited for its first worker, `elapsed_secs` the time from its submission to its end,
+    waiting included, which `progress.wall_secs` leaves out; None before."""
     form, result = job.request, job.result
     return {
         "id": job.id,
@@ -28,10 +32,18 @@ def job_document(job: Job, place: tuple[int, str] | None = None) -> dict[str, An
         "best": result.get("best") if result else None,
         "result": result,
         "error": job.error,
+        "sharing": sharing,
+        "queued_secs": _secs(job.created_at, job.started_at or job.finished_at),
+        "elapsed_secs": _secs(job.created_at, job.finished_at),
         "created_at": moment(job.created_at),
         "started_at": moment(job.started_at),
         "finished_at": moment(job.finished_at),
     }
+
+
+def _secs(start: datetime, end: datetime | None) -> float | None:
+    """Seconds from `start` to `end`, None before the end."""
+    return None if end is None else round(max((end - start).total_seconds(), 0.0), 3)
 
 
 def measurer_name(spec: str) -> str:

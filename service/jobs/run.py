@@ -11,7 +11,9 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from contextvars import copy_context
 from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from db.errors import StaleLease, StoreError
@@ -118,23 +120,32 @@ class JobRun:
         self._failed = self._reused = 0
         self._failures = job.failures
         self._works = False
+        self._begun = means.clock()
+        # The time of day has a part in no more than the wait for this worker.
+        self._secs_before = max((datetime.now(UTC) - job.created_at).total_seconds(), 0.0)
 
     def to_its_end(self) -> None:
         """Run the job. Nothing is raised: what went wrong is in the job, or in the log."""
-        heartbeat = threading.Thread(target=self._keep_lease, daemon=True)
-        heartbeat.start()
         with (
             logs.bound(job_id=self._job.id),
             telemetry.span("job", job_id=self._job.id) as self._span,
         ):
+            # Its lines carry the job's id as well.
+            heartbeat = threading.Thread(
+                target=copy_context().run, args=(self._keep_lease,), daemon=True
+            )
+            heartbeat.start()
             log.info("job %s: started (lease %d)", self._job.id, self._job.epoch)
             try:
                 self._try_until_told()
             except StaleLease:
-                log.warning("job %s: another worker has it now", self._job.id)
+                log.warning(
+                    "job %s: another worker has it now", self._job.id, extra={"outcome": "lost"}
+                )
             except Exception:  # its end cannot even be told; the others go on
                 log.exception("job %s: a bug of ours, and the job cannot be ended", self._job.id)
             finally:
+                self._means.tally.machine_wait(self._job.id, waits=False)
                 self._over.set()
                 heartbeat.join()
 
@@ -182,7 +193,7 @@ class JobRun:
         self._journal.note(failures=self._failures)
         self._journal.flush()
         self._store.release_job(self._job.id, self._job.epoch)
-        log.info("job %s: given back", self._job.id)
+        log.info("job %s: given back", self._job.id, extra={"outcome": "given_back"})
 
     def _run(self) -> None:
         self._failed = self._reused = 0
@@ -267,7 +278,9 @@ class JobRun:
         """Tell what the job waits for, "" if for nothing."""
         if self._lost.is_set():
             return
-        if text.startswith("waiting for the machine"):
+        for_machine = text.startswith("waiting for the machine")
+        self._means.tally.machine_wait(self._job.id, waits=for_machine)
+        if for_machine:
             log.warning("job %s: %s", self._job.id, text)
         if text:
             self._works = False
@@ -356,11 +369,18 @@ class JobRun:
         job = self._store.finish_job(
             self._job.id, self._job.epoch, state, result=result, error=error
         )
-        secs = (job.finished_at - job.created_at).total_seconds() if job.finished_at else 0.0
-        self._means.tally.job(str(job.state), max(secs, 0.0))
+        secs = self._means.clock() - self._begun
+        self._means.tally.job(str(job.state), self._secs_before + secs, secs)
         if self._span is not None:
             self._span.set_attribute("tilewright.state", str(job.state))
-        log.info("job %s: %s", job.id, job.state)
+        outcome = {
+            "outcome": str(job.state),
+            "code": (error or {}).get("code"),
+            "trials": job.progress.get("trials_done"),
+            "secs": round(secs, 3),
+            "elapsed_secs": round(self._secs_before + secs, 3),
+        }
+        log.info("job %s: %s", job.id, job.state, extra=outcome)
 
     # -- while it runs
 
@@ -423,8 +443,11 @@ class JobRun:
         job is to end: native work that does not end by itself is killed."""
         lease_secs = self._means.lease_secs
         renewed = self._means.clock()
+        pause_secs, not_before = LOOK_SECS, renewed
         while not self._over.wait(min(lease_secs / 4, LOOK_SECS)):
             self._end_what_is_late()
+            if self._means.clock() < not_before:
+                continue
             try:
                 if not self._cancelled.is_set() and self._store.is_cancel_requested(self._job.id):
                     self._cancelled.set()
@@ -432,10 +455,13 @@ class JobRun:
                     self._store.renew_lease(self._job.id, self._job.epoch, lease_secs)
                     renewed = self._means.clock()
                 self._journal.flush(if_due=True)
+                pause_secs = LOOK_SECS
             except StaleLease:
                 self._lost.set()
             except StoreError as error:
                 self._means.tally.store_error()
+                pause_secs = min(2 * pause_secs, max(lease_secs / 3, LOOK_SECS))
+                not_before = self._means.clock() + pause_secs
                 log.warning("job %s: heartbeat missed: %s", self._job.id, error)
 
     def _end_what_is_late(self) -> None:

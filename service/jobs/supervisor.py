@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from service.exit_codes import ExitCode
+from service.jobs.pulse import Role
 from service.jobs.worker import WorkerSettings
 from tuner.process.child_command import module_command
 
@@ -43,12 +44,14 @@ Counts = Callable[[dict[str, Any]], None]
 
 @dataclass(frozen=True, slots=True)
 class WorkerHealth:
-    """How the worker does. `reason` says why it is not `ready`, for people."""
+    """How the worker does. `reason` says why it is not `ready`, for people. `role` is the last one
+    it had: a worker that stands by is as ready as one that leads."""
 
     ready: bool
     pid: int | None
     deaths: int
     reason: str = ""
+    role: Role = Role.STANDBY
 
 
 class Supervisor:
@@ -80,6 +83,7 @@ class Supervisor:
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
         self._last_beat: float | None = None
+        self._role = Role.STANDBY
         self._has_worked = False
         self._blameless = False
         self._deaths: deque[float] = deque(maxlen=100)
@@ -99,7 +103,7 @@ class Supervisor:
         now = self._clock()
         with self._lock:
             pid = self._process.pid if self._process is not None else None
-            beat = self._last_beat
+            beat, role = self._last_beat, self._role
             deaths = sum(now - death < DEATHS_SECS for death in self._deaths)
         if deaths >= MOST_DEATHS:
             reason = f"the worker died {deaths} times within {DEATHS_SECS:g} s; see the log"
@@ -108,8 +112,8 @@ class Supervisor:
         elif now - beat > SILENT_SECS:
             reason = f"the worker has said nothing for {now - beat:.0f} s"
         else:
-            return WorkerHealth(True, pid, deaths)
-        return WorkerHealth(False, pid, deaths, reason)
+            return WorkerHealth(True, pid, deaths, role=role)
+        return WorkerHealth(False, pid, deaths, reason, role)
 
     def begin_stop(self) -> None:
         """Ask the worker to drain, without waiting for it."""
@@ -188,6 +192,7 @@ class Supervisor:
         self._blameless = code in _FROM_OUTSIDE and not hung and not memory
         with self._lock:
             self._process = self._last_beat = None
+            self._role = Role.STANDBY
         return code
 
     def _listen(self, beats: io.FileIO) -> bool:
@@ -211,13 +216,17 @@ class Supervisor:
                     return True
 
     def _beat(self, line: str) -> None:
-        with self._lock:
-            self._last_beat = self._clock()
         self._has_worked = True
         try:
-            self._on_counts(json.loads(line))
-        except ValueError:
-            return  # its last words, cut off
+            told = json.loads(line)
+        except ValueError:  # its last words, cut off
+            told = None
+        with self._lock:
+            self._last_beat = self._clock()
+            if told is not None:
+                self._role = Role(told.get("role") or self._role)
+        if told is not None:
+            self._on_counts(told)
 
 
 def worker_environment() -> dict[str, str]:

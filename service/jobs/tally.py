@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 
 class Tally:
     """Counts since `take` was called last. Safe to call from any thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self._lock = threading.Lock()
         self._trials: Counter[str] = Counter()
-        self._jobs: list[tuple[str, float]] = []
+        self._jobs: list[tuple[str, float, float]] = []
+        self._machine_wait_secs = 0.0
+        self._waits_since: dict[str, float] = {}
         self._store_errors = 0
 
     def trial(self, status: str) -> None:
@@ -21,10 +26,19 @@ class Tally:
         with self._lock:
             self._trials[status] += 1
 
-    def job(self, state: str, secs: float) -> None:
-        """A job ended, so many seconds after it was submitted."""
+    def job(self, state: str, secs: float, run_secs: float) -> None:
+        """A job ended, so many seconds after it was submitted and after a worker took it up."""
         with self._lock:
-            self._jobs.append((state, secs))
+            self._jobs.append((state, secs, run_secs))
+
+    def machine_wait(self, job_id: str, *, waits: bool) -> None:
+        """From now on a job waits for the machine, which another process has, or waits no more."""
+        with self._lock:
+            self._count_waits()
+            if waits:
+                self._waits_since.setdefault(job_id, self._clock())
+            else:
+                self._waits_since.pop(job_id, None)
 
     def store_error(self) -> None:
         """The database could not be used."""
@@ -34,10 +48,20 @@ class Tally:
     def take(self) -> dict[str, Any]:
         """The counts as JSON data; they begin anew."""
         with self._lock:
+            self._count_waits()
             counts = {
                 "trials": dict(self._trials),
                 "jobs": self._jobs,
                 "store_errors": self._store_errors,
+                "machine_wait_secs": self._machine_wait_secs,
             }
-            self._trials, self._jobs, self._store_errors = Counter(), [], 0
+            self._trials, self._jobs = Counter(), []
+            self._store_errors, self._machine_wait_secs = 0, 0.0
             return counts
+
+    def _count_waits(self) -> None:
+        """Add the time since this was done last; called with the lock."""
+        now = self._clock()
+        for job_id, since in self._waits_since.items():
+            self._machine_wait_secs += now - since
+            self._waits_since[job_id] = now

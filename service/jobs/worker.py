@@ -13,8 +13,9 @@ import signal
 import socket
 import sys
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from db.errors import StoreError, StoreHeld
 from schedules.errors import TilewrightError
@@ -22,6 +23,7 @@ from service.error_table import problem_of
 from service.identity import FileIdentity
 from service.jobs import queue
 from service.jobs.places import FleetSize, Places
+from service.jobs.pulse import Pulse, Role
 from service.jobs.run import JobRun, Means
 from service.logs import configure
 
@@ -33,7 +35,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("tilewright.worker")
 
-BEAT_SECS = 0.5
 LONGEST_PAUSE_SECS = 10.0
 
 
@@ -65,6 +66,7 @@ class Worker:
     jobs_at_once: int = 3
     identity: FileIdentity = field(default_factory=lambda: FileIdentity(None))
     coordinated: bool = False
+    take_role: Callable[[Role], None] = lambda role: None
     _here: Places = field(init=False)
     _fleet: Places = field(init=False)
     _since: float = 0.0
@@ -86,7 +88,13 @@ class Worker:
                     # A server's lock ends with its connection. Taking it again ends the leases of
                     # the jobs that run here too: they stop, and are leased anew.
                     log.warning("the coordinator's lock was lost with its connection")
-                    coordinate(self.means.store, self.means.stop, standby=True, blameless=True)
+                    coordinate(
+                        self.means.store,
+                        self.means.stop,
+                        standby=True,
+                        blameless=True,
+                        take_role=self.take_role,
+                    )
                 while self._open_one():
                     pass
                 pause_secs = self.poll_secs
@@ -172,14 +180,18 @@ def main() -> int:
     try:
         # `serve` has made and upgraded it: a file that is gone by now must not begin anew, empty.
         with open_store(settings.db_url or None, create=False, upgrade=False) as store:
-            if settings.coordinate and not coordinate(
-                store, stop, standby=settings.standby, blameless=settings.blameless
+            means = Means(store, settings.lease_secs, stop, fleet=settings.fleet)
+            pulse = Pulse(settings.beat_fd, means.tally, stop)
+            if not settings.coordinate:
+                pulse.take_role(Role.LEADER)
+            elif not coordinate(
+                store,
+                stop,
+                standby=settings.standby,
+                blameless=settings.blameless,
+                take_role=pulse.take_role,
             ):
                 return 0
-            means = Means(store, settings.lease_secs, stop, fleet=settings.fleet)
-            if settings.beat_fd is not None:
-                beat = threading.Thread(target=_beat, args=(settings.beat_fd, means), daemon=True)
-                beat.start()
             owner = f"{socket.gethostname()}:{os.getpid()}"
             identity = FileIdentity(store.path)
             Worker(
@@ -189,48 +201,41 @@ def main() -> int:
                 settings.jobs_at_once,
                 identity,
                 coordinated=settings.coordinate,
+                take_role=pulse.take_role,
             ).work()
     except TilewrightError as error:
         problem = problem_of(error)
-        sys.stderr.write(f"tilewright worker: {problem.detail}\n")
+        log.error("%s", problem.detail, extra={"code": problem.code})
         return problem.exit_code
     return 0
 
 
 def coordinate(
-    store: Store, stop: threading.Event, *, standby: bool, blameless: bool = False
+    store: Store,
+    stop: threading.Event,
+    *,
+    standby: bool,
+    blameless: bool = False,
+    take_role: Callable[[Role], None] = lambda role: None,
 ) -> bool:
     """Become the one coordinator, which ends the leases of the one before, who is gone; False if
-    told to stop first. With `standby` it waits while another lives. StoreHeld names the other."""
-    told = False
+    stopped first. With `standby` it waits while another lives, or the server is away; `take_role`
+    is called with each role as it begins. StoreHeld names the other."""
+    stands_by = False
     while not stop.is_set():
         try:
             store.coordinate(blameless=blameless)
-        except StoreHeld:
-            if not standby:
+        except StoreError as error:
+            if not standby or not (error.transient or isinstance(error, StoreHeld)):
                 raise
-            if not told:
-                log.info("standing by: another service runs the jobs of %s", store.name)
-            told = True
+            if not stands_by:
+                take_role(Role.STANDBY)
+                log.info("standing by for the jobs of %s: %s", store.name, error)
+            stands_by = True
             stop.wait(1.0)
             continue
-        if told:
+        take_role(Role.LEADER)
+        if stands_by:
             log.info("the other service is gone: this one runs the jobs of %s now", store.name)
         return True
     return False
-
-
-def _beat(fd: int, means: Means) -> None:
-    """Tell the supervisor, twice a second, that this process lives and what it did."""
-    while True:
-        line = json.dumps(_told(means)) + "\n"
-        try:
-            os.write(fd, line.encode())
-        except OSError:
-            return  # the supervisor is gone, and the kernel is about to end this process too
-        if means.stop.wait(BEAT_SECS):
-            return
-
-
-def _told(means: Means) -> dict[str, Any]:
-    return {"pid": os.getpid(), **means.tally.take()}

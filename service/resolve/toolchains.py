@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from functools import cache
 
 from schedules.record import Toolchain
 from tuner.codegen.version import CODEGEN_VERSION, llvmlite_version
+
+_ASK = "import llvmlite.binding as b; print('.'.join(map(str, b.llvm_version_info)))"
 
 
 @cache
@@ -20,6 +24,14 @@ def toolchain() -> Toolchain:
 def toolchain_name(made_by: Toolchain) -> str:
     """What stands for a toolchain in keys: code generator and llvmlite."""
     return f"codegen {made_by.codegen_version}, llvmlite {made_by.llvmlite}"
+
+
+@cache
+def llvm_version() -> str:
+    """The release of LLVM that llvmlite brings, "" where it brings none. A process of its own
+    looks: LLVM takes 50 MB of each that loads it."""
+    said = subprocess.run([sys.executable, "-c", _ASK], capture_output=True, text=True, check=False)
+    return said.stdout.strip()
 
 
 def real_toolchain() -> Toolchain:

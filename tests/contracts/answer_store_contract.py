@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -15,12 +16,23 @@ from db import Store
 from db.artefacts import ArtefactFile
 from db.errors import NotAlone, StaleLease
 from db.job_owners import JobQuota
-from db.preparations import LEASE_SECS, MAX_ATTEMPTS, PreparationState, preparation_key
+from db.models import Base
+from db.preparations import (
+    LEASE_SECS,
+    MAX_ATTEMPTS,
+    PreparationQuota,
+    PreparationState,
+    preparation_key,
+)
+from db.prune import PruneReport
+from db.stats import KindStats, OwnerStats
 from tests.contracts.store_values import (
+    FILES,
     OTHER_TARGET,
     OTHER_WORKLOAD,
     TARGET,
     WORKLOAD,
+    WORKLOADS,
     Clock,
     a_demand,
     a_record,
@@ -192,7 +204,7 @@ class AnswerStoreContract:
     def test_tickets_are_their_askers_up_to_a_quota(self, store: Store) -> None:
         demands = [a_demand(w, ({"w": w}, w, f"flight {w}")) for w in (WORKLOAD, OTHER_WORKLOAD)]
         quota = JobQuota(jobs=0, trials=9, tickets=1)
-        room = {"most_waiting": 9, "most_jobs": 9}
+        room: dict[str, Any] = {"most_waiting": 9, "most_jobs": 9}
         assert store.demand(demands, CODEGEN, owner="one", quota=quota, **room) == set()
         [job] = store.list_jobs(owner="one").items
         assert store.job_is_seen_by(job.id, "two"), "an answer names it to everybody"
@@ -201,6 +213,141 @@ class AnswerStoreContract:
         store.demand(demands, CODEGEN, owner="two", quota=quota, **room)
         assert len(store.list_jobs(owner="two").items) == 1, "what the first had no room for"
         assert store.request_cancel(job.id, "one").done
+
+    def test_askers_take_turns_however_much_one_of_them_asked_for(self, store: Store) -> None:
+        first, second, third, fourth, *_ = WORKLOADS
+        room: dict[str, Any] = {"most_waiting": 9, "most_jobs": 0}
+        many = [a_demand(w) for w in (first, second, third)]
+        store.demand(many, CODEGEN, owner="many", **room)
+        order: list[str] = []
+
+        def step() -> None:
+            found = store.claim_preparation(CODEGEN, "process")
+            assert found is not None
+            order.append("one" if found.workload_key == fourth else "many")
+            chosen = found.state is PreparationState.WANTED
+            state = PreparationState.CHOSEN if chosen else PreparationState.READY
+            store.settle_preparation(found.key, "process", state, {})
+
+        step()
+        store.demand([a_demand(fourth)], CODEGEN, owner="one", **room)
+        for _ in range(7):
+            step()
+        assert order == ["many", "one", "many", "one", "many", "many", "many", "many"]
+
+    def test_an_owner_has_so_many_waiting_and_so_many_kept(
+        self, store: Store, clock: Clock
+    ) -> None:
+        first, second, third, fourth, *_ = WORKLOADS
+        room: dict[str, Any] = {"most_waiting": 9, "most_jobs": 0}
+        own = PreparationQuota(waiting=2, kept=1)
+
+        def ask(*workloads: str, owner: str | None = "one") -> set[str]:
+            demands = [a_demand(workload) for workload in workloads]
+            refused = store.demand(demands, CODEGEN, owner=owner, own=own, **room)
+            return {workload for workload, _ in refused}
+
+        def finish(number: int) -> None:
+            found = store.claim_preparation(CODEGEN, "process")
+            assert found is not None
+            file = ArtefactFile("object", "neg.o", "x/o", b"%d" % number)
+            store.settle_preparation(found.key, "process", PreparationState.READY, {}, [file])
+
+        assert ask(first, second, third) == {third}
+        assert ask(third, owner="two") == set(), "another has room of its own"
+        assert ask(fourth, owner=None) == set(), "where no keys are asked for there are no owners"
+        for number in range(4):
+            clock.advance(1)
+            finish(number)
+        before = store.counts().blobs
+        assert ask(third) == set()
+        states = store.preparation_states(
+            [preparation_key(w, TARGET.key, CODEGEN) for w in (first, second, third, fourth)]
+        )
+        assert len(states) == 3, "of its own the newest is kept, those of others stay"
+        assert store.counts().blobs == before - 1, "and the files go with the oldest"
+        assert store.check() == []
+
+    def test_preparations_are_pruned_with_their_files_unless_a_build_names_them(
+        self, store: Store, clock: Clock
+    ) -> None:
+        register(store)
+        built = ArtefactFile("header", "neg.h", "text/x-c", b"int neg(void);")
+        demanded(store, jobs=0)
+        assert store.claim_preparation(CODEGEN, "one") is not None
+        store.settle_preparation(KEY, "one", PreparationState.READY, {}, [FILE, built])
+        store.put_blob(built.data, built.media_type)
+        assert store.prune().preparations == 0, "too young"
+        clock.advance(86_401)
+        expected = PruneReport(preparations=1, blobs=1, blob_bytes=len(FILE.data), workloads=1,
+                               targets=1)  # fmt: skip
+        assert store.prune(dry_run=True) == expected
+        assert state(store) is PreparationState.READY, "a dry run deletes nothing"
+        assert store.prune() == expected
+        assert state(store) is None
+        assert store.blob(built.sha256) is not None
+        assert store.blob(FILE.sha256) is None
+        demanded(store)
+        assert state(store) is PreparationState.WANTED, "found again for who asks again"
+        clock.advance(86_401)
+        assert store.prune().preparations == 0, "its ticket is open"
+        assert store.check() == []
+
+    def test_room_is_made_of_what_can_be_made_again_the_oldest_first(
+        self, store: Store, clock: Clock
+    ) -> None:
+        assert promoted(store, full(1, 1e-3))
+        kept = store.add_artefacts(full(1, 1e-3).key, FILES)
+        for number, workload in enumerate(list(WORKLOADS)[1:4]):
+            clock.advance(1)
+            store.demand([a_demand(workload)], CODEGEN, most_waiting=9, most_jobs=0)
+            found = store.claim_preparation(CODEGEN, "one")
+            assert found is not None
+            file = ArtefactFile("object", "neg.o", "x/o", bytes([number]) * 1000)
+            store.settle_preparation(found.key, "one", PreparationState.READY, {}, [file])
+        store.put_blob(b"build", "x/o")
+        before = store.used_bytes()
+        assert before > 0
+        made = store.make_room(1)
+        assert (made.preparations, made.blobs, made.blob_bytes) == (3, 3, 3000)
+        again = store.make_room(10**9)
+        assert (again.preparations, again.blobs, again.blob_bytes) == (0, 1, 5)
+        assert store.make_room(10**9).blobs == 0, "files of records stay"
+        assert store.artefacts(full(1, 1e-3).key) == kept
+        assert store.used_bytes() <= before
+        assert store.check() == []
+
+    def test_stats_tell_of_every_table_kind_and_owner(self, store: Store) -> None:
+        assert promoted(store, full(1, 1e-3))
+        store.add_artefacts(full(1, 1e-3).key, FILES)
+        store.add([a_record(2, None), a_record(3, 1e-4, verified_level="imported")])
+        room: dict[str, Any] = {"most_waiting": 9, "most_jobs": 9}
+        quota = JobQuota(jobs=9, trials=9, tickets=9)
+        ticket = a_demand(WORKLOAD, ({"w": 1}, "b", "flight"))
+        store.demand([ticket], CODEGEN, owner="one", quota=quota, **room)
+        store.demand([a_demand(OTHER_WORKLOAD)], CODEGEN, **room)
+        assert all(store.claim_preparation(CODEGEN, "process") for _ in range(2))
+        store.settle_preparation(KEY, "process", PreparationState.READY, {}, [FILE])
+        store.put_blob(b"build", "x/o")
+        told = store.stats()
+        assert set(told.tables) == {table.name for table in Base.metadata.sorted_tables}
+        assert told.tables["record"].rows == 3
+        assert told.tables["record"].bytes > 300
+        assert told.tables["job"].oldest is not None
+        assert told.tables["artefact"].oldest is None
+        assert told.blobs["artefact"].count == 2
+        assert told.blobs["prepared"] == KindStats(1, len(FILE.data))
+        assert told.blobs["built"] == KindStats(1, 5)
+        assert sum(kind.bytes for kind in told.blobs.values()) <= told.used_bytes
+        assert told.records == {"ok": 1, a_record(2, None).result.status: 1, "imported": 1}
+        assert told.preparations == {"READY": 1, "WANTED": 1}
+        assert told.jobs == {"QUEUED": 1}
+        assert told.owners["one"] == OwnerStats(
+            jobs=1, open_jobs=1, preparations=1, prepared_bytes=len(FILE.data)
+        )
+        assert told.owners[""].preparations == 1
+        assert told.used_bytes > 0
+        assert told.disk_bytes > 0
 
     def test_a_finished_one_is_made_again_only_for_new_records(self, store: Store) -> None:
         demanded(store)

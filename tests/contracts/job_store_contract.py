@@ -11,11 +11,13 @@ from db import open_store
 from db.errors import (
     BadTransition,
     IdempotencyConflict,
+    NotAlone,
     NotRegistered,
     StaleLease,
     StoreHeld,
     UnknownJob,
 )
+from db.job_owners import JobQuota, Sharing
 from db.job_rows import Job, Waiting
 from db.job_states import LOST_TOO_OFTEN, MAX_FAILURES, JobState
 from db.store import Store
@@ -29,6 +31,53 @@ def submit(store: Store, number: int = 0, **changes: Any) -> tuple[Job, bool]:
 
 class JobStoreContract:
     """The fixture `clock` is the clock of `store`, which knows WORKLOAD on TARGET."""
+
+    def test_an_owner_withdraws_from_a_job_that_others_want(self, store: Store) -> None:
+        def ask(owner: str) -> Job:
+            job, _ = store.create_job(
+                {"budget": {"trials": 5}}, body_hash="b", flight_key="f", owner=owner,
+                quota=JobQuota(jobs=1, trials=9),
+            )  # fmt: skip
+            return job
+
+        job = ask("ann")
+        ask("bob")
+        ask("cid")
+        assert store.job_sharing([job.id])[job.id] == Sharing(("ann", "bob", "cid"))
+        assert store.request_cancel(job.id, "ann").state is JobState.QUEUED
+        assert store.request_cancel(job.id, "ann").state is JobState.QUEUED, "again: nothing"
+        assert store.job_sharing([job.id])[job.id] == Sharing(("bob", "cid"), ("ann",))
+        assert store.job_is_seen_by(job.id, "ann"), "who withdrew sees what becomes of it"
+        other, _ = store.create_job(
+            {"budget": {"trials": 9}}, body_hash="c", flight_key="g", owner="ann",
+            quota=JobQuota(jobs=1, trials=9),
+        )  # fmt: skip
+        assert other.id != job.id, "it takes none of the owner's places any more"
+        store.request_cancel(other.id, "ann")
+        assert ask("ann").id == job.id
+        assert store.job_sharing([job.id])[job.id] == Sharing(("ann", "bob", "cid"))
+        with pytest.raises(NotAlone, match="dan did not"):
+            store.request_cancel(job.id, "dan")
+        leased = store.lease_job("worker", 60)
+        assert leased is not None
+        for owner in ("bob", "ann"):
+            assert store.request_cancel(job.id, owner).state is JobState.RUNNING
+        assert store.request_cancel(job.id, "cid").state is JobState.CANCELLING, "the last one"
+        assert store.job_sharing([job.id, "none"])["none"] == Sharing()
+
+    def test_the_oldest_open_job_of_each_state_is_known(self, store: Store, clock: Clock) -> None:
+        assert store.oldest_jobs() == {}
+        made = []
+        for flight in "abc":
+            clock.advance(10)
+            made.append(store.create_job({}, body_hash=flight, flight_key=flight)[0])
+        assert store.lease_job("worker", 60, job_id=made[1].id) is not None
+        assert store.oldest_jobs() == {
+            JobState.QUEUED: (made[0].id, made[0].created_at),
+            JobState.RUNNING: (made[1].id, made[1].created_at),
+        }
+        store.request_cancel(made[0].id)
+        assert store.oldest_jobs()[JobState.QUEUED] == (made[2].id, made[2].created_at)
 
     def test_equal_work_in_flight_is_one_job(self, store: Store) -> None:
         job, created = submit(store)

@@ -57,6 +57,10 @@ def test_templates_and_assets_of_the_dashboard_are_in_the_wheel(wheel: set[str])
         assert {str(path.relative_to(ROOT)) for path in files} <= wheel
 
 
+def test_the_files_of_monitoring_are_in_the_wheel(wheel: set[str]) -> None:
+    assert {f"service/monitoring/{name}" for name in ("grafana.json", "alerts.yml")} <= wheel
+
+
 def test_the_files_of_cmake_builds_are_in_the_wheel(wheel: set[str]) -> None:
     folder = "service/build/cmake"
     assert {f"{folder}/TilewrightConfig.cmake", f"{folder}/TilewrightConfigVersion.cmake"} <= wheel

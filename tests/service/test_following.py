@@ -12,6 +12,7 @@ from starlette.requests import ClientDisconnect
 
 from db import Store
 from db.job_states import JobState
+from service.access.keys import ANYBODY
 from service.errors import TooBusy
 from service.http import feeds as feeds_module
 from service.http.app import create_app
@@ -19,6 +20,7 @@ from service.http.events import EventStream, job_events
 from service.http.feeds import Feeds
 from service.http.routes.jobs import read as read_route
 from service.http.state import Gate, ServiceState
+from service.http.waited import WaitedFor
 from service.settings import Settings
 from tests.service.test_worker import queued
 
@@ -165,7 +167,7 @@ def test_those_who_wait_for_a_job_share_one_look(
     monkeypatch.setattr(store, "get_job", counted)
 
     async def wait() -> list[dict[str, Any]]:
-        ask = partial(read_route, app.state.service, job.id, 20.0)
+        ask = partial(read_route, app.state.service, ANYBODY, WaitedFor(), job.id, 20.0)
         waiting = [asyncio.create_task(ask()) for _ in range(FOLLOWERS)]
         for trial in range(2, 5):
             await asyncio.sleep(0.3)

@@ -92,3 +92,26 @@ def test_a_database_moves_to_a_server_and_back(
     assert told(["db", "move", db + "2", "--db", url], capsys)["rows"] == moved["rows"]
     assert told(["export", str(tmp_path / "2"), "--db", db + "2"], capsys)["records"] == 1
     assert (tmp_path / "1").read_text() == (tmp_path / "2").read_text()
+
+
+def test_stats_say_how_much_there_is_of_what_and_for_whom(
+    db: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with open_store(db) as store:
+        store.create_job({"budget": {"trials": 1}}, body_hash="b", flight_key="f", owner="ann")
+    document = told(["db", "stats", "--db", db], capsys)
+    assert document["tables"]["record"]["rows"] == 1
+    assert document["tables"]["record"]["oldest"].endswith("Z")
+    assert document["records"] == {"ok": 1}
+    assert document["owners"]["ann"]["open_jobs"] == 1
+    assert 0 < document["used_bytes"] <= document["disk_bytes"]
+    assert run(["db", "stats", "--db", db]) == 0
+    shown = capsys.readouterr().out
+    for words in ("in use", "record", "ann", "1 QUEUED"):
+        assert words in shown
+
+
+def test_how_old_is_pruned_can_be_said(db: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert told(["db", "prune", "--db", db, "--older-than", "2w"], capsys)["preparations"] == 0
+    assert run(["db", "prune", "--db", db, "--older-than", "soon"]) == 2
+    assert "a length of time such as 90d" in capsys.readouterr().err

@@ -8,7 +8,11 @@ import logging
 import re
 import sys
 import threading
+import time
 from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -18,14 +22,18 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from db import Store
-from db.errors import StoreUnreachable
+from db.errors import StoreFull, StoreUnreachable
 from schedules.errors import TilewrightError
 from service import logs, telemetry
 from service.http.app import create_app
+from service.jobs import tuning
+from service.jobs.ages import Ages
 from service.jobs.run import Means
 from service.jobs.supervisor import WorkerHealth
 from service.jobs.tally import Tally
 from service.jobs.worker import Worker
+from service.limits import Limits
+from service.resolve import targets, toolchains, workloads
 from service.settings import Settings
 from tests.service.access_cases import bearer, make_key
 from tests.service.service_cases import HOST, MATMUL
@@ -67,12 +75,115 @@ def test_every_request_is_one_line_with_its_ids(api: TestClient, lines: io.Strin
     assert second["request_id"] == "mine-1"
     assert third["status"] == 404
     assert third["request_id"] == missing.json()["request_id"]
+    assert [line["outcome"] for line in (first, second, third)] == ["ok", "ok", "not_found"]
     assert all(line["secs"] >= 0 for line in (first, second, third))
 
 
 def test_a_request_id_that_could_forge_a_line_is_not_taken(api: TestClient) -> None:
     answer = api.get("/healthz", headers={"X-Request-ID": 'a" b'})
     assert re.fullmatch("[0-9a-f]{32}", answer.headers["x-request-id"])
+
+
+def test_the_end_of_a_job_is_one_line_with_its_id_and_outcome(
+    store: Store, lines: io.StringIO
+) -> None:
+    with TestClient(create_app(Settings(), store)) as api:
+        made = api.post("/v1/jobs", json={"workload": MATMUL, "target": HOST.to_json()}).json()
+    worker = Worker(Means(store, 5.0, threading.Event(), run=_no_candidate), "w", 0.01)
+    assert worker.work_once()
+    told = [json.loads(line) for line in lines.getvalue().splitlines()]
+    of_job = [line for line in told if line["logger"] == "tilewright.worker"]
+    assert all(line["job_id"] == made["id"] for line in of_job)
+    assert (of_job[-1]["outcome"], of_job[-1]["code"]) == ("FAILED", "invalid")
+    assert 0 <= of_job[-1]["secs"] <= of_job[-1]["elapsed_secs"]
+
+
+def _record(text: str, *values: object, level: int = logging.WARNING) -> logging.LogRecord:
+    return logging.LogRecord("tilewright.test", level, __file__, 1, text, values, None)
+
+
+def test_what_goes_wrong_again_and_again_is_a_line_a_period_with_a_count() -> None:
+    now = [0.0]
+    repeats = logs.Repeats(30.0, clock=lambda: now[0])
+    written: list[logging.LogRecord] = []
+    for _ in range(1200):  # two minutes of ten lines a second, with numbers that differ
+        now[0] += 0.1
+        record = _record("full: %s; again in %g s", "disk", now[0])
+        written += [one for one, _ in repeats.written(record)]
+    assert len(written) == 4
+    assert sum(getattr(one, "repeated", 0) for one in written) >= 890
+    assert [hasattr(one, "repeated") for one in written] == [False, True, True, True]
+    now[0] += 30.0
+    last = [one for one, _ in repeats.written(_record("well again", level=logging.INFO))]
+    assert [one.getMessage() for one in last][-1] == "well again"
+    assert getattr(last[0], "repeated", 0) > 0, "what was counted last is told"
+    now[0] += 31.0
+    assert len(repeats.written(_record("full: %s; again in %g s", "disk", 1))) == 1, "news again"
+
+
+def test_other_warnings_are_written_while_one_repeats() -> None:
+    repeats = logs.Repeats(30.0, clock=lambda: 0.0)
+    for job in "abc":
+        assert len(repeats.written(_record("job %s: lost", job))) == 1
+    assert repeats.written(_record("job %s: lost", "a")) == []
+    for job in "defghijk":
+        repeats.written(_record("job %s: lost", job))
+    assert repeats.written(_record("job %s: lost", "z")) == [], "very many are one kind"
+    assert len(repeats.written(_record("something else"))) == 1
+    for _ in range(3):
+        assert len(repeats.written(_record("told", level=logging.INFO))) == 1
+
+
+def test_a_count_is_written_with_the_fields_of_what_it_counts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whichever thread has it written."""
+    out, now = io.StringIO(), [0.0]
+    monkeypatch.setattr(sys, "stderr", out)
+    monkeypatch.setattr(logs, "Repeats", partial(logs.Repeats, clock=lambda: now[0]))
+    logs.configure(as_json=True)
+    log = logging.getLogger("tilewright.test")
+    for _ in range(3):
+        with logs.bound(job_id="one"):
+            log.warning("no room")
+    now[0] = 31.0
+    with logs.bound(request_id="another"):
+        log.warning("something else")
+    first, counted, other = (json.loads(line) for line in out.getvalue().splitlines())
+    assert (first["job_id"], counted["job_id"], counted["repeated"]) == ("one", "one", 2)
+    assert "request_id" not in counted
+    assert other["request_id"] == "another"
+
+
+def test_a_full_disk_is_told_now_and_then_with_the_job_and_tried_less_often(
+    store: Store, lines: io.StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The heartbeat of a job, which looks four times a second, and whatever else writes."""
+    with TestClient(create_app(Settings(preparers=0), store)) as api:
+        made = api.post("/v1/jobs", json={"workload": MATMUL, "target": HOST.to_json()}).json()
+    tries: list[float] = []
+    full = threading.Event()
+
+    def no_room(*_args: object, **_more: object) -> None:
+        tries.append(time.monotonic())
+        raise StoreFull("no room left")
+
+    def run(*args: Any, **steering: Any) -> TuneReport:
+        for name in ("report_job", "renew_lease"):
+            monkeypatch.setattr(store, name, no_room)
+        steering["control"].waiting("another job's turn")
+        full.wait(3.0)
+        monkeypatch.undo()
+        raise TilewrightError("nothing can be measured here")
+
+    means = Means(store, 6.0, threading.Event(), run=run)
+    worker = Worker(means, "w", 0.01)
+    assert worker.work_once()
+    told = [json.loads(line) for line in lines.getvalue().splitlines()]
+    missed = [line for line in told if "heartbeat missed" in line["event"]]
+    assert len(missed) == 1
+    assert missed[0]["job_id"] == made["id"]
+    assert 2 <= len(tries) <= 6, "four a second would be twelve"
 
 
 def test_a_flood_is_counted_rather_than_written() -> None:
@@ -87,11 +198,14 @@ def test_a_flood_is_counted_rather_than_written() -> None:
 def test_metrics_know_trials_jobs_queue_and_errors(store: Store) -> None:
     health = WorkerHealth(ready=True, pid=1, deaths=2)
     app = create_app(Settings(), store, lambda: health)
-    tally = Tally()
+    now = [100.0]
+    tally = Tally(clock=lambda: now[0])
     for status in ("ok", "ok", "run_timeout"):
         tally.trial(status)
-    tally.job("SUCCEEDED", 3.0)
+    tally.job("SUCCEEDED", 3.0, 2.0)
     tally.store_error()
+    tally.machine_wait("one", waits=True)
+    now[0] = 102.5
     app.state.service.metrics.worker_counts(json.loads(json.dumps(tally.take())))
     with TestClient(app) as api:
         api.post("/v1/jobs", json={"workload": MATMUL, "target": HOST.to_json()})
@@ -99,7 +213,11 @@ def test_metrics_know_trials_jobs_queue_and_errors(store: Store) -> None:
     for line in (
         'tilewright_trials_total{status="ok"} 2.0',
         'tilewright_trials_total{status="run_timeout"} 1.0',
-        'tilewright_job_seconds_count{state="SUCCEEDED"} 1.0',
+        'tilewright_job_seconds_sum{state="SUCCEEDED"} 3.0',
+        'tilewright_job_run_seconds_sum{state="SUCCEEDED"} 2.0',
+        "tilewright_machine_wait_seconds_total 2.5",
+        'tilewright_role{role="standby"} 1.0',
+        'tilewright_role{role="leader"} 0.0',
         "tilewright_store_errors_total 1.0",
         "tilewright_queue_length 1.0",
         "tilewright_worker_up 1.0",
@@ -107,7 +225,71 @@ def test_metrics_know_trials_jobs_queue_and_errors(store: Store) -> None:
         'tilewright_http_request_seconds_count{method="POST",route="/v1/jobs"} 1.0',
     ):
         assert line in text
-    assert tally.take() == {"trials": {}, "jobs": [], "store_errors": 0}, "told once"
+    now[0] = 103.0
+    tally.machine_wait("one", waits=False)
+    now[0] = 110.0
+    told = {"trials": {}, "jobs": [], "store_errors": 0, "machine_wait_secs": 0.5}
+    assert tally.take() == told, "told once, and no more is waited for"
+
+
+def test_versions_are_labels_of_a_metric(api: TestClient) -> None:
+    text = api.get("/metrics").text
+    [line] = [one for one in text.splitlines() if one.startswith("tilewright_build_info{")]
+    labels = dict(re.findall(r'(\w+)="([^"]*)"', line))
+    assert labels.keys() == {"version", "llvm", "llvmlite", "codegen", "python"}
+    assert all(labels.values())
+    assert labels["llvm"] == toolchains.real_toolchain().llvm
+
+
+def test_what_is_waited_on_purpose_is_no_latency(store: Store) -> None:
+    """A long poll, and a question that waits for its answer to be prepared."""
+    app = create_app(Settings(preparers=0, limits=replace(Limits(), default_secs=0.6)), store)
+    with TestClient(app) as api:
+        made = api.post("/v1/jobs", json={"workload": MATMUL, "target": "native"}).json()
+        api.get(f"/v1/jobs/{made['id']}?wait=600ms")
+        names = made["workload"]["key"], made["target"]["key"]
+        tuning.register(store, workloads.workload_of(MATMUL), targets.target_of("native", 1))
+        asked = api.get(f"/v1/best/{names[0]}/{names[1]}?min_grade=default")
+        assert asked.status_code == 202
+        text = api.get("/metrics").text
+    found = {
+        (name, route): float(value)
+        for name, labels, value in re.findall(
+            r"^(tilewright_http\w+_sum)\{(.*)\} (\S+)$", text, re.M
+        )
+        for route in re.findall(r'route="([^"]*)"', labels)
+    }
+    for route in ("/v1/jobs/{job_id}", "/v1/best/{workload_key}/{target_key}"):
+        assert found["tilewright_http_wait_seconds_sum", route] >= 0.3
+        requests = found["tilewright_http_request_seconds_sum", route]
+        waited = found["tilewright_http_wait_seconds_sum", route]
+        assert requests < waited, "answering these takes milliseconds"
+
+
+def test_ages_go_by_a_clock_that_nobody_sets() -> None:
+    seconds, day = [50.0], [datetime(2026, 1, 1, tzinfo=UTC)]
+    ages = Ages(clock=lambda: seconds[0], now=lambda: day[0])
+    came = day[0] - timedelta(seconds=20)
+    assert ages.of({"QUEUED": ("a", came)}) == {"QUEUED": 20.0}
+    seconds[0], day[0] = 55.0, datetime(2020, 1, 1, tzinfo=UTC)
+    assert ages.of({"RUNNING": ("a", came), "QUEUED": ("b", came)}) == {
+        "RUNNING": 25.0,
+        "QUEUED": 0.0,
+    }
+    assert ages.of({}) == {}
+
+
+def test_the_age_of_the_queue_and_the_size_of_the_database_are_told(store: Store) -> None:
+    with TestClient(create_app(Settings(database_bytes=10**9), store)) as api:
+        assert 'tilewright_oldest_job_seconds{state="QUEUED"} 0.0' in api.get("/metrics").text
+        api.post("/v1/jobs", json={"workload": MATMUL, "target": HOST.to_json()})
+        time.sleep(0.05)
+        text = api.get("/metrics").text
+    found = dict(re.findall(r"^(tilewright_\S+) (\S+)$", text, re.M))
+    assert float(found['tilewright_oldest_job_seconds{state="QUEUED"}']) >= 0.05
+    assert float(found["tilewright_database_bytes"]) == store.used_bytes() > 0
+    assert float(found["tilewright_database_limit_bytes"]) == 10**9
+    assert found['tilewright_preparations{state="WANTED"}'] == "0.0"
 
 
 def test_metrics_are_there_while_the_database_is_not(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import sqlite3
@@ -22,13 +23,15 @@ import psutil
 import pytest
 
 from db import Store, open_store
-from db.errors import StoreFull
+from db.errors import StoreFull, StoreHeld, StoreUnreachable
 from db.job_states import JobState
+from service.answers.preparers import Preparers
 from service.answers.publish import Published
 from service.client import Client
+from service.jobs.pulse import Role
 from service.jobs.run import Means
 from service.jobs.supervisor import Supervisor
-from service.jobs.worker import Worker, WorkerSettings
+from service.jobs.worker import Worker, WorkerSettings, coordinate
 from tests.service.service_cases import fake_run
 from tests.service.test_worker import queued, read
 
@@ -206,8 +209,6 @@ def test_a_full_disk_is_waited_out(store: Store, monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_job_left_behind_is_taken_up_at_once(store: Store) -> None:
-    from service.jobs.worker import coordinate
-
     job = queued(store)
     left = store.lease_job("killed", lease_secs=3600.0)
     assert left is not None
@@ -263,6 +264,85 @@ def test_dropped_connections_to_a_server_cost_no_trial(
         assert store.check() == []
         told = [e.data["trial"] for e in store.events_after(job.id, 0, 1000) if e.kind == "trial"]
         assert len(told) == len(set(told)), "no trial is told twice"
+
+
+def test_a_standby_is_ready_and_takes_over_when_the_leader_is_gone(
+    tmp_path: Path, postgres_server: PostgresServer
+) -> None:
+    db = postgres_server.fresh()
+
+    def role_of(url: str) -> str:
+        answer = httpx2.get(f"{url}/readyz", timeout=PATIENCE_SECS)
+        return str(answer.json().get("role")) if answer.status_code == 200 else "not ready"
+
+    def gauges(url: str) -> dict[str, str]:
+        text = httpx2.get(f"{url}/metrics", timeout=PATIENCE_SECS).text
+        return dict(re.findall(r"^(tilewright_(?:role|worker)\S*) (\S+)$", text, re.M))
+
+    with serving(db, tmp_path) as (first, leader):
+        until(lambda: role_of(first) == "leader")
+        with (
+            serving(db, tmp_path) as (second, _),
+            serving(db, tmp_path, TILEWRIGHT_WORKERS="false") as (third, _),
+        ):
+            until(lambda: role_of(second) == "standby")
+            assert role_of(third) == "replica"
+            told = gauges(second)
+            assert told["tilewright_worker_up"] == "1.0"
+            assert told['tilewright_role{role="standby"}'] == "1.0"
+            assert told['tilewright_role{role="leader"}'] == "0.0"
+            assert gauges(third)['tilewright_role{role="replica"}'] == "1.0"
+            with Client(second) as client:
+                job = client.submit(MATMUL, trials=4, measurer="simulated:machine.json")
+                assert client.wait(job.id, timeout_secs=PATIENCE_SECS).state == "SUCCEEDED"
+            leader.send_signal(signal.SIGKILL)
+            until(lambda: role_of(second) == "leader")
+            assert gauges(second)['tilewright_role{role="leader"}'] == "1.0"
+
+
+def test_a_standby_outlasts_a_server_that_is_away(store: Store) -> None:
+    """And a lock that is lost makes a standby of a leader."""
+    roles: list[Role] = []
+    stop = threading.Event()
+    answers: list[Exception | None] = [StoreHeld("another"), StoreUnreachable("away"), None]
+
+    def coordinate_store(*, blameless: bool = False) -> None:
+        error = answers.pop(0)
+        if error is not None:
+            raise error
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(store, "coordinate", coordinate_store)
+        patch.setattr(stop, "wait", lambda secs: False)
+        assert coordinate(store, stop, standby=True, take_role=roles.append)
+        assert roles == [Role.STANDBY, Role.LEADER]
+        answers[:] = [StoreHeld("another")]
+        with pytest.raises(StoreHeld, match="another"):
+            coordinate(store, stop, standby=False, take_role=roles.append)
+
+
+def test_helpers_that_fail_are_started_less_and_less_often(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As on a full disk, where each that comes up cannot write."""
+    now = [0.0]
+    started: list[float] = []
+    preparers = Preparers("none", 2, clock=lambda: now[0])
+
+    class Ended:
+        def poll(self) -> int:
+            return 4
+
+    def start(self: Preparers) -> Any:
+        started.append(now[0])
+        return Ended()
+
+    monkeypatch.setattr(Preparers, "_start", start)
+    for _ in range(600):
+        preparers.wake(5)
+        now[0] += 1.0
+    assert len(started) <= 20
+    assert started[-1] - started[-2] >= 60.0
 
 
 def test_a_worker_that_says_nothing_any_more_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:

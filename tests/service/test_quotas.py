@@ -176,10 +176,33 @@ def test_equal_work_of_two_owners_is_one_job_that_neither_ends_for_both(store: S
         assert api.get(path, headers=theirs).status_code == 404
         assert api.post("/v1/jobs", json=job(8), headers=theirs).json()["id"] == made["id"]
         assert api.get(path, headers=theirs).status_code == 200
-        refused = api.post(f"{path}:cancel", headers=theirs)
-        assert (refused.status_code, refused.json()["code"]) == (409, "shared_job")
+        assert api.get(path, headers=mine).json()["sharing"] == {
+            "owners": 2,
+            "withdrawn": False,
+            "names": None,
+        }
+        left = api.post(f"{path}:cancel", headers=theirs)
+        assert (left.status_code, left.json()["state"]) == (200, "QUEUED"), "it goes on for another"
+        assert left.json()["sharing"] == {"owners": 1, "withdrawn": True, "names": None}
+        assert api.get(path, headers=mine).json()["sharing"]["owners"] == 1
+        [listed] = api.get("/v1/jobs", headers=theirs).json()["jobs"]
+        assert listed["sharing"]["withdrawn"]
+        assert api.post("/v1/jobs", json=job(8), headers=theirs).json()["id"] == made["id"]
+        shown = api.get(path, headers=admin).json()["sharing"]
+        assert (shown["owners"], len(shown["names"])) == (2, 2)
         assert api.post(f"{path}:cancel", headers=admin).json()["state"] == "CANCELLED"
         assert api.post(f"{path}:cancel", headers=theirs).status_code == 200, "it is over anyway"
+
+
+def test_the_last_owner_who_withdraws_ends_the_job(store: Store) -> None:
+    mine, theirs = bearer(make_key(store)), bearer(make_key(store))
+    with client(store, owner_open_jobs=1) as api:
+        made = api.post("/v1/jobs", json=job(8), headers=mine).json()["id"]
+        assert api.post("/v1/jobs", json=job(8), headers=theirs).status_code == 202
+        for key, state in ((mine, "QUEUED"), (mine, "QUEUED"), (theirs, "CANCELLED")):
+            told = api.post(f"/v1/jobs/{made}:cancel", headers=key).json()
+            assert told["state"] == state
+        assert api.post("/v1/jobs", json=job(16), headers=mine).status_code == 202
 
 
 def test_an_idempotency_key_is_its_owners(store: Store) -> None:

@@ -294,7 +294,7 @@ def test_a_cancelled_job_is_over_in_time_whatever_its_thread_is_at(
     assert working.work_once()
     assert read(store, job).state is JobState.CANCELLED
     assert read(store, job).result is None
-    assert [state for state, _ in working.means.tally.take()["jobs"]] == ["CANCELLED"]
+    assert [state for state, *_ in working.means.tally.take()["jobs"]] == ["CANCELLED"]
 
 
 def test_native_work_that_is_killed_at_the_workers_end_cancels_nothing(store: Store) -> None:

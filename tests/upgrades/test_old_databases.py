@@ -30,7 +30,7 @@ from tests.contracts.store_values import TARGET, WORKLOAD, database_of, full, pr
 from tests.postgres import PostgresServer
 
 ROOT = Path(__file__).parents[2]
-RELEASED = ("0001", "0002", HEAD)
+RELEASED = ("0001", "0002", "0006", HEAD)
 """Schemas that databases of users have, and the one that is to be released next."""
 STRIDE = int(os.environ.get("TILEWRIGHT_TEST_STRIDE", "3"))
 """Upgrades are killed before every so manieth statement; before each: TILEWRIGHT_TEST_STRIDE=1."""

@@ -11,6 +11,7 @@ from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse
 
 from db.job_states import JobState
 from schedules.errors import TilewrightError
+from service.access.keys import Principal
 from service.error_table import Problem, problem_of
 from service.errors import NotFound
 from service.http.deps import Asking, State, checked_job_id
@@ -21,6 +22,7 @@ from service.http.pages.knob_words import in_words
 from service.http.pages.render import page, wants_part
 from service.http.pages.roofline import Roofline, level_of, roofline
 from service.http.pages.views import ACTIVE, STATES, JobView, job_row, job_view
+from service.http.sharing import sharing_document
 from service.http.state import ServiceState
 from service.jobs.queue import place
 
@@ -122,30 +124,38 @@ async def check(request: Request, state: State, asking: Asking, fields: Form) ->
 
 
 @router.api_route("/jobs/{job_id}", methods=["GET", "HEAD"])
-def job_page(request: Request, state: State, job_id: str) -> HTMLResponse:
+def job_page(request: Request, state: State, asking: Asking, job_id: str) -> HTMLResponse:
     """One job: how far it is, what it found, every trial."""
     job = _job(state, job_id)
     again = submitting.again(job)
     return page(
-        request, "job.html", again=again, oob=False, **_shown(state, job), **_result(state, job)
+        request,
+        "job.html",
+        again=again,
+        oob=False,
+        **_shown(state, asking, job),
+        **_result(state, job),
     )
 
 
 @router.get("/jobs/{job_id}/facts")
-def facts(request: Request, state: State, job_id: str) -> HTMLResponse:
+def facts(request: Request, state: State, asking: Asking, job_id: str) -> HTMLResponse:
     """What changes while a job runs; at its end it has the page ask for the result."""
     job = _job(state, job_id)
     headers = {"HX-Trigger": "job-done"} if job.done else {}
-    return page(request, "_job_facts.html", headers=headers, **_shown(state, job, counts=False))
+    return page(
+        request, "_job_facts.html", headers=headers, **_shown(state, asking, job, counts=False)
+    )
 
 
 @router.get("/jobs/{job_id}/result")
-def result(request: Request, state: State, job_id: str) -> Response:
+def result(request: Request, state: State, asking: Asking, job_id: str) -> Response:
     """What is known at the end."""
     if not wants_part(request):
         return RedirectResponse(f"/jobs/{job_id}", status_code=303)
     job = _job(state, job_id)
-    return page(request, "_job_result.html", oob=True, **_shown(state, job), **_result(state, job))
+    shown = _shown(state, asking, job)
+    return page(request, "_job_result.html", oob=True, **shown, **_result(state, job))
 
 
 @router.get("/jobs/{job_id}/trials.json")
@@ -171,7 +181,7 @@ def trials(
 
 @router.post("/jobs/{job_id}/cancel")
 async def cancel(state: State, asking: Asking, job_id: str, fields: Form) -> Response:
-    """Stop the job; what it found is kept."""
+    """Stop the job, or withdraw from it where others want it too; what it found is kept."""
     await calls.cancel(state, asking, checked_job_id(job_id))
     return RedirectResponse(f"/jobs/{job_id}", status_code=303)
 
@@ -183,7 +193,9 @@ def _job(state: ServiceState, job_id: str) -> Job:
     return job
 
 
-def _shown(state: ServiceState, job: Job, *, counts: bool = True) -> dict[str, Any]:
+def _shown(
+    state: ServiceState, asking: Principal, job: Job, *, counts: bool = True
+) -> dict[str, Any]:
     view = job_view(job)
     by_status: dict[str, int] = {}
     if counts:
@@ -192,6 +204,8 @@ def _shown(state: ServiceState, job: Job, *, counts: bool = True) -> dict[str, A
     return {
         "job": view,
         "waits": waits[1] if waits else "",
+        "sharing": sharing_document(state.store.job_sharing([job.id])[job.id], asking),
+        "ends_for_all": asking.jobs_of is None,
         "by_status": _ordered(by_status),
     }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from typing import Annotated, Any
 
@@ -9,6 +10,7 @@ from anyio.to_thread import run_sync
 from fastapi import APIRouter, Header, Query, Response
 from fastapi.responses import JSONResponse
 
+from db.errors import StoreError
 from schedules.target import Target
 from service.access.keys import Principal, Scope
 from service.answers import lookup
@@ -24,12 +26,14 @@ from service.answers.untuned import (
 from service.errors import NoAnswer, NotPrepared, TooBusy
 from service.grade import Grade
 from service.http.caching import names
-from service.http.deps import Asking, LookupBody, State, checked_key, parse_body
+from service.http.deps import Asking, LookupBody, State, Waited, checked_key, parse_body
 from service.http.problems import problem_responses
 from service.http.schemas import AnswerOut, LookupOut, PendingOut, schema_ref
 from service.http.state import ServiceState
 from service.jobs.tickets import Tickets, no_tickets, tickets_for
 from service.resolve.requests import GradeName, LookupIn, read_model
+
+log = logging.getLogger("tilewright.untuned")
 
 router = APIRouter(prefix="/v1", tags=["best"])
 
@@ -48,11 +52,12 @@ LOOKUP_BODY = {
     responses={202: {"model": PendingOut,
                      "description": "An answer is being prepared; `Retry-After` says when to ask."},
                304: {"description": "Still the answer that If-None-Match names."},
-               **problem_responses(404, 422, 429)},
+               **problem_responses(404, 422, 429, 507)},
 )  # fmt: skip
 async def best(
     state: State,
     asking: Asking,
+    waited: Waited,
     workload_key: str,
     target_key: str,
     min_grade: Annotated[GradeName, Query(description="The least exact answer that will do.")] = (
@@ -77,7 +82,8 @@ async def best(
         outcome = await run_sync(_demanded, state, asking, question, outcome, limiter=state.finds)
     if not is_settled(outcome):
         name = state.answers.untuned.name(question.workload_key, question.target_key)
-        await state.watch.wait([name], state.limits.default_secs)
+        with waited.on_purpose():
+            await state.watch.wait([name], state.limits.default_secs)
         outcome = await run_sync(_find, state, question, limiter=state.finds)
     if isinstance(outcome, Lacking):
         state.metrics.answer("none")
@@ -115,7 +121,8 @@ def _demanded(
     tickets = _tickets(state, asking, target)
     refused = state.answers.untuned.demand([again], target, tickets, owner=asking.owner)
     if refused and isinstance(outcome, Lacking):
-        raise _too_busy(state)
+        state.room.check()
+        raise _too_busy(state, asking)
     return _find(state, question)
 
 
@@ -139,9 +146,11 @@ def _pending(state: ServiceState, lacking: Lacking) -> Response:
     return JSONResponse(document.model_dump(), 202, headers)
 
 
-def _too_busy(state: ServiceState) -> TooBusy:
+def _too_busy(state: ServiceState, asking: Principal) -> TooBusy:
+    limits = state.limits
+    own = f", or {limits.owner_preparations} of {asking.owner}" if asking.owner else ""
     return TooBusy(
-        f"{state.limits.preparations} answers are being prepared already",
+        f"{limits.preparations} answers are being prepared already{own}",
         retry_after_secs=state.answers.untuned.retry_after_secs(),
     )
 
@@ -169,7 +178,7 @@ def _no_answer(question: Question, lacking: Lacking) -> NoAnswer | NotPrepared:
     openapi_extra=LOOKUP_BODY,
     responses=problem_responses(400, 413, 415, 422),
 )
-async def look_up(state: State, asking: Asking, body: LookupBody) -> Response:
+async def look_up(state: State, asking: Asking, waited: Waited, body: LookupBody) -> Response:
     """Answers for up to 1,000 workloads on one target: found or missing, one by one.
 
     With documents or spellings and `min_grade` "default" there is never a miss for a valid one:
@@ -184,7 +193,9 @@ async def look_up(state: State, asking: Asking, body: LookupBody) -> Response:
         for key, outcome in outcomes.items()
         if not is_settled(outcome)
     ]
-    await state.watch.wait(open_works, until - time.monotonic())
+    if open_works:
+        with waited.on_purpose():
+            await state.watch.wait(open_works, until - time.monotonic())
     content, grades, retry_after = await run_sync(
         _told, state, asked, outcomes, refused, limiter=state.lookups
     )
@@ -206,7 +217,15 @@ def _first_look(
     if not wanted:
         return asked, outcomes, set()
     tickets = _tickets(state, asking, asked.target)
-    refused = state.answers.untuned.demand(wanted, asked.target, tickets, until, asking.owner)
+    try:
+        refused = state.answers.untuned.demand(wanted, asked.target, tickets, until, asking.owner)
+    except StoreError as error:
+        if not error.transient:
+            raise
+        # A database that takes no writes harms no item that has its answer.
+        log.warning("nothing can be prepared: %s", error)
+        state.metrics.store_error()
+        refused = {one.workload_key for one in wanted}
     return asked, lookup.find_all(state.answers.book, asked), refused
 
 

@@ -48,7 +48,7 @@ class BuildOut(BaseModel):
     response_model=BuildOut,
     operation_id="buildKernel",
     openapi_extra=BUILD_BODY,
-    responses=problem_responses(400, 404, 413, 415, 422),
+    responses=problem_responses(400, 404, 413, 415, 422, 507),
 )
 def build(state: State, body: JobBody) -> dict[str, Any]:
     """Make a kernel's object and header from the best records, and keep them as blobs.
@@ -57,6 +57,7 @@ def build(state: State, body: JobBody) -> dict[str, Any]:
     process of its own.
     """
     asked = read_model(BuildIn, parse_body(body, state.limits.json_nodes))
+    state.room.check()
     built = build_kernel(state.store, asked)
     for file in built.files:
         state.store.put_blob(file.data, MEDIA_TYPES[file.kind])

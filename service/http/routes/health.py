@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import sqlite3
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any, TypeVar
 
 import anyio
@@ -19,6 +19,7 @@ from service.errors import Unavailable
 from service.http.deps import state_of
 from service.http.problems import problem_responses
 from service.http.state import ServiceState
+from service.jobs.pulse import Role
 
 router = APIRouter(tags=["operation"])
 
@@ -40,7 +41,8 @@ async def healthz() -> dict[str, Any]:
 
 @router.get("/readyz", operation_id="ready", responses=problem_responses(503))
 async def readyz(request: Request) -> dict[str, Any]:
-    """The database answers and can be written, and a worker is at work; else 503 says why not."""
+    """The database answers and can be written, and a worker is at work or stands by while another
+    process leads (`role`); else 503 says why not."""
     state = state_of(request)
     code, records, reasons = "not_ready", None, [state.identity.trouble(), _no_room(state)]
     health = state.worker()
@@ -56,7 +58,8 @@ async def readyz(request: Request) -> dict[str, Any]:
     told = [reason for reason in reasons if reason]
     if told:
         raise Unavailable("; ".join(told), code=code)
-    answer: dict[str, Any] = {"status": "ok", "records": records}
+    role = Role.REPLICA if health is None else health.role
+    answer: dict[str, Any] = {"status": "ok", "role": role, "records": records}
     if health is not None:
         answer["worker"] = {"pid": health.pid, "deaths": health.deaths}
     return answer
@@ -72,12 +75,14 @@ async def metrics(request: Request) -> Response:
     """Prometheus text format. What the process counted is there while the database is not."""
     state = state_of(request)
     try:
-        with_store = await _soon(lambda: state.metrics.look_at(state.store))
+        limit_bytes = state.room.limit_bytes
+        with_store = await _soon(lambda: state.metrics.look_at(state.store, limit_bytes))
     except TimeoutError:
         state.metrics.store_error()
         with_store = False
+    tell = partial(state.metrics.exposition, version=_version(), with_store=with_store)
     return Response(
-        state.metrics.exposition(state.worker(), with_store=with_store),
+        await run_sync(tell, state.worker(), limiter=_threads()),
         media_type="text/plain; version=0.0.4; charset=utf-8",
     )
 

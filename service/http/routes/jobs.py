@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import anyio
@@ -13,7 +14,7 @@ from fastapi.responses import StreamingResponse
 from db.errors import BadPageToken
 from db.job_states import JobState
 from schedules.canonical import canonical_bytes
-from service.access.keys import key_of_owner
+from service.access.keys import Principal, key_of_owner
 from service.errors import InvalidField, NotFound, TooBusy
 from service.http.deps import (
     Asking,
@@ -22,12 +23,14 @@ from service.http.deps import (
     PageToken,
     State,
     Wait,
+    Waited,
     checked_job_id,
     parse_body,
 )
 from service.http.events import EventStream, job_events
 from service.http.problems import problem_responses
 from service.http.schemas import JobOut, JobPage, StateName, TrialPage, schema_ref
+from service.http.sharing import sharing_document
 from service.http.state import ServiceState
 from service.jobs.counts import open_jobs
 from service.jobs.document import job_document
@@ -73,7 +76,7 @@ IdempotencyKey = Annotated[
     openapi_extra=JOB_BODY,
     responses={
         200: {"model": JobOut, "description": "Valid (validate_only), or a job that is done."},
-        **problem_responses(400, 413, 415, 422, 429, 503),
+        **problem_responses(400, 413, 415, 422, 429, 503, 507),
     },
 )
 async def submit(
@@ -108,7 +111,7 @@ async def submit(
     )
     response.headers["Location"] = f"/v1/jobs/{job.id}"
     response.headers["Retry-After"] = "1"
-    return await run_sync(_shown, state, job)
+    return await run_sync(_shown, state, asking, job)
 
 
 @router.get(
@@ -124,7 +127,7 @@ def list_jobs(
     """Jobs, newest first."""
     page = state.store.list_jobs(page_token, size, JobState(only) if only else None, asking.jobs_of)
     return {
-        "jobs": [job_document(job) for job in page.items],
+        "jobs": _listed(state, asking, page.items),
         "next_page_token": page.next_token,
     }
 
@@ -135,11 +138,13 @@ def list_jobs(
     operation_id="readJob",
     responses=problem_responses(404, 422),
 )
-async def read(state: State, job_id: str, wait: Wait) -> dict[str, Any]:
+async def read(
+    state: State, asking: Asking, waited: Waited, job_id: str, wait: Wait
+) -> dict[str, Any]:
     """One job. With `?wait=30s`, answered as soon as it is done, at the latest after that."""
     checked_job_id(job_id)
     if not wait:
-        return await run_sync(_job, state, job_id)
+        return await run_sync(_job, state, asking, job_id)
     deadline = anyio.current_time() + wait
     async with state.feeds.of(job_id) as feed:
         while True:
@@ -147,8 +152,9 @@ async def read(state: State, job_id: str, wait: Wait) -> dict[str, Any]:
             is_over = await feed.is_over()
             left = deadline - anyio.current_time()
             if is_over or left <= 0 or state.stopping.is_set():
-                return await run_sync(_job, state, job_id)
-            await feed.changed_since(version, left)
+                return await run_sync(_job, state, asking, job_id)
+            with waited.on_purpose():
+                await feed.changed_since(version, left)
 
 
 @router.post(
@@ -160,10 +166,11 @@ async def read(state: State, job_id: str, wait: Wait) -> dict[str, Any]:
 async def cancel(state: State, asking: Asking, job_id: str) -> dict[str, Any]:
     """Stop the job; what it found is kept. Cancelling again changes nothing.
 
-    A job that others asked for too goes on (409); a key with the scope admin stops any.
+    A job that others asked for too goes on for them: only the owner of the key withdraws from it
+    (`sharing`), and with the last owner it stops. A key with the scope admin stops it for all.
     """
     job = await state.write(state.store.request_cancel, checked_job_id(job_id), asking.jobs_of)
-    return job_document(job)
+    return await run_sync(_shown, state, asking, job)
 
 
 @router.get(
@@ -190,7 +197,7 @@ async def events(
     checked_job_id(job_id)
     after = _event_id(last_event_id)
     if not state.feeds.knows(job_id):
-        await run_sync(_job, state, job_id)
+        await run_sync(stored_job, state, job_id)
     still_admitted = request.state.still_admitted
     return EventStream(state.streams, job_events(state, job_id, after, still_admitted))
 
@@ -205,8 +212,7 @@ def trials(
     state: State, job_id: str, size: PageSize, page_token: PageToken = None
 ) -> dict[str, Any]:
     """Every trial of the job with its status and samples, in order."""
-    if state.store.get_job(checked_job_id(job_id)) is None:
-        raise NotFound(f"job {job_id}: there is no such job")
+    stored_job(state, checked_job_id(job_id))
     token = page_token or "0"
     if not (token.isascii() and token.isdigit() and len(token) <= 9):
         raise BadPageToken(
@@ -253,21 +259,33 @@ def _read(state: ServiceState, body: bytes) -> tuple[Any, JobRequest]:
     return document, read_job(document, state.settings)
 
 
-def _job(state: ServiceState, job_id: str) -> dict[str, Any]:
+def stored_job(state: ServiceState, job_id: str) -> Job:
+    """The job of an id. NotFound."""
     job = state.store.get_job(job_id)
     if job is None:
         raise NotFound(f"job {job_id}: there is no such job")
-    return _shown(state, job)
+    return job
 
 
-def _shown(state: ServiceState, job: Job) -> dict[str, Any]:
+def _job(state: ServiceState, asking: Principal, job_id: str) -> dict[str, Any]:
+    return _shown(state, asking, stored_job(state, job_id))
+
+
+def _shown(state: ServiceState, asking: Principal, job: Job) -> dict[str, Any]:
     """The job's document; of one that waits, with its place in the queue."""
-    if job.state is not JobState.QUEUED:
-        return job_document(job)
-    return job_document(job, place(state.store.job_queue(), job.id))
+    waits = job.state is JobState.QUEUED
+    found = place(state.store.job_queue(), job.id) if waits else None
+    sharing = state.store.job_sharing([job.id])[job.id]
+    return job_document(job, found, sharing_document(sharing, asking))
+
+
+def _listed(state: ServiceState, asking: Principal, jobs: Sequence[Job]) -> list[dict[str, Any]]:
+    sharing = state.store.job_sharing([job.id for job in jobs])
+    return [job_document(job, sharing=sharing_document(sharing[job.id], asking)) for job in jobs]
 
 
 def _check_room(state: ServiceState) -> None:
+    state.room.check()
     if sum(open_jobs(state.store).values()) >= state.limits.open_jobs:
         raise TooBusy(f"{state.limits.open_jobs} jobs are open already", retry_after_secs=10)
 

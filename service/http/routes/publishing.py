@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 
+from anyio.to_thread import run_sync
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
@@ -55,7 +56,7 @@ class PublishOut(BaseModel):
     response_model=PublishOut,
     operation_id="publishRecords",
     openapi_extra=LINES_BODY,
-    responses=problem_responses(400, 413, 415, 422, 503),
+    responses=problem_responses(400, 413, 415, 422, 503, 507),
 )
 async def publish(state: State, body: LinesBody) -> PublishOut:
     """Store exported records as claims of the sender, as `tilewright import` does.
@@ -70,6 +71,7 @@ async def publish(state: State, body: LinesBody) -> PublishOut:
         raise TooLarge(f"more than {MOST_LINES} lines", advice="Send them in several requests.")
     # As a file that is imported: what is no UTF-8 is the trouble of its line alone.
     lines = io.TextIOWrapper(io.BytesIO(body), encoding="utf-8", errors="surrogateescape")
+    await run_sync(state.room.check)
     report = await state.write(state.store.import_, lines)
     return PublishOut(
         new=report.added,

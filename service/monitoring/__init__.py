@@ -1,0 +1,10 @@
+"""A dashboard for Grafana and alert rules for Prometheus, of the metrics at `/metrics`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def monitoring_dir() -> Path:
+    """The folder of `grafana.json` and `alerts.yml`."""
+    return Path(__file__).parent
