@@ -89,7 +89,8 @@ class WorkloadCases:
         """Draws with NaN and infinities: all of them together, then some alone."""
         workload = self.oracle.workload
         floats = any(t.dtype.is_float for t in workload.inputs)
-        return [DRAWS, *((draw,) for draw in further_draws(workload) if floats)]
+        further = further_draws(workload) if floats else []
+        return [DRAWS, *((draw,) for draw in further)]
 
     def full(self) -> Iterator[Case]:
         yield from self.oracle.full()

@@ -110,7 +110,8 @@ def _drawn(
         count = max(1, rng.binomial(flat.size, share))
         where = rng.integers(0, flat.size, count)
         if flat.size < _FEWEST_ELEMENTS:  # so few that one would often fall on another
-            where = rng.choice(np.flatnonzero(np.isfinite(flat)), 1)
+            finite = np.flatnonzero(np.isfinite(flat))
+            where = rng.choice(finite if finite.size else flat.size, 1)
         flat[where] = value
     return _stored(tensor, drawn)
 
