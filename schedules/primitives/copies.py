@@ -11,6 +11,7 @@ from ..algebra.conditions import in_bounds, normal_cond
 from ..algebra.neutral import identity_of
 from ..algebra.scalar import All, Const, Load, Scalar, Select, loads
 from ..errors import need
+from ..limits import factor_bound
 from ..nest.coverage import is_written_whole
 from ..nest.editing import (
     first_without,
@@ -327,8 +328,10 @@ class TransformLayout(Primitive):
         factors = dict(self.split)
         parts = {d: (1, 2) if d in factors else (0,) for d in range(len(buffer.shape))}
         wanted = sorted((d, part) for d, own in parts.items() for part in own)
-        fits = sorted(self.dims) == wanted and all(f >= 1 for f in factors.values())
-        need(fits, self, f"the new order must be made of {wanted}")
+        need(sorted(self.dims) == wanted, self, f"the new order must be made of {wanted}")
+        for d, factor in factors.items():
+            most = factor_bound(buffer.shape[d]) if d < len(buffer.shape) else 0
+            need(1 <= factor <= most, self, f"dimension {d} may be divided by 1..{most}")
         ranges = all_ranges(nest.body)
 
         shape = tuple(_extent(buffer.shape[d], part, factors.get(d, 1)) for d, part in self.dims)

@@ -40,8 +40,11 @@ from .protocol import MeasureRequest, OnResult
 
 _MIN_DEADLINE_SECS, _FIRST_DEADLINE_SECS = 5.0, 10.0
 _TOO_SLOW = 10  # a candidate this many times slower than the best is not worth waiting for
-_PLAUSIBLE = 1.02  # faster than the bound by more than a probe's own error
-_DRIFT = 1.5  # of the clock, between probe and measurement
+_IMPOSSIBLE = 8.0
+"""A kernel that passed its checks and is this many times as fast as its operations allow has a time
+that was not measured: a clock that stood still. Drifting clocks, busy probes, and all that a bound
+leaves out come to less; what is faster by less proves the bound wrong (`session/limit.py`)."""
+
 _CONFIRM_SECS = 0.15  # of timing: three times a finalist's
 _LOOK_SECS = 0.1
 _OVERRUN, _LEAST_OVERRUN_SECS = 0.25, 0.5  # of the reserve: the candidate that is running then
@@ -77,10 +80,10 @@ class Settings:
 class LocalMeasurer:
     """Implements `Measurer` with processes of this machine.
 
-    `bound_secs` is what no right kernel can undercut; one faster than `bound_secs / 1.02` is
-    IMPLAUSIBLE. None takes the operations at the probed peak of one core times the threads, where
-    compute binds, with a margin for clocks that drift between probe and measurement. `seed` fixes
-    the inputs.
+    `bound_secs` is what no kernel can undercut by far; the time of one that does is IMPLAUSIBLE.
+    None takes the operations at the probed peak of one core times the threads, where compute binds.
+    A kernel that passed its checks is not refused for beating a bound by less. `seed` fixes the
+    inputs.
 
     TargetError if this machine cannot run code for `target`; WorkloadError if it has not the
     memory to verify `workload`, or `Settings.check_secs` is too little to. Entering starts all
@@ -162,12 +165,11 @@ class LocalMeasurer:
         return self._bound
 
     def _least_secs(self) -> float:
-        """What no right kernel can undercut; 0 where nobody knows."""
+        """What no right kernel can undercut by far; 0 where nobody knows."""
         if self._bound_secs is not None:
             return self._bound_secs
         found = self._bound_of_work()
-        known = found.probed and found.binds == "compute"
-        return found.least_secs / _DRIFT if known else 0.0
+        return found.least_secs if found.probed and found.binds == "compute" else 0.0
 
     def _kill(self) -> None:
         self._pool.kill()
@@ -463,12 +465,13 @@ class LocalMeasurer:
         )
         estimate = result.run_secs_estimate
         least_secs = self._least_secs() if result.ok else 0.0
-        if result.ok and estimate is not None and estimate * _PLAUSIBLE < least_secs:
+        if result.ok and estimate is not None and estimate * _IMPOSSIBLE < least_secs:
             return MeasureResult(
                 MeasureStatus.IMPLAUSIBLE,
                 compile_secs=compiled.secs,
                 verify_secs=spent["verify_secs"],
-                detail=f"{estimate:.3g} s a call, but the bound is {least_secs:.3g} s",
+                detail=f"{estimate:.3g} s a call were measured, and no machine needs less than an"
+                f" eighth of {least_secs:.3g} s: the time is wrong",
             )
         return result
 
