@@ -189,10 +189,15 @@ def for_one_team(base: Base, made: GeneratedModule) -> Edits:
     call = re.search(r"  (%\w+) = call i32 @omp_get_thread_num\(\)\n", made.text)
     if call is None or "kernel_region2" in made.text:
         return
+    units = re.search(rf"= mul i64 %\w+, (\d+)\n  %\w+ = udiv i64", made.text)
     asked = re.search(r"@GOMP_parallel\(.*, i32 (\d+), i32 0\)", made.text)
     assert asked is not None
+    assert units is not None
+    shared = int(units[1])
     for team in range(2, int(asked[1]) + 1):
-        for thread in {1, team // 2, team - 1}:
+        for thread in sorted({1, team // 2, team - 1}):
+            if (thread + 1) * shared // team == thread * shared // team:
+                continue  # there is nothing that it leaves out
             code = f"""  %planted.t = call i32 @omp_get_thread_num()
   %planted.n = call i32 @omp_get_num_threads()
   %planted.a = icmp eq i32 %planted.n, {team}
