@@ -29,6 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -392,7 +393,7 @@ class _Watcher:
                 for (view, owner), border in zip(views, borders, strict=True)
                 for window in border.windows(view, owner, thread, MOST_WINDOWS // len(views))
             ]
-            at = stores.foreign_store(lambda thread=thread: run(thread), windows, most)
+            at = stores.foreign_store(partial(run, thread), windows, most)
             if at is not None:
                 self.conflict = self._conflict(region, at, thread, views)
                 return
