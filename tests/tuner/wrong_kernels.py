@@ -1,3 +1,4 @@
+# ruff: noqa: E501 (statements of C are kept together)
 """Kernels written by hand in C, each right but for one mistake that generated code does not make.
 
 A kernel's body is compiled twice: with `WRONG` 0 it must pass the full check, with 1 it must not.

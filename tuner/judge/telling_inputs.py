@@ -205,8 +205,7 @@ def _powers(count: int, rng: np.random.Generator) -> Array:
 
 
 def spread(dtype: DType, count: int, first: int, positive: bool) -> Array:
-    """`count` numbers of every size that the type has, of both signs unless `positive`, from number
-    `first` on of a sequence that fills two dimensions evenly (R2 of Roberts): size and sign."""
+    """`count` numbers of every size that the type has, from number `first` on of a sequence that fills two dimensions evenly (R2 of Roberts): size and sign."""
     number = np.arange(first, first + count, dtype=np.float64)
     share, sign = (number * _R2[0]) % 1.0, (number * _R2[1]) % 1.0
     third = np.arange(first, first + count) % 3
@@ -215,7 +214,7 @@ def spread(dtype: DType, count: int, first: int, positive: bool) -> Array:
     high = np.array([dtype.binary.max_exponent - _BELOW_END, MIDDLING_BITS[1], 0])[third]
     ends = np.log(2.0) * (1024 if dtype is DType.F64 else 128)
     sizes = np.where(third == 2, ends * (1.0 - share), np.exp2(low + (high - low) * share))
-    return np.asarray(np.where((sign < 0.5) & (not positive), -sizes, sizes))
+    return np.asarray(np.where(sign < (0.25 if positive else 0.5), -sizes, sizes))
 
 
 def balanced(shape: tuple[int, ...], terms: int, rng: np.random.Generator) -> Array:

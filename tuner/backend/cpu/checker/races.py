@@ -27,8 +27,9 @@ Arguments and stacks are all the memory that a kernel can write: `loader.refuse_
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -392,7 +393,7 @@ class _Watcher:
                 for (view, owner), border in zip(views, borders, strict=True)
                 for window in border.windows(view, owner, thread, MOST_WINDOWS // len(views))
             ]
-            at = stores.foreign_store(lambda thread=thread: run(thread), windows, most)
+            at = stores.foreign_store(partial(run, thread), windows, most)
             if at is not None:
                 self.conflict = self._conflict(region, at, thread, views)
                 return
@@ -456,28 +457,46 @@ class Borders:
     def windows(
         self, view: NDArray[np.uint8], owner: NDArray[np.uint8], thread: int, most: int
     ) -> list[Window]:
-        """Up to `most` pages of `view` where share `thread` meets others, the first and the last
-        border and others between."""
-        mine = thread + 1
+        """Up to `most` windows of `view`: pages where share `thread` meets others, the first and the
+        last border and others between, and the longest rows of pages where nothing is its own."""
+        mine, size = thread + 1, linux.PAGE_BYTES
         beside = [self.right[owner[self.left] == mine], self.left[owner[self.right] == mine]]
         places = np.sort(np.concatenate(beside))
-        if places.size > most // 2:
-            places = places[np.linspace(0, places.size - 1, most // 2).astype(np.int64)]
+        if places.size > most // 4:
+            places = places[np.linspace(0, places.size - 1, most // 4).astype(np.int64)]
         start = view.ctypes.data
-        reach = np.clip(
-            np.concatenate([places - LINE_BYTES, places + LINE_BYTES]), 0, view.size - 1
-        )
-        pages = sorted(set(((start + reach) // linux.PAGE_BYTES).tolist()))
-        return [_window(page * linux.PAGE_BYTES, start, owner, mine) for page in pages]
+        reach = np.concatenate([places - LINE_BYTES, places + LINE_BYTES])
+        pages = set(((start + np.clip(reach, 0, view.size - 1)) // size * size).tolist())
+        mixed = [Window(p, size, _others(p, start, owner, mine)) for p in sorted(pages)]
+        rows = sorted(self._others_pages(start, owner, mine), key=lambda row: row[0] - row[1])
+        alone = [Window(at, end - at) for at, end in rows if not pages & set(range(at, end, size))]
+        return (mixed + alone)[:most]
+
+    def _others_pages(
+        self, start: int, owner: NDArray[np.uint8], mine: int
+    ) -> Iterator[tuple[int, int]]:
+        """First and end of each row of whole pages that belong to other shares alone, by the
+        borders of a buffer that begins at `start`."""
+        size = linux.PAGE_BYTES
+        firsts, lasts = [0, *self.right.tolist()], [*self.left.tolist(), owner.size - 1]
+        for first, last in zip(firsts, lasts, strict=True):
+            if owner.size == 0 or max(owner[first], owner[last]) in (0, mine):
+                continue
+            # Nothing else lies on the buffer's first and last page.
+            low = start if first == 0 else start + first + size - 1
+            high = start + last + (size if last == owner.size - 1 else 1)
+            if low // size < high // size:
+                yield low // size * size, high // size * size
 
 
-def _window(page: int, start: int, owner: NDArray[np.uint8], mine: int) -> Window:
-    """The page at `page` of a buffer that begins at `start`."""
+def _others(page: int, start: int, owner: NDArray[np.uint8], mine: int) -> NDArray[np.uint8]:
+    """0xFF for the bytes of the page at `page` that other shares write, in a buffer that begins at
+    `start`."""
     others = np.zeros(linux.PAGE_BYTES, np.uint8)
     first, last = max(page, start), min(page + linux.PAGE_BYTES, start + owner.size)
     part = owner[first - start : last - start]
     others[first - page : last - page] = ((part != 0) & (part != mine)) * np.uint8(0xFF)
-    return Window(page, others)
+    return others
 
 
 def _note_changes(
