@@ -171,7 +171,9 @@ def run_timed(
     on_event: Callable[[TrialEvent], None] = lambda event: None,
     trials: int = 64,
     turn: Callable[[Clock], None] = lambda clock: None,
-    **costs: float,
+    run_secs: float = 1.0,
+    check_secs: float = 3.0,
+    predicted_secs: float = 3.0,
 ) -> tuple[TuneReport, float, list[str]]:
     """A run by a clock of its own; its report, what it took by that, and the phases told."""
     clock, phases = Clock(), list[str]()
@@ -180,7 +182,13 @@ def run_timed(
         on_activity=lambda activity: phases.append(activity.phase),
         turn=lambda: turn(clock),
     )
-    measurer = Timed(lambda request: ok(1e-3 / (1 + request.trial % 7)), clock=clock, **costs)
+    measurer = Timed(
+        lambda request: ok(1e-3 / (1 + request.trial % 7)),
+        clock=clock,
+        run_secs=run_secs,
+        check_secs=check_secs,
+        predicted_secs=predicted_secs,
+    )
     measurer.attach(control)
     clock.pass_secs(0.5)  # what is done before there is a session
     space = synthetic_space(64, 64, 64, small=True)
@@ -277,11 +285,12 @@ def test_choosing_candidates_ends_with_the_seconds(monkeypatch: pytest.MonkeyPat
     class Slow:
         """A strategy that would choose for ever, looking up now and then."""
 
-        name, stop_reason, predictions = "slow", None, {}
+        name, stop_reason = "slow", None
         prior_trust = gain_over_prior = None
 
         def __init__(self, goal: Any) -> None:
             self.goal = goal
+            self.predictions: dict[Any, float] = {}
 
         def ask(self, count: int) -> list[Any]:
             while True:
