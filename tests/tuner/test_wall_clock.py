@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -470,8 +471,10 @@ def test_others_have_the_machine_between_two_cases(tmp_path: Path) -> None:
 
 def test_others_have_the_machine_while_a_reference_is_computed(tmp_path: Path) -> None:
     free: list[bool] = []
+    policies: list[int] = []
 
     def turn() -> None:
+        policies.append(os.sched_getscheduler(measurer.process_ids[-1]))
         with machine_lock(tmp_path / "lock", patience_secs=0.0) as held:
             free.append(held)
 
@@ -482,6 +485,7 @@ def test_others_have_the_machine_while_a_reference_is_computed(tmp_path: Path) -
         threading.Timer(1.5, control.abort).start()
         ends(lambda: measurer.measure([request]), MeasurementAborted, "stopped on request")
     assert free == [True] * 3
+    assert policies == [os.SCHED_IDLE] * 3, "and nothing of it disturbs what they measure"
 
 
 def test_a_reference_gets_a_share_of_few_seconds(tmp_path: Path) -> None:
