@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -171,7 +172,9 @@ def run_timed(
     on_event: Callable[[TrialEvent], None] = lambda event: None,
     trials: int = 64,
     turn: Callable[[Clock], None] = lambda clock: None,
-    **costs: float,
+    run_secs: float = 1.0,
+    check_secs: float = 3.0,
+    predicted_secs: float = 3.0,
 ) -> tuple[TuneReport, float, list[str]]:
     """A run by a clock of its own; its report, what it took by that, and the phases told."""
     clock, phases = Clock(), list[str]()
@@ -180,7 +183,13 @@ def run_timed(
         on_activity=lambda activity: phases.append(activity.phase),
         turn=lambda: turn(clock),
     )
-    measurer = Timed(lambda request: ok(1e-3 / (1 + request.trial % 7)), clock=clock, **costs)
+    measurer = Timed(
+        lambda request: ok(1e-3 / (1 + request.trial % 7)),
+        clock=clock,
+        run_secs=run_secs,
+        check_secs=check_secs,
+        predicted_secs=predicted_secs,
+    )
     measurer.attach(control)
     clock.pass_secs(0.5)  # what is done before there is a session
     space = synthetic_space(64, 64, 64, small=True)
@@ -277,11 +286,12 @@ def test_choosing_candidates_ends_with_the_seconds(monkeypatch: pytest.MonkeyPat
     class Slow:
         """A strategy that would choose for ever, looking up now and then."""
 
-        name, stop_reason, predictions = "slow", None, {}
+        name, stop_reason = "slow", None
         prior_trust = gain_over_prior = None
 
         def __init__(self, goal: Any) -> None:
             self.goal = goal
+            self.predictions: dict[Any, float] = {}
 
         def ask(self, count: int) -> list[Any]:
             while True:
@@ -461,8 +471,10 @@ def test_others_have_the_machine_between_two_cases(tmp_path: Path) -> None:
 
 def test_others_have_the_machine_while_a_reference_is_computed(tmp_path: Path) -> None:
     free: list[bool] = []
+    policies: list[int] = []
 
     def turn() -> None:
+        policies.append(os.sched_getscheduler(measurer.process_ids[-1]))
         with machine_lock(tmp_path / "lock", patience_secs=0.0) as held:
             free.append(held)
 
@@ -473,6 +485,7 @@ def test_others_have_the_machine_while_a_reference_is_computed(tmp_path: Path) -
         threading.Timer(1.5, control.abort).start()
         ends(lambda: measurer.measure([request]), MeasurementAborted, "stopped on request")
     assert free == [True] * 3
+    assert policies == [os.SCHED_IDLE] * 3, "and nothing of it disturbs what they measure"
 
 
 def test_a_reference_gets_a_share_of_few_seconds(tmp_path: Path) -> None:

@@ -243,7 +243,8 @@ class LocalMeasurer:
     def _let_others(self) -> None:
         self._control.check()
         if self._control.is_wanted():
-            self._control.pause()
+            with self._runner.in_background():
+                self._control.pause()
 
     def _end_late(self, start: float, most_secs: float) -> None:
         """OutOfTime, also where the run may take as long as it likes, if what began at `start` has
@@ -344,7 +345,8 @@ class LocalMeasurer:
             if self._control.is_wanted():
                 held.close()
                 holds = False
-                self._control.pause()
+                with self._runner.in_background():
+                    self._control.pause()
             if not holds:
                 held.enter_context(self._machine())
                 holds = True
