@@ -127,7 +127,8 @@ def _no_answer(
     )
     named = database.database_url(db)
     spelled = workload.name if ":" in workload.name else "WORKLOAD"
-    where = ["--db", db] if db else []
+    where = ["--threads", str(target.threads)] if target.threads > 1 else []
+    where += ["--db", db] if db else []
     command = shlex.join(["tilewright", "tune", spelled, *where])
     if named is not None and "://" not in named.replace("sqlite://", ""):
         path = sqlite_path(named or default_url())
