@@ -9,12 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from anyio.to_thread import run_sync
 from fastapi import FastAPI
-from fastapi.responses import HTMLResponse
 
 from service.answers.answers import Answers, answers_of
 from service.http import middleware, refusals
-from service.http.docs_page import HEADERS as DOCS_HEADERS
-from service.http.docs_page import docs_page
 from service.http.feeds import Feeds
 from service.http.metrics import Metrics
 from service.http.openapi import complete
@@ -88,9 +85,4 @@ def create_app(
         return describe()
 
     app.openapi = openapi  # type: ignore[method-assign]  # FastAPI's documented way
-
-    @app.get("/docs", include_in_schema=False)
-    def docs() -> HTMLResponse:
-        return HTMLResponse(docs_page(app.openapi()), headers=DOCS_HEADERS)
-
     return app

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import html
+import io
+import json
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -188,6 +190,65 @@ def test_every_spelling_of_a_workload_will_do(
     assert "operations" in checked.text
     assert name in checked.text
     assert pages.post("/jobs", data={"workload": workload, **more}).status_code == 303
+
+
+def pasted(store: Store) -> dict[str, str]:
+    """What programs write of the one workload that is stored."""
+    record = best_of(store)
+    out = io.StringIO()
+    store.export(out)
+    lines = out.getvalue().splitlines()
+    kinds = {json.loads(line).get("kind", "header"): line for line in lines}
+    document = json.loads(kinds["workload"])["document"]
+    return {
+        "the line of a workload": kinds["workload"],
+        "the line of a record": kinds["record"],
+        "a whole export": out.getvalue(),
+        "a document": json.dumps(document),
+        "a document on several lines": json.dumps(document, indent=2),
+        "a key": record.workload_key,
+        "a long key": f"sha256:{record.workload_key}",
+        "a record": json.dumps({"key": record.key, **record.to_json()}),
+        "a request": json.dumps({"workload": MATMUL, "budget": {"trials": 3}}),
+        "an answer": json.dumps({"grade": "exact", "workload": {"key": record.workload_key}}),
+        "an entry of a lock file": json.dumps({"name": "gemm", "workload": document}),
+        "the only entry of many": json.dumps([{"workload": MATMUL, "weight": 2.0}]),
+    }
+
+
+def test_whatever_programs_write_of_a_workload_may_be_pasted(
+    pages: TestClient, store: Store
+) -> None:
+    key = workloads.workload_of(MATMUL).key
+    for what, text in pasted(store).items():
+        checked = pages.post("/jobs/check", data={"workload": text, "trials": "5"})
+        assert "operations" in checked.text, f"{what}: {checked.text}"
+        made = pages.post("/jobs", data={"workload": text, "trials": "5"})
+        assert made.status_code == 303, what
+        job = store.get_job(made.headers["location"].rpartition("/")[2])
+        assert job is not None
+        assert job.request["workload_summary"]["key"] == key, what
+
+
+def test_what_is_pasted_and_is_no_workload_is_said(pages: TestClient, store: Store) -> None:
+    best_of(store)
+    best_of(store, workload="matmul:M=8,N=8,K=12")
+    out = io.StringIO()
+    store.export(out)
+    lines = {json.loads(line).get("kind", "header"): line for line in out.getvalue().splitlines()}
+    for text, says in (
+        (lines["target"], "only a header, or targets"),
+        (lines["header"], "only a header, or targets"),
+        (out.getvalue(), "it holds 2 workloads: paste the line of one"),
+        ("f" * 64, "has never seen workload ffffffffff"),
+        (json.dumps({"kind": "record", "record": {"workload_key": "e" * 64}}), "has never seen"),
+        (json.dumps({"trials": 5}), "a JSON object with trials is no workload"),
+        ("[1]", "a JSON object is needed"),
+        ("{}", "a JSON object with nothing is no workload"),
+    ):
+        answer = pages.post("/jobs", data={"workload": text})
+        assert answer.status_code in (400, 422), text
+        assert says in html.unescape(answer.text), answer.text
 
 
 @pytest.mark.parametrize(

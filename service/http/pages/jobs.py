@@ -95,13 +95,22 @@ def new_job(request: Request, state: State) -> HTMLResponse:
 async def submit(request: Request, state: State, asking: Asking, fields: Form) -> Response:
     """Ask for a job; the form again, with what is wrong, where it will not do."""
     try:
-        job = await calls.submit(state, asking, submitting.job_document(fields))
+        document = await run_sync(_document, state, fields)
+        job = await calls.submit(state, asking, document)
     except TilewrightError as error:
         problem = problem_of(error)
         if problem.status >= 500:
             raise
         return await run_sync(_form, request, state, fields, problem)
     return RedirectResponse(f"/jobs/{job['id']}", status_code=303)
+
+
+def _document(state: ServiceState, fields: Fields) -> dict[str, Any]:
+    def stored(key: str) -> dict[str, Any] | None:
+        entry = state.store.workload(key)
+        return None if entry is None else entry.document
+
+    return submitting.job_document(fields, stored)
 
 
 def _form(
@@ -116,7 +125,7 @@ def _form(
 async def check(request: Request, state: State, asking: Asking, fields: Form) -> HTMLResponse:
     """What a form as filled in would ask for; nothing is queued."""
     try:
-        document = submitting.job_document(fields)
+        document = await run_sync(_document, state, fields)
         job = await calls.submit(state, asking, document, validate_only=True)
     except TilewrightError as error:
         return page(request, "_checked.html", job=None, problem=problem_of(error))

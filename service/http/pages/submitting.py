@@ -16,6 +16,7 @@ from service.error_table import Problem
 from service.errors import InvalidField
 from service.http.pages.commands import spelling
 from service.http.pages.forms import Fields
+from service.http.pages.pasted import Spelled, Stored, workload_in
 from service.jobs.document import measurer_name
 from service.jobs.tuning import FLEET
 from service.resolve import workloads
@@ -153,9 +154,9 @@ def spelled(name: str, key: str, document: Any) -> str:
     return name if spelling(name, key) else json.dumps(document)
 
 
-def job_document(fields: Fields) -> dict[str, Any]:
+def job_document(fields: Fields, stored: Stored) -> dict[str, Any]:
     """The body of `POST /v1/jobs` that a form means. What is left empty is left out."""
-    document: dict[str, Any] = {"workload": _workload(fields)}
+    document: dict[str, Any] = {"workload": _workload(fields, stored)}
     if fields.get("target"):
         text = fields["target"]
         document["target"] = _json(text, "/target") if text[0] in "[{" else text
@@ -175,8 +176,8 @@ def job_document(fields: Fields) -> dict[str, Any]:
     return document
 
 
-def _workload(fields: Fields) -> str | dict[str, Any]:
-    """An operator's spelling, a document, or index notation with the tensors it names."""
+def _workload(fields: Fields, stored: Stored) -> Spelled:
+    """An operator's spelling, what was pasted, or index notation with the tensors it names."""
     text = fields.get("workload", "")
     if not text:
         raise InvalidField(
@@ -184,12 +185,8 @@ def _workload(fields: Fields) -> str | dict[str, Any]:
             code="missing",
             pointer="/workload",
         )
-    if text.startswith("{"):
-        found = _json(text, "/workload")
-        assert isinstance(found, dict)
-        return found
-    if not fields.get("tensors"):
-        return text
+    if text[0] in "[{" or not fields.get("tensors"):
+        return workload_in(text, stored)
     notation: dict[str, Any] = {"expr": text, "tensors": _pairs(fields["tensors"], "tensors")}
     if fields.get("ranges"):
         ranges = _pairs(fields["ranges"], "ranges")

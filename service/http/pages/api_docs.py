@@ -1,0 +1,169 @@
+"""`/docs`: every route of the API on one page, made from the OpenAPI document."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import HTMLResponse
+
+from service.error_table import TABLE, Kind
+from service.http.pages.render import page
+
+router = APIRouter(include_in_schema=False)
+
+TITLES = {
+    "jobs": "Jobs",
+    "best": "Answers",
+    "builds": "Builds",
+    "stored": "Records and files",
+    "fleet": "Fleet",
+    "operation": "Operation",
+}
+"""What the groups of routes are called, by their tags."""
+
+Pieces = tuple[tuple[str, bool], ...]
+"""Text, piece by piece, and whether a piece is code."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    name: str
+    where: str
+    text: Pieces
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One route. `anchor` names it in addresses; `scope` is "" where no key is asked for; `body` is
+    an example, or the fields of what is sent."""
+
+    anchor: str
+    method: str
+    path: str
+    text: Pieces
+    scope: str
+    parameters: tuple[Parameter, ...]
+    body: str
+    answers: tuple[tuple[str, Pieces], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    title: str
+    anchor: str
+    operations: tuple[Operation, ...]
+
+
+@router.api_route("/docs", methods=["GET", "HEAD"])
+def docs(request: Request) -> HTMLResponse:
+    """The API on one page."""
+    openapi = request.app.openapi()
+    problems = sorted(
+        [(kind.code, kind.status, kind.title, pieces(kind.advice)) for kind in _kinds()]
+    )
+    return page(
+        request,
+        "docs.html",
+        info=openapi["info"],
+        groups=groups(openapi),
+        problems=problems,
+    )
+
+
+def groups(openapi: Mapping[str, Any]) -> tuple[Group, ...]:
+    """The operations by their tags, in the order the routes were added."""
+    found = [
+        (operation.get("tags", [""])[0], _operation(method, path, operation, openapi))
+        for path, methods in openapi["paths"].items()
+        for method, operation in methods.items()
+    ]
+    order = list(TITLES)
+    found.sort(key=lambda one: order.index(one[0]) if one[0] in order else len(order))
+    return tuple(
+        Group(TITLES.get(tag, tag.capitalize()), tag, tuple(one for _, one in some))
+        for tag, some in groupby(found, key=lambda one: one[0])
+    )
+
+
+def pieces(text: str) -> Pieces:
+    """Text with `code` between backticks."""
+    return tuple((part, bool(n % 2)) for n, part in enumerate(text.split("`")) if part)
+
+
+def _operation(
+    method: str, path: str, operation: Mapping[str, Any], openapi: Mapping[str, Any]
+) -> Operation:
+    scopes = [s for choice in operation.get("security", []) for s in choice.get("key", [])]
+    return Operation(
+        anchor=operation["operationId"],
+        method=method.upper(),
+        path=path,
+        text=pieces(operation.get("description") or operation.get("summary", "")),
+        scope=", ".join(scopes),
+        parameters=tuple(
+            Parameter(p["name"], p["in"], pieces(_about(p, openapi)))
+            for p in operation.get("parameters", [])
+        ),
+        body=_body(operation, openapi),
+        answers=tuple(
+            (status, pieces(_outcome(answer)))
+            for status, answer in sorted(operation.get("responses", {}).items())
+        ),
+    )
+
+
+def _about(parameter: Mapping[str, Any], openapi: Mapping[str, Any]) -> str:
+    """What a parameter is, in its own words or those of its type."""
+    schema = _resolved(parameter.get("schema", {}), openapi)
+    told = parameter.get("description") or schema.get("description") or ""
+    choices = schema.get("enum") or next(
+        (part["enum"] for part in schema.get("anyOf", []) if "enum" in part), None
+    )
+    if choices:
+        told = f"{told} One of {', '.join(f'`{choice}`' for choice in choices)}.".strip()
+    return str(told)
+
+
+def _outcome(answer: Mapping[str, Any]) -> str:
+    """FastAPI's own words for an answer say nothing."""
+    told = str(answer.get("description", ""))
+    return "Done: the document below `200` in `/openapi.json`." if _is_bare(told) else told
+
+
+def _is_bare(text: str) -> bool:
+    return text in ("", "Successful Response")
+
+
+def _body(operation: Mapping[str, Any], openapi: Mapping[str, Any]) -> str:
+    content = operation.get("requestBody", {}).get("content", {})
+    if "application/json" not in content:
+        return "\n".join(
+            _resolved(one["schema"], openapi)["description"] for one in content.values()
+        )
+    schema = _resolved(content["application/json"]["schema"], openapi)
+    return json.dumps(schema.get("example") or _fields(schema), indent=2)
+
+
+def _resolved(schema: Mapping[str, Any], openapi: Mapping[str, Any]) -> Mapping[str, Any]:
+    reference = schema.get("$ref")
+    if reference is None:
+        return schema
+    found: Mapping[str, Any] = openapi["components"]["schemas"][reference.rpartition("/")[2]]
+    return found
+
+
+def _fields(schema: Mapping[str, Any]) -> dict[str, str]:
+    return {
+        name: str(field.get("description") or field.get("type") or field.get("enum") or "...")
+        for name, field in schema.get("properties", {}).items()
+    }
+
+
+def _kinds() -> Sequence[Kind]:
+    """One of each code: some classes share theirs."""
+    return list({kind.code: kind for kind in TABLE.values()}.values())
