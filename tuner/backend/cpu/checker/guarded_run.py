@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from ....arrays import as_array, as_bytes
 from ....process.frames import Frame
 from ..loading.entries import Entry
 from ..memory.arena import WORKSPACE_ALIGN_BYTES, Arena
+from ..memory.flat import FlatBuffers
 from ..memory.guarded import Flush, GuardedBuffer, GuardedPool, same_bytes
 from . import races
 
@@ -26,12 +27,14 @@ _NAN_FILL, _INT_FILL, SECOND_FILL = 0xFF, 0xAA, 0x55
 
 @dataclass(frozen=True)
 class Checks:
-    """What guarded runs of one child share. `send` tells where their buffers are."""
+    """What guarded runs of one child share. `send` tells where their buffers are. `flat_scratch` is
+    what entries, by address, are called with elsewhere."""
 
     arena: Arena
     openmp: races.SerialOpenMP
     send: Callable[[Frame], None]
     pool: GuardedPool
+    flat_scratch: dict[int, FlatBuffers] = field(default_factory=dict)
 
 
 class WrongError(Exception):
