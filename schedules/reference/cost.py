@@ -15,7 +15,9 @@ from ..algebra.affine import Affine, Var
 from ..algebra.scalar import Binary, BinaryOp, Load, Scalar, Unary, children, vars_of
 from ..workload.tensors import Stage
 from ..workload.workload import Workload
+from .active import active_share
 from .contract import Contraction, recognise
+from .reads import full_box
 from .sample import Sample, grid_of, sampled_stage
 
 
@@ -58,7 +60,8 @@ def kernel_secs(workload: Workload) -> float:
         if plan is not None:
             total += _KERNEL_PRODUCT_SECS * _products(plan)
         else:
-            total += _KERNEL_POINT_SECS * prod(_extents(stage).values())
+            whole = full_box((*stage.axes, *stage.reduce_axes))
+            total += _KERNEL_POINT_SECS * whole.points * active_share(stage, whole)
     return total
 
 
@@ -82,7 +85,8 @@ def _stage_secs(stage: Stage, sample: Sample | None, held: Collection[str], rate
         return sum(sides) + rates.product * _products(plan)
     extents = _extents(compact)
     total = rates.node * prod(extents.values())  # to write it, or to reduce it
-    return total + _node_secs(stage.body, extents, places, held, rates)
+    total += _node_secs(stage.body, extents, places, held, rates)
+    return total * active_share(compact, full_box((*compact.axes, *compact.reduce_axes), places))
 
 
 def _products(plan: Contraction) -> int:

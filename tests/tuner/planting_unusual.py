@@ -189,7 +189,7 @@ def for_one_team(base: Base, made: GeneratedModule) -> Edits:
     call = re.search(r"  (%\w+) = call i32 @omp_get_thread_num\(\)\n", made.text)
     if call is None or "kernel_region2" in made.text:
         return
-    units = re.search(rf"= mul i64 %\w+, (\d+)\n  %\w+ = udiv i64", made.text)
+    units = re.search(r"= mul i64 %\w+, (\d+)\n  %\w+ = udiv i64", made.text)
     asked = re.search(r"@GOMP_parallel\(.*, i32 (\d+), i32 0\)", made.text)
     assert asked is not None
     if units is None:  # shares of another form
