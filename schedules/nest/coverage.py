@@ -60,10 +60,10 @@ def _elements(write: Store | Update, extents: Extents, own: set[str], buffer: Bu
     guards = [guard for guard in write.guards if guard not in _inside(write.index, buffer)]
     total = 1
     for loops, dims, ending in _related(write.index, guards):
-        if not ending:
-            total *= prod(extents[name] for name in loops)
+        sizes = [buffer.shape[d] for d in dims]
+        if not ending:  # tiles may reach beyond the end
+            total *= min(_points(loops, extents), prod(sizes))
         elif loops <= extents.keys() & own and _points(loops, extents) <= MOST_POINTS:
-            sizes = [buffer.shape[d] for d in dims]
             total *= _reached([write.index[d] for d in dims], sizes, ending, loops, extents)
         else:
             return 0
