@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from ..algebra.affine import Affine, Cond, Index, simplify
+from ..algebra.affine import Affine, Cond, Index, Ranges, simplify
 from ..algebra.conditions import in_bounds, normal_cond
 from ..algebra.neutral import identity_of
 from ..algebra.scalar import All, Const, Load, Scalar, Select, loads
@@ -200,15 +200,17 @@ class BlockRead(_Copy):
         words = f" with {self.along!r} in its last dimension"
         source, reads = self._readable(place, takes, words)
         old = reads[0]
-        alike = all(read.index == old.index for read in reads)
-        need(alike, self, f"several reads of {self.tensor!r} are such")
+        # Loops of one iteration, and the like, tell no two reads apart.
+        ranges = {**place.ranges, **all_ranges(place.loop.body)}
+        same = {r for r in reads if _settled(r.index, ranges) == _settled(old.index, ranges)}
+        need(same >= set(reads), self, f"several reads of {self.tensor!r} are such")
         around = self._moving(place.loop.body, old)
         extent = tuple(loop.extent for loop in around)
         box = Box.of(self.name, extent, source.dtype, True, names_in(nest))
         at = {loop.var: x for loop, x in zip(around, box.position, strict=True)}
         element = tuple(i.substitute(at) for i in old.index)
         new = Load(self.name, box.index(tuple(loop.var for loop in around)), source.dtype)
-        return self._filled(place, box, element, lambda n: new if n == old else None)
+        return self._filled(place, box, element, lambda n: new if n in same else None)
 
     def _moving(self, body: tuple[Stmt, ...], read: Load) -> tuple[For, ...]:
         """The loops of `body` around the first `read` that move it, `along` last."""
@@ -216,6 +218,11 @@ class BlockRead(_Copy):
         leaf = next(leaf for leaf in own if read in loads(leaf.value))
         moving = [loop for loop in chain_to(body, leaf) if _moves(read.index, loop.var)]
         return tuple(sorted(moving, key=lambda loop: loop.var == self.along))
+
+
+def _settled(index: Index, ranges: Ranges) -> Index:
+    """The index without what the values of loops decide: a loop may only seem to move it."""
+    return tuple(simplify(i, ranges) for i in index)
 
 
 def _moves(index: Index, loop: str) -> bool:

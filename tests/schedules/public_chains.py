@@ -8,7 +8,7 @@ from itertools import permutations, product
 
 Chain = tuple[str, dict[str, tuple[str, tuple[int, ...]]], dict[str, int]]
 
-N, C, O, H, W = 2, 16, 24, 14, 14  # noqa: E741 (output channels are called O)
+N, C, O, H, W = 2, 16, 24, 14, 14
 
 ACTIVATIONS = {
     "relu": "max({x}, 0)",
@@ -89,9 +89,15 @@ def _convolutions() -> Iterator[tuple[str, Chain]]:
         "convolution that changes layout",
         (nhwc, _f32(X=(N, C, H, W), K=(O, C, 3, 3)), {"h": H, "w": W}),
     )
-    depthwise = "R[n,c,h,w] += X[n,c,h+r-1,w+q-1] * K[c,r,q]; Y[n,c,h,w] = min(max(R[n,c,h,w] + b[c], 0), 6)"
+    depthwise = (
+        "R[n,c,h,w] += X[n,c,h+r-1,w+q-1] * K[c,r,q];"
+        " Y[n,c,h,w] = min(max(R[n,c,h,w] + b[c], 0), 6)"
+    )
     yield "depthwise", (depthwise, _f32(X=(N, C, H, W), K=(C, 3, 3), b=(C,)), {"h": H, "w": W})
-    turned = "Y[n,o,y,x] += where((y-r) % 2 == 0, where((x-q) % 2 == 0, X[n,c,(y-r)//2,(x-q)//2], 0), 0) * K[c,o,r,q]"
+    turned = (
+        "Y[n,o,y,x] += where((y-r) % 2 == 0, where((x-q) % 2 == 0, X[n,c,(y-r)//2,(x-q)//2], 0), 0)"
+        " * K[c,o,r,q]"
+    )
     yield (
         "transposed convolution",
         (turned, _f32(X=(1, 8, 7, 7), K=(8, 6, 3, 3)), {"y": 15, "x": 15}),
@@ -105,7 +111,8 @@ def _convolutions() -> Iterator[tuple[str, Chain]]:
 def _norms() -> Iterator[tuple[str, Chain]]:
     for name, kept, over in (
         ("layer norm", "n,c", "h,w"), ("instance norm", "n,c", "h,w"), ("batch norm", "c", "n,h,w"),
-        ("norm of channels", "n,h,w", "c"), ("norm of images", "n", "c,h,w"), ("norm of rows", "n,c,h", "w"),
+        ("norm of channels", "n,h,w", "c"), ("norm of images", "n", "c,h,w"),
+        ("norm of rows", "n,c,h", "w"),
     ):  # fmt: skip
         for order in ("n,c,h,w", "n,h,w,c"):
             size = {"n": N, "c": C, "h": H, "w": W}
@@ -120,7 +127,8 @@ def _norms() -> Iterator[tuple[str, Chain]]:
             yield f"{name} to {order}", (text, _f32(X=(N, C, H, W), g=(C,), b=(C,)), {})
     group = (
         "M[n,g] += X[n,g,c,h,w]; D[n,g,c,h,w] = X[n,g,c,h,w] - M[n,g] * 0.001;"
-        " V[n,g] += D[n,g,c,h,w] * D[n,g,c,h,w]; Y[n,g,c,h,w] = max(D[n,g,c,h,w] * rsqrt(V[n,g] + 1) * s[g,c], 0)"
+        " V[n,g] += D[n,g,c,h,w] * D[n,g,c,h,w];"
+        " Y[n,g,c,h,w] = max(D[n,g,c,h,w] * rsqrt(V[n,g] + 1) * s[g,c], 0)"
     )
     yield "group norm", (group, _f32(X=(N, 4, 4, H, W), s=(4, 4)), {})
     root = "S[t] += X[t,c] * X[t,c]; Y[t,c] = X[t,c] * rsqrt(S[t] * 0.01 + 0.00001) * g[c]"
@@ -145,7 +153,10 @@ def _rows() -> Iterator[tuple[str, Chain]]:
         yield f"log softmax of axis {axis}", (log, tensors, {})
         for reducer in ("+=", "max=", "min=", "*="):
             yield f"{reducer} over axis {axis}", (f"Y[{kept}] {reducer} X[{at}]", tensors, {})
-        argmax = f"M[{kept}] max= X[{at}]; Y[{kept}] min= where(X[{at}] == M[{kept}], {names[axis]}, 100000)"
+        argmax = (
+            f"M[{kept}] max= X[{at}];"
+            f" Y[{kept}] min= where(X[{at}] == M[{kept}], {names[axis]}, 100000)"
+        )
         yield f"argmax of axis {axis}", (argmax, tensors, {})
         rest = ",".join(names[:axis] + names[axis + 1 :])
         yield f"mean square over all but axis {axis}", (
@@ -205,7 +216,10 @@ def _attention() -> Iterator[tuple[str, Chain]]:
         "P[t,o] += X[t,c] * K[o,c]; Y[t,o] = (P[t,o] + b[o]) * sigmoid(1.702 * (P[t,o] + b[o]))"
     )
     yield "linear, bias, quick gelu", (linear, _f32(X=(18, 64), K=(48, 64), b=(48,)), {})
-    gated = "P[t,o] += X[t,c] * K[o,c]; G[t,o] += X[t,c] * L[o,c]; Y[t,o] = P[t,o] * sigmoid(P[t,o]) * G[t,o]"
+    gated = (
+        "P[t,o] += X[t,c] * K[o,c]; G[t,o] += X[t,c] * L[o,c];"
+        " Y[t,o] = P[t,o] * sigmoid(P[t,o]) * G[t,o]"
+    )
     yield "gated linear", (gated, _f32(X=(18, 64), K=(48, 64), L=(48, 64)), {})
     rotary = "Y[b,h,t,d] = X[b,t,h,d] * c[t,d] + where(d < 8, -X[b,t,h,d+8], X[b,t,h,d-8]) * s[t,d]"
     yield "rotary embedding", (rotary, _f32(X=(1, 18, 4, 16), c=(18, 16), s=(18, 16)), {})
@@ -217,7 +231,8 @@ def _losses() -> Iterator[tuple[str, Chain]]:
         "mean square": "(X[i,j] - T[i,j]) * (X[i,j] - T[i,j])",
         "mean distance": "abs(X[i,j] - T[i,j])",
         "binary cross entropy": "max(X[i,j], 0) - X[i,j] * T[i,j] + log(1 + exp(-abs(X[i,j])))",
-        "huber": "where(abs(X[i,j] - T[i,j]) < 1, 0.5 * (X[i,j] - T[i,j]) * (X[i,j] - T[i,j]), abs(X[i,j] - T[i,j]) - 0.5)",
+        "huber": "where(abs(X[i,j] - T[i,j]) < 1,"
+        " 0.5 * (X[i,j] - T[i,j]) * (X[i,j] - T[i,j]), abs(X[i,j] - T[i,j]) - 0.5)",
         "hinge": "max(1 - X[i,j] * T[i,j], 0)",
     }.items():  # fmt: skip
         yield name, (f"L[z] += {term}; Y[z] = L[z] * 0.002", tensors, {"z": 1})
@@ -226,7 +241,10 @@ def _losses() -> Iterator[tuple[str, Chain]]:
         " L[z] += M[i] + log(S[i]) - P[i]"
     )
     yield "cross entropy", (entropy, tensors, {"z": 1})
-    cosine = "A[i] += X[i,j] * T[i,j]; B[i] += X[i,j] * X[i,j]; D[i] += T[i,j] * T[i,j]; Y[i] = A[i] * rsqrt(B[i] * D[i] + 0.01)"
+    cosine = (
+        "A[i] += X[i,j] * T[i,j]; B[i] += X[i,j] * X[i,j]; D[i] += T[i,j] * T[i,j];"
+        " Y[i] = A[i] * rsqrt(B[i] * D[i] + 0.01)"
+    )
     yield "cosine similarity", (cosine, tensors, {})
 
 
