@@ -94,7 +94,7 @@ def test_factored_reductions_leave_no_partial_result_without_a_value(assign: str
     [
         (Split("s0.d1", 8), Fuse("s0.d0", "s0.d1o")),
         (Split("s0.d1", 8), Fuse("s0.d0", "s0.d1o"), Split("s0.r0", 4)),
-        (Split("s0.d1", 6), Fuse("s0.d0", "s0.d1o"), Reorder(("s0.r0", "s0.d0f"))),
+        (Split("s0.d1", 6), Fuse("s0.d0", "s0.d1o"), Reorder(("s0.r0", "s0.d0f", "s0.d1i"))),
     ],
 )
 def test_factored_reductions_keep_the_guards_of_loops_longer_than_their_axes(
