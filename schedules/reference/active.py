@@ -71,10 +71,10 @@ def active_boxes(stage: Stage, whole: Box, max_points: int, finite: Callable[[],
     return Active(tiled, beside, neutral, len(tiled) == len(boxes))
 
 
-def active_share(stage: Stage, whole: Box) -> float:
-    """About which share of the points of `whole` `active_boxes` has for finite inputs: a little
-    more than the share of some points by chance."""
-    conds, neutral = _conditions(stage, lambda: True)
+def active_share(stage: Stage, whole: Box, *, finite: bool = True) -> float:
+    """About which share of the points of `whole` `active_boxes` has, where all that is read is
+    `finite`: a little more than the share of some points by chance."""
+    conds, neutral = _conditions(stage, lambda: finite)
     if neutral is None or not whole.points:
         return 1.0
     rng = np.random.Generator(np.random.PCG64(whole.points))
