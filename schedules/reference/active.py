@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from math import isnan
 
 import numpy as np
 
@@ -114,7 +115,7 @@ def _chosen(
     is not None."""
     match node:
         case Select(All(conds), on_true, Const(value, _) as other):
-            counts = value != 0 if reducer is Reducer.SUM else value != value
+            counts = value != 0 if reducer is Reducer.SUM else isnan(value)
             if not counts and known in (None, other):
                 body, more, neutral = _chosen(on_true, reducer, other)
                 return body, (*conds, *more), neutral

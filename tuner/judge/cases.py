@@ -76,6 +76,11 @@ class WorkloadCases:
     def quick(self) -> Case:
         return self.oracle.quick
 
+    @property
+    def planned(self) -> int:
+        """How many cases `full` has at most."""
+        return self.oracle.planned + 1
+
     def full(self) -> Iterator[Case]:
         yield from self.oracle.full()
         oracle = self.oracle

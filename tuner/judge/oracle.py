@@ -177,6 +177,12 @@ class Oracle:
         """What the quick case takes the reference, as predicted."""
         return self._quick_extent.secs
 
+    @property
+    def planned(self) -> int:
+        """How many cases `full` has at most: those whose inputs turn out to judge too little, or
+        that do not fit, are left out of it."""
+        return 1 + len(self._attempts)
+
     @cached_property
     def case_secs(self) -> float:
         """What each case beside the quick one may take: one more has NaN and infinities."""
