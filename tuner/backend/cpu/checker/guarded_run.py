@@ -18,7 +18,7 @@ from ..loading.entries import Entry
 from ..loading.store_watch import StoreWatch
 from ..memory.arena import WORKSPACE_ALIGN_BYTES, Arena
 from ..memory.fills import constant, numbers
-from ..memory.guarded import Flush, GuardedBuffer, GuardedPool, same_bytes
+from ..memory.guarded import LINE_BYTES, Flush, GuardedBuffer, GuardedPool, same_bytes
 from ..memory.places import places
 from . import races
 
@@ -148,6 +148,12 @@ class Guarded:
         """Leave the memory to later runs; nothing of this one is looked at again."""
         for buffer in (*self.writable, *self._copies):
             self._pool.give(buffer)
+
+    def lies_as(self, other: Guarded) -> bool:
+        """Whether each array begins at the same place in a cache line: kernels may divide their
+        work by that."""
+        pairs = zip((*self.inputs, *self.outputs), (*other.inputs, *other.outputs), strict=True)
+        return all((a.address - b.address) % LINE_BYTES == 0 for a, b in pairs)
 
     def results(self) -> list[NDArray[np.uint8]]:
         """The outputs' bytes, not copied."""

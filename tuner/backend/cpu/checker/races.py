@@ -30,6 +30,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -267,12 +268,15 @@ def _meeting(
     return None
 
 
-def first_conflict(forward: Observer, reverse: Observer) -> Conflict | None:
+def first_conflict(forward: Observer, reverse: Observer, *, alike: bool = True) -> Conflict | None:
     """What the two orders of one kernel show: a byte that two shares of a region changed in one, or
-    that was changed by one share in the one and by another in the other."""
+    that was changed by one share in the one and by another in the other. The latter only if arrays
+    lie `alike` in their cache lines in both: a kernel may divide its work by where they do."""
     for observer in (forward, reverse):
         if observer.conflict is not None:
             return observer.conflict
+    if not alike:
+        return None
     for index in sorted(forward.accounts.keys() & reverse.accounts.keys()):
         for a, b in zip(forward.accounts[index], reverse.accounts[index], strict=True):
             for chunk in sorted(a.chunks.keys() & b.chunks.keys()):
@@ -468,8 +472,9 @@ class Borders:
         reach = np.concatenate([places - LINE_BYTES, places + LINE_BYTES])
         pages = set(((start + np.clip(reach, 0, view.size - 1)) // size * size).tolist())
         mixed = [Window(p, size, _others(p, start, owner, mine)) for p in sorted(pages)]
-        rows = sorted(self._others_pages(start, owner, mine), key=lambda row: row[0] - row[1])
-        alone = [Window(at, end - at) for at, end in rows if not pages & set(range(at, end, size))]
+        rows = [_without(row, pages) for row in self._others_pages(start, owner, mine)]
+        rows = sorted((r for r in rows if r[0] < r[1]), key=lambda row: row[0] - row[1])
+        alone = [Window(at, end - at) for at, end in rows]
         return (mixed + alone)[:most]
 
     def _others_pages(
@@ -487,6 +492,13 @@ class Borders:
             high = start + last + (size if last == owner.size - 1 else 1)
             if low // size < high // size:
                 yield low // size * size, high // size * size
+
+
+def _without(row: tuple[int, int], pages: set[int]) -> tuple[int, int]:
+    """The longest part of a row of pages between some of `pages`, from one address to another."""
+    size = linux.PAGE_BYTES
+    cuts = [row[0] - size, *sorted(p for p in pages if row[0] <= p < row[1]), row[1]]
+    return max(((a + size, b) for a, b in pairwise(cuts)), key=lambda part: part[1] - part[0])
 
 
 def _others(page: int, start: int, owner: NDArray[np.uint8], mine: int) -> NDArray[np.uint8]:
