@@ -23,6 +23,7 @@ from schedules.algebra.scalar import (
     Cast,
     Load,
     Reducer,
+    Scalar,
     Unary,
     UnaryOp,
     loads,
@@ -99,13 +100,20 @@ def sums_of_vanishing(workload: Workload) -> bool:
     return False
 
 
-def depends_on_size(workload: Workload) -> bool:
-    """Whether kernels compute something in another way for arguments of another size: a function,
-    a quotient, a conversion to what holds less."""
-    return any(_by_size(node) for stage in workload.stages for node in walk(stage.body))
+def told_by_size(workload: Workload) -> list[int]:
+    """Numbers of the inputs that arguments depend on which kernels compute with in another way
+    for another size: those of a function, a quotient, a conversion to what holds less."""
+    wanted = set[str]()
+    for stage in reversed(workload.stages):
+        if stage.name in wanted:
+            wanted |= {read.tensor for read in loads(stage.body)}
+        for node in walk(stage.body):
+            if _by_size(node):
+                wanted |= {read.tensor for read in walk(node) if isinstance(read, Load)}
+    return [n for n, t in enumerate(workload.inputs) if t.dtype.is_float and t.name in wanted]
 
 
-def _by_size(node: object) -> bool:
+def _by_size(node: Scalar) -> bool:
     match node:
         case Unary(op):
             return op not in (UnaryOp.NEG, UnaryOp.ABS)

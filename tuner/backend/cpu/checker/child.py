@@ -34,7 +34,7 @@ from .quiet import Quiet
 from .shares import verify_parallel
 
 _FEWEST_PLACES = 4  # further cases have other ones
-_PLACES_SECS = 0.06  # of processor time, as are those that follow
+_PLACES_SECS = 0.03  # of processor time, as are those that follow
 _TEAMS_SECS = 0.1
 _MOST_CALLS = 4096
 _CALLS_SECS = 0.2
