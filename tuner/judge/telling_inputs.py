@@ -213,7 +213,9 @@ def _powers(count: int, rng: np.random.Generator) -> Array:
 
 
 def spread(dtype: DType, count: int, first: int, positive: bool) -> Array:
-    """`count` numbers of every size that the type has, from number `first` on of a sequence that fills two dimensions evenly (R2 of Roberts): size and sign."""
+    """`count` numbers of every size that the type has, a half of them below zero, a quarter if
+    `positive`: from number `first` on of a sequence that fills two dimensions evenly, size and sign
+    (R2 of M. Roberts, "The unreasonable effectiveness of quasirandom sequences", 2018)."""
     number = np.arange(first, first + count, dtype=np.float64)
     share, sign = (number * _R2[0]) % 1.0, (number * _R2[1]) % 1.0
     third = np.arange(first, first + count) % 3

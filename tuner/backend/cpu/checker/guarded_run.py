@@ -31,8 +31,8 @@ _NAN_FILL, _INT_FILL, _LARGE_FILL = constant(0xFF), constant(0xAA), constant(0x5
 @dataclass(frozen=True)
 class Checks:
     """What guarded runs of one child share. `send` tells where their buffers are; `turn` is the
-    number of the case, and which numbers memory that is not written holds. `stores` watches those of
-    shares; None where the machine cannot."""
+    number of the case, and which numbers memory that is not written holds. `stores` watches those
+    of shares; None where the machine cannot."""
 
     arena: Arena
     openmp: races.SerialOpenMP

@@ -1,7 +1,7 @@
 """Find races in parallel loops deterministically, by running threads' shares one at a time.
 
 The kernel is loaded against a stand-in for OpenMP, which runs the shares of a parallel region
-one after the other on one thread. Three runs settle it:
+one after the other on one thread. Four runs settle it:
 
 1. forward: shares 0, 1, ..., n-1;
 2. reverse: shares n-1, ..., 0. Both must give the right result. A share that reads what another
@@ -17,7 +17,11 @@ one after the other on one thread. Three runs settle it:
    for it has return addresses. A byte equal to what was there each time would have to be a copy
    of itself, or the maximum of itself and something less: noise is there because equal fills
    hide every maximum of one buffer and another. The sets of two shares of one region must not
-   meet: this finds what no order shows, such as two threads adding to one sum.
+   meet: this finds what no order shows, such as two threads adding to one sum;
+4. stores, in the full check: a share that stores what it loaded from another's bytes changes
+   nothing in any of these runs, and loses a write of the other when both run at once. Each share
+   runs with pages read-only where its bytes meet those of others, and where nothing is its own
+   (`loading.store_watch`), which shows single stores. Up to 16 pages or rows of them a share.
 
 In run 3 values are garbage from the first region on. That is sound because no address in the
 language depends on data. Regions are sampled where a kernel enters so many that watching each
@@ -461,8 +465,9 @@ class Borders:
     def windows(
         self, view: NDArray[np.uint8], owner: NDArray[np.uint8], thread: int, most: int
     ) -> list[Window]:
-        """Up to `most` windows of `view`: pages where share `thread` meets others, the first and the
-        last border and others between, and the longest rows of pages where nothing is its own."""
+        """Up to `most` windows of `view`: pages where share `thread` meets others, the first and
+        the last border and others between, and the longest rows of pages with nothing of its own.
+        """
         mine, size = thread + 1, linux.PAGE_BYTES
         beside = [self.right[owner[self.left] == mine], self.left[owner[self.right] == mine]]
         places = np.sort(np.concatenate(beside))
