@@ -90,7 +90,7 @@ def special_case(
     if not any(t.dtype.is_float for t in workload.inputs):
         return None
     forms = [workload] if rewritten is None else [workload, rewritten]
-    extent = affordable(forms, secs, bounded=True)
+    extent = affordable(forms, secs, bounded=True, finite=False)
     if extent.secs > secs:
         return None
     samples = extent.samples(forms, seed)
