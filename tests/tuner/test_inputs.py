@@ -119,7 +119,10 @@ def test_all_of_the_first_input_is_far_from_zero(dtype: DType) -> None:
         assert (b > 0).any()
 
 
-@pytest.mark.parametrize("kind", [kind for kind in InputKind if kind is not InputKind.SIGNED])
+_USUAL = [k for k in InputKind if k not in (InputKind.SIGNED, InputKind.SWEPT)]
+
+
+@pytest.mark.parametrize("kind", _USUAL)
 def test_arguments_of_logs_and_divisors_are_positive(kind: InputKind) -> None:
     assert plan_inputs(NEEDS_POSITIVE).positive
     (x,) = make_inputs(NEEDS_POSITIVE, kind, 0)
@@ -129,6 +132,27 @@ def test_arguments_of_logs_and_divisors_are_positive(kind: InputKind) -> None:
     )
     by_input = Binary(BinaryOp.DIV, Const(1.0, F32), load(vector(F32), "i"))
     assert plan_inputs(map_workload(by_input, (vector(F32),), i=8)).positive
+
+
+@pytest.mark.parametrize("dtype", [DType.F32, DType.F64, DType.F16, DType.BF16])
+def test_what_is_swept_has_every_size(dtype: DType) -> None:
+    """A third of them within the type evenly, the least denormal numbers included, others where
+    functions bend."""
+    x = vector(dtype, 2000)
+    workload = map_workload(Unary(UnaryOp.EXP, load(x, "i")), (x,), i=2000)
+    sizes = widened(make_inputs(workload, InputKind.SWEPT, 0)[0], dtype).astype(np.float64)
+    assert 0.4 < (sizes < 0).mean() < 0.6
+    exponents = np.frexp(np.abs(sizes[sizes != 0]))[1]
+    first, last = dtype.binary.step_exponent + 1, dtype.binary.max_exponent
+    found, _ = np.histogram(exponents, bins=16, range=(first, last + 1))
+    assert found.min() >= 20
+    assert ((sizes > 40) & (sizes < 89)).sum() >= 20
+
+
+def test_what_is_swept_is_of_one_size_along_a_reduction() -> None:
+    (x,) = make_inputs(softmax(64, 33), InputKind.SWEPT, 0)
+    exponents = np.frexp(np.abs(x[np.abs(x).min(axis=1) > 1e-30]))[1]
+    assert (exponents.max(axis=1) - exponents.min(axis=1) <= 1).all()
 
 
 def test_positive_inputs_are_used_only_where_they_are_needed() -> None:

@@ -24,6 +24,7 @@ from tuner.backend.cpu.checker.races import (
 )
 from tuner.backend.cpu.loading.loader import LoadedKernel, load_object, use_openmp
 from tuner.backend.cpu.loading.native import Helpers, build_helpers
+from tuner.backend.cpu.memory.fills import constant
 from tuner.backend.cpu.memory.stacks import Stacks, build_stacks
 
 # Kernels get parameters in `a` and write to `b`, both of them numbers of 64 bits.
@@ -171,7 +172,7 @@ def test_what_was_not_written_on_a_stack_is_its_fill(load: Load, fill: int) -> N
   memset(x, 7, 200000); __asm__ volatile("" : : "r"(x) : "memory"); }"""
     )
     program = load(unwritten, 2)
-    program.openmp.fill = fill
+    program.openmp.fill = constant(fill)
     out = np.full(3000, 7, np.uint8)
     program([0], out)
     assert (out == fill).all()

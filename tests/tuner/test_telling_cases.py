@@ -231,7 +231,7 @@ def test_a_function_that_is_a_little_off_on_some_lanes_of_a_long_sum() -> None:
     def kernel(x: Array, off: float = 0.0) -> Array:
         top = x.max(axis=1, keepdims=True)
         e = np.exp(x - top)
-        rest = (x - top) * np.float32(16 / np.log(2))
+        rest = np.maximum(x - top, np.float32(-100)) * np.float32(16 / np.log(2))
         rest = (rest - np.rint(rest)) * np.float32(np.log(2) / 16)
         e -= np.where(np.arange(5000) % 64 >= 48, np.float32(off) * e * rest * rest, 0)
         return np.asarray(top[:, 0] + np.log(e.sum(axis=1)))

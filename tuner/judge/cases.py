@@ -13,6 +13,7 @@ from schedules.workload.workload import Workload
 
 from ..arrays import Array
 from .oracle import Oracle
+from .special_inputs import DRAWS, further_draws
 from .special_values import special_case
 
 DEFAULT_CASES = "tuner.judge.cases:open_cases"
@@ -85,15 +86,19 @@ class WorkloadCases:
         yield from self.oracle.full()
         oracle = self.oracle
         rewritten = oracle.rewritten if oracle.rewrites else None
-        special = special_case(
-            oracle.workload,
-            rewritten,
-            positive=oracle.plan.positive,
-            seed=oracle.seed,
-            secs=oracle.case_secs,
-        )
-        if special is not None:
-            yield special
+        floats = any(t.dtype.is_float for t in oracle.workload.inputs)
+        alone = [(draw,) for draw in further_draws(oracle.workload)] if floats else []
+        for number, draws in enumerate((DRAWS, *alone)):
+            special = special_case(
+                oracle.workload,
+                rewritten,
+                positive=oracle.plan.positive,
+                seed=oracle.seed + number,
+                secs=oracle.case_secs / (len(alone) if number else 1),
+                draws=draws,
+            )
+            if special is not None:
+                yield special
 
 
 def open_cases(document: dict[str, Any]) -> Cases:

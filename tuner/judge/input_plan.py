@@ -61,12 +61,17 @@ class InputKind(StrEnum):
     - single: one float input (the seed says which) has full significands, the others a power of
       two at one place of each line, zeros elsewhere: sums have one term, and no rounding of it or
       of an operand is allowed.
+    - swept: one input (the seed says which) has sizes from one end of its type to the other, those
+      that are denormal included, a third of them between 2**-12 and 2**10, and a third evenly
+      between those whose exponentials are the least and the greatest; of one size in each line that
+      a reduction runs along. The others are normal, or what stands for it.
     - signed: U(0.5, 1.5) with either sign, for workloads that get positive inputs otherwise.
       `seed` modulo the number of inputs + 1: all of them, or the one of that number alone.
 
     Workloads that need positive inputs get U(0.5, 1.5) for normal and uniform, positive peaks
     only, and powers of two between 1/64 and 64 times U(1, 2) for special; what is sunk is 1/64 to
-    1/32, and eight times as much at one place of each row. Their anchors are 1/4, 1 and 4.
+    1/32, and eight times as much at one place of each row. Their anchors are 1/4, 1 and 4. A
+    quarter of what is swept is negative even so.
     """
 
     INTEGERS = "integers"
@@ -88,6 +93,7 @@ class InputKind(StrEnum):
     BALANCED = "balanced"
     SINGLE = "single"
     SIGNED = "signed"
+    SWEPT = "swept"
 
 
 CONTINUOUS = frozenset({InputKind.NORMAL, InputKind.UNIFORM, InputKind.SIGNED})

@@ -24,6 +24,7 @@ from .telling_inputs import (
     lone,
     one_place_a_line,
     singles,
+    spread,
 )
 
 Array = npt.NDArray[Any]
@@ -39,8 +40,8 @@ def make_inputs(
     """
     plan = plan_inputs(workload) if plan is None else plan
     rng = np.random.Generator(np.random.PCG64(seed))
-    drawn = _Drawn(plan, rng, seed, len(workload.inputs))
     dense = [n for n, t in enumerate(workload.inputs) if t.dtype.is_float] or [0]
+    drawn = _Drawn(plan, rng, seed, len(workload.inputs), seed // len(dense))
     return [
         _draw(
             tensor,
@@ -56,12 +57,14 @@ def make_inputs(
 
 @dataclass(frozen=True, slots=True)
 class _Drawn:
-    """What all inputs of one set are drawn by; `inputs` is their number, at least 1."""
+    """What all inputs of one set are drawn by; `inputs` is their number, at least 1. Each input is
+    swept once before `sweep` goes on."""
 
     plan: InputPlan
     rng: np.random.Generator
     seed: int
     count: int
+    sweep: int
 
     @property
     def inputs(self) -> int:
@@ -164,6 +167,11 @@ def _draw(
         case InputKind.SUNK | InputKind.RAISED:
             values = _shifted(tensor, kind, drawn) if is_shifted else _above_zero(tensor, drawn)
             return _stored(values, tensor.dtype)
+        case InputKind.SWEPT if is_dense and tensor.dtype.is_float:
+            return _stored(swept(tensor, plan, drawn.sweep, rng), tensor.dtype)
+        case InputKind.SWEPT if tensor.dtype.is_float:
+            usual = _uniform(tensor, plan, rng) if plan.positive else _normal(tensor, rng)
+            return _stored(usual, tensor.dtype)
         case InputKind.LONE_TOP | InputKind.LONE_BOTTOM:
             ones = _lone(tensor, kind, drawn) if is_shifted else _integers(tensor, 1, 2, rng)
             return _stored(ones, tensor.dtype)
@@ -313,6 +321,19 @@ def _special(tensor: Tensor, plan: InputPlan, rng: np.random.Generator, *, is_wi
         return values
 
     return tiled(tensor.shape, draw)
+
+
+def swept(tensor: Tensor, plan: InputPlan, sweep: int, rng: np.random.Generator) -> Array:
+    """Sizes spread over the type, by line where reductions run along lines: the next ones of a
+    sequence without gaps for each `sweep`."""
+    dims = plan.dims[tensor.name] if plan.terms > 1 else ()
+    shape = tuple(1 if d in dims else n for d, n in enumerate(tensor.shape))
+    levels = prod(shape)
+    sizes = tiled(shape, lambda count: spread(tensor.dtype, count, sweep * levels, plan.positive))
+    if not dims:
+        return sizes
+    within = tiled(tensor.shape, lambda count: 1.0 - 0.5 * rng.random(count))
+    return np.asarray(sizes * within)
 
 
 def _extremes(tensor: Tensor, rng: np.random.Generator) -> Array:

@@ -33,7 +33,7 @@ from .input_plan import (
 )
 from .inputs import make_inputs
 from .sampling import EVERYTHING, Extent, affordable
-from .telling_inputs import places_that_tell, subtracts_sums, sums_of_vanishing
+from .telling_inputs import places_that_tell, subtracts_sums, sums_of_vanishing, told_by_size
 
 HEAVY_POINTS = 1 << 31
 """Points of the iteration spaces above which a full check has three sets of inputs instead of
@@ -49,6 +49,11 @@ LARGE_ELEMENTS = 1 << 22
 elements hold more chances than several sets of smaller ones."""
 MOST_FACTORS = 4
 LITTLE_JUDGED = 0.2
+FEW_JUDGED = 0.02
+ENOUGH_LEVELS, MOST_SWEEPS = 1 << 10, 4
+"""Sizes that an input takes in all cases together, where that takes no more cases."""
+CHEAP_SWEEP_POINTS = 1 << 20
+"""Points that all cases with one input swept may have together."""
 _INEXACT_KINDS = (InputKind.SPIKES, InputKind.INTEGERS, InputKind.UNIFORM, InputKind.NORMAL)
 _QUICK_SHARE = 0.25
 """Of the seconds of a full check, for the case that every candidate is held to."""
@@ -66,6 +71,7 @@ _FIRST = (
     InputKind.SUNK,
     InputKind.RAISED,
     InputKind.PEAKS,
+    InputKind.SWEPT,
 )
 """Kinds in the order in which they are wanted where there is time for a few only; others follow."""
 
@@ -200,6 +206,7 @@ class Oracle:
             *self._shifted(),
             *self._single(),
             *self._signed(),
+            *self._swept(),
         ]
         case_secs = _RUNS * kernel_secs(self.workload) + handling_secs(self.workload)
         if self.check_secs >= len(every) * case_secs:
@@ -269,6 +276,20 @@ class Oracle:
         first = -self.seed % (inputs + 1)  # the one for which all inputs are signed
         for number in range(inputs + 1):
             yield _Attempt((InputKind.SIGNED,), self.seed + first + number, LITTLE_JUDGED)
+
+    def _swept(self) -> Iterator[_Attempt]:
+        """Cases with arguments of every size, where results depend on it: each input in turn, more
+        of them where a case has few. What overflows is not judged."""
+        floats = [n for n, t in enumerate(self.workload.inputs) if t.dtype.is_float]
+        dims = self.plan.dims if self.plan.terms > 1 else {}
+        for number in told_by_size(self.workload)[:MOST_FACTORS]:
+            tensor = self.workload.inputs[number]
+            levels = tensor.elements // prod(tensor.shape[d] for d in dims.get(tensor.name, ()))
+            cheap = max(1, CHEAP_SWEEP_POINTS // self._points)
+            first = floats.index(number) - self.seed % len(floats)  # the seed for which it is swept
+            for turn in range(min(-(-ENOUGH_LEVELS // levels), MOST_SWEEPS, cheap)):
+                seed = self.seed + first % len(floats) + turn * len(floats)
+                yield _Attempt((InputKind.SWEPT,), seed, FEW_JUDGED)
 
     def _shifted(self) -> Iterator[_Attempt]:
         """Cases that show what maxima and minima start from, and whether they miss a place: of many

@@ -21,14 +21,19 @@ ZERO_SHARE = 0.1
 """Of elements that are zero, half of them -0.0."""
 _DENSEST = 1 / 24
 _FEWEST_ELEMENTS = 16
+_SMALL_ELEMENTS = 1 << 11
+_MOST_ALONE = 4
 
 
 @dataclass(frozen=True, slots=True)
 class SpecialDraw:
-    """Which special values there are, and whether in the largest input only."""
+    """Which special values there are, and whether in the largest input only, in all but that one,
+    or in that of the number `only`, however small it is."""
 
     values: tuple[float, ...]
-    largest_only: bool
+    largest_only: bool = False
+    but_largest: bool = False
+    only: int | None = None
 
 
 DRAWS = (
@@ -39,19 +44,36 @@ DRAWS = (
 )
 
 
+def further_draws(workload: Workload) -> list[SpecialDraw]:
+    """Special values in some inputs alone, whose own the draws of `DRAWS` may never show: beside
+    those of another factor, or where a few already reach every output. Where inputs are small
+    enough, in each input alone, and NaN, which hides infinities of its line, in another case."""
+    floats = [(n, t) for n, t in enumerate(workload.inputs) if t.dtype.is_float]
+    if max(t.elements for _, t in floats) >= _SMALL_ELEMENTS:
+        every = (np.nan, np.inf, -np.inf)
+        return [SpecialDraw(every, but_largest=True)] if len(floats) > 1 else []
+    kinds = ((np.nan,), (np.inf, -np.inf))
+    return [SpecialDraw(kind, only=n) for n, _ in floats[:_MOST_ALONE] for kind in kinds]
+
+
+def _terms(workload: Workload) -> int:
+    return max((prod(a.extent for a in s.reduce_axes) for s in workload.stages), default=1)
+
+
 def special_inputs(
     workload: Workload, draw: SpecialDraw, positive: bool, rng: np.random.Generator
 ) -> list[Array]:
-    terms = max((prod(a.extent for a in s.reduce_axes) for s in workload.stages), default=1)
-    share = min(_DENSEST, 0.25 / terms)
+    share = min(_DENSEST, 0.25 / _terms(workload))
     floats = [t for t in workload.inputs if t.dtype.is_float]
     largest = max(floats, key=lambda t: t.elements)
-    return [
-        _drawn(
-            t, draw.values if t is largest or not draw.largest_only else (), share, positive, rng
-        )
-        for t in workload.inputs
-    ]
+    found = []
+    for number, tensor in enumerate(workload.inputs):
+        has_them = not (draw.but_largest if tensor is largest else draw.largest_only)
+        has_them &= tensor.elements >= _FEWEST_ELEMENTS
+        if draw.only is not None:
+            has_them = number == draw.only
+        found.append(_drawn(tensor, draw.values if has_them else (), share, positive, rng))
+    return found
 
 
 def _drawn(
@@ -78,11 +100,13 @@ def _drawn(
         return some
 
     drawn = tiled(tensor.shape, draw)
-    if tensor.elements >= _FEWEST_ELEMENTS:
-        flat = drawn.reshape(-1)
-        for value in values:
-            count = max(1, rng.binomial(flat.size, share))
-            flat[rng.integers(0, flat.size, count)] = value
+    flat = drawn.reshape(-1)
+    for value in values:
+        count = max(1, rng.binomial(flat.size, share))
+        where = rng.integers(0, flat.size, count)
+        if flat.size < _FEWEST_ELEMENTS:  # so few that one would often fall on another
+            where = rng.choice(np.flatnonzero(np.isfinite(flat)), 1)
+        flat[where] = value
     return _stored(tensor, drawn)
 
 

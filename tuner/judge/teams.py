@@ -6,7 +6,8 @@ _ALL_UP_TO = 8
 
 
 def checked_teams(threads: int) -> tuple[int, ...]:
-    """Team sizes for the full check of a kernel made for `threads`, ascending.
+    """Team sizes for the full check of a kernel made for `threads`, ascending; `further_teams` are
+    the others, each called once where that takes little time.
 
     Promised is the whole output for every number from 1 to `threads`: the runtime may give fewer
     than a region asks for, and never gives more. Up to eight, each is checked: machines and limits
@@ -21,3 +22,10 @@ def checked_teams(threads: int) -> tuple[int, ...]:
         teams |= {power - 1, power, power + 1}
         power *= 2
     return tuple(sorted(n for n in teams if 1 <= n <= threads))
+
+
+def further_teams(threads: int) -> tuple[int, ...]:
+    """The team sizes up to `threads` that `checked_teams` leaves out, in an order in which the
+    first of them are spread: the last binary digits of a number count most."""
+    left = set(range(1, threads + 1)) - set(checked_teams(threads))
+    return tuple(sorted(left, key=lambda n: f"{n:032b}"[::-1]))

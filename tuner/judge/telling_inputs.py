@@ -17,7 +17,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from schedules.algebra.scalar import Binary, BinaryOp, Load, Reducer, Unary, UnaryOp, loads, walk
+from schedules.algebra.scalar import (
+    Binary,
+    BinaryOp,
+    Cast,
+    Load,
+    Reducer,
+    Scalar,
+    Unary,
+    UnaryOp,
+    loads,
+    walk,
+)
+from schedules.dtypes import DType
 from schedules.workload.workload import Workload
 
 Array = npt.NDArray[Any]
@@ -28,6 +40,10 @@ that tanh, erf and sigmoid are 0 or 1 there; its eighth power is finite in f32."
 FAR_BELOW_BITS = 19
 """Long sums count at most about 2**19 ones: one more or less still shows after a division."""
 BALANCED_BITS = 15
+MIDDLING_BITS = (12, 10)
+"""Sizes from 2**-12 to 2**10 are common ones of arguments and divisors."""
+_BELOW_END = 0.01  # of a binary exponent: narrow types do not round it to infinity
+_R2 = (0.7548776662466927, 0.5698402909980532)
 LANES = 64
 """Positions are told apart up to this modulus: lanes of the widest vectors times four chains."""
 _REST = 4096
@@ -82,6 +98,31 @@ def sums_of_vanishing(workload: Workload) -> bool:
                 return True
             inexact.add(stage.name)
     return False
+
+
+def told_by_size(workload: Workload) -> list[int]:
+    """Numbers of the inputs that arguments depend on which kernels compute with in another way
+    for another size: those of a function, a quotient, a conversion to what holds less."""
+    wanted = set[str]()
+    for stage in reversed(workload.stages):
+        if stage.name in wanted:
+            wanted |= {read.tensor for read in loads(stage.body)}
+        for node in walk(stage.body):
+            if _by_size(node):
+                wanted |= {read.tensor for read in walk(node) if isinstance(read, Load)}
+    return [n for n, t in enumerate(workload.inputs) if t.dtype.is_float and t.name in wanted]
+
+
+def _by_size(node: Scalar) -> bool:
+    match node:
+        case Unary(op):
+            return op not in (UnaryOp.NEG, UnaryOp.ABS)
+        case Binary(op):
+            return op is BinaryOp.DIV
+        case Cast(x, dtype) if x.dtype.is_float:
+            return not dtype.is_float or dtype.binary.max_exponent < x.dtype.binary.max_exponent
+        case _:
+            return False
 
 
 # --- places ------------------------------------------------------------------------------------
@@ -169,6 +210,21 @@ def singles(
 def _powers(count: int, rng: np.random.Generator) -> Array:
     sizes = np.ldexp(np.float32(1), rng.integers(-2, 3, count, np.int32))
     return np.asarray(sizes * rng.choice(np.array([-1, 1], np.float32), count))
+
+
+def spread(dtype: DType, count: int, first: int, positive: bool) -> Array:
+    """`count` numbers of every size that the type has, a half of them below zero, a quarter if
+    `positive`: from number `first` on of a sequence that fills two dimensions evenly, size and sign
+    (R2 of M. Roberts, "The unreasonable effectiveness of quasirandom sequences", 2018)."""
+    number = np.arange(first, first + count, dtype=np.float64)
+    share, sign = (number * _R2[0]) % 1.0, (number * _R2[1]) % 1.0
+    third = np.arange(first, first + count) % 3
+    least = dtype.binary.step_exponent
+    low = np.array([least, -MIDDLING_BITS[0], 0])[third]
+    high = np.array([dtype.binary.max_exponent - _BELOW_END, MIDDLING_BITS[1], 0])[third]
+    ends = np.log(2.0) * (1024 if dtype is DType.F64 else 128)
+    sizes = np.where(third == 2, ends * (1.0 - share), np.exp2(low + (high - low) * share))
+    return np.asarray(np.where(sign < (0.25 if positive else 0.5), -sizes, sizes))
 
 
 def balanced(shape: tuple[int, ...], terms: int, rng: np.random.Generator) -> Array:

@@ -160,14 +160,18 @@ class _StackT(ctypes.Structure):
     )
 
 
-def handle_faults(handler_address: int, signals: tuple[int, ...], stack: tuple[int, int]) -> None:
+def handle_faults(
+    handler_address: int, signals: tuple[int, ...], stack: tuple[int, int] | None = None
+) -> None:
     """Call the native `handler(int, siginfo_t *, void *)` on each of `signals`.
 
-    It runs on `stack` (address, bytes), so that a stack overflow is handled as well.
+    It runs on `stack` (address, bytes), so that a stack overflow is handled as well; without one,
+    on that of an earlier call.
     """
-    alternative = _StackT(stack[0], 0, stack[1])
-    if libc().sigaltstack(ctypes.byref(alternative), None):
-        raise _fail("sigaltstack")
+    if stack is not None:
+        alternative = _StackT(stack[0], 0, stack[1])
+        if libc().sigaltstack(ctypes.byref(alternative), None):
+            raise _fail("sigaltstack")
     action = _SigAction(handler=handler_address, flags=_SA_SIGINFO | _SA_ONSTACK)
     for number in signals:
         if libc().sigaction(number, ctypes.byref(action), None):

@@ -11,7 +11,7 @@ from typing import Any
 from schedules.trace import Trace
 
 from ...codegen.abi import Needs
-from ...judge.teams import checked_teams
+from ...judge.teams import checked_teams, further_teams
 
 _REPEATS = 10
 
@@ -36,6 +36,7 @@ def checked_in_full(job: dict[str, Any]) -> dict[str, Any]:
     threads = job["threads"]
     return job | {
         "team_sizes": checked_teams(threads),
+        "further_teams": further_teams(threads),
         "repeats": _REPEATS if threads > 1 else 1,
         "every_entry": True,
     }

@@ -13,6 +13,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from schedules.record import MeasureStatus
 
 from ....judge.rungs import Race
@@ -22,7 +25,8 @@ from ..loading import loader
 from ..loading.entries import Entry, timed_entry, whole_entry
 from ..memory.arena import Arena
 from ..memory.flat import FlatBuffers
-from ..memory.guarded import Flush, GuardedPool
+from ..memory.guarded import Flush, GuardedPool, same_bytes
+from ..memory.places import TURNS
 from . import races
 from .flat_run import FlatRun, call_together, flat_run
 from .guarded_run import Checks, Guarded, WrongError, arrays, check, compare, guarded_run, same
@@ -30,6 +34,11 @@ from .job import Equipment, Job
 from .quiet import Quiet
 from .shares import verify_parallel
 
+_FEWEST_PLACES = 4  # further cases have other ones
+_PLACES_SECS = 0.03  # of processor time, as are those that follow
+_TEAMS_SECS = 0.1
+_MOST_CALLS = 4096
+_CALLS_SECS = 0.2
 _SLOW_VERIFY_SECS = 0.05  # a serial kernel slower than this is run guarded once only
 
 
@@ -56,7 +65,7 @@ def run_job(
             send(Frame({"case": number}))
             found = _check_and_time(job, arena, kernels, pool, equipment, send, be_alone)
             document = joined(document, found)
-            job = replace(job, timed=False, left_first=not job.left_first)
+            job = replace(job, timed=False, case=job.case + 1)
     except WrongError as wrong:
         document = {"status": wrong.status, "detail": str(wrong)}
         document["verify_secs"] = time.perf_counter() - start
@@ -126,7 +135,9 @@ def _check_and_time(
     clock = time.perf_counter
     start, loaded_before = clock(), kernels.load_secs
     openmp = races.SerialOpenMP(equipment.helpers.stand_in, equipment.stacks)
-    checks = Checks(arena, openmp, send, pool, kernels.flat_scratch)
+    checks = Checks(
+        arena, openmp, send, pool, kernels.flat_scratch, job.case, equipment.helpers.store_watch
+    )
     found: list[Guarded] = []
     if job.parallel:
         teams = job.team_sizes or (job.threads,)
@@ -136,9 +147,17 @@ def _check_and_time(
                 guarded.free()
             openmp.threads = team
             found = [verify_parallel(job, checks, entry) for entry in entries]
+        for entry, first in zip(entries, found, strict=True):
+            _call_with(job.further_teams, checks, entry, first.results())
+        openmp.threads = teams[-1]
     else:
         entries = kernels.entries(arena)
         found = [_verify_serial(job, checks, entry) for entry in entries]
+    if job.thorough:
+        _call_again(checks, found)
+    if job.misaligned:
+        for entry in entries:
+            _lie_elsewhere(checks, entry, found[0].results())
     expected = found[0].results()
     for other in found[1:]:
         same(arena.outputs, expected, other.results(), "differs between its entries")
@@ -147,10 +166,6 @@ def _check_and_time(
         for _ in range(job.repeats):
             flat.warm()
             flat.compare(expected)
-        for flush in Flush if job.misaligned else ():
-            moved = guarded_run(checks, flat.entry, flush, misaligned=True)
-            compare(arena, expected, moved.results())
-            moved.free()
         if job.together:
             call_together(checks, flat, equipment.helpers, expected, parallel=job.parallel)
     load_secs = kernels.load_secs - loaded_before
@@ -203,7 +218,7 @@ def _verify_serial(job: Job, checks: Checks, entry: Entry) -> Guarded:
     """
     start = time.perf_counter()
     first, second = Flush.RIGHT, Flush.LEFT
-    if job.left_first:
+    if job.case % 2:
         first, second = second, first
     run = guarded_run(checks, entry, first)
     check(checks.arena, run.results())
@@ -215,6 +230,56 @@ def _verify_serial(job: Job, checks: Checks, entry: Entry) -> Guarded:
         )
         again.free()
     return run
+
+
+def _call_with(
+    teams: Sequence[int], checks: Checks, entry: Entry, expected: Sequence[NDArray[np.uint8]]
+) -> None:
+    """WrongError unless results are `expected` for these numbers of threads, as many as take
+    little time."""
+    start = time.process_time()
+    checks.openmp.watch(races.forward)
+    for team in teams:
+        if time.process_time() - start > _TEAMS_SECS:
+            return
+        checks.openmp.threads = team
+        run = guarded_run(checks, entry, Flush.LEFT)
+        compare(checks.arena, expected, run.results())
+        run.free()
+
+
+def _call_again(checks: Checks, runs: Sequence[Guarded]) -> None:
+    """WrongError if a call goes wrong because of what calls before it left in its memory.
+
+    A call that leaves its workspace as it found it would do the same for ever, so one more is
+    enough; where something is left that changes, calls are repeated as long as that is cheap.
+    """
+    checks.openmp.watch(races.forward)
+    for run in runs:
+        expected = [result.copy() for result in run.results()]
+        start = time.process_time()
+        for number in range(_MOST_CALLS):
+            left = run.workspace.view().copy()
+            if run.call_again():
+                raise WrongError(MeasureStatus.WRONG_RESULT, f"call {number + 2} failed")
+            same(checks.arena.outputs, expected, run.results(), "depends on calls before it")
+            if same_bytes(left, run.workspace.view()):
+                break
+            if time.process_time() - start > _CALLS_SECS:
+                break
+
+
+def _lie_elsewhere(checks: Checks, entry: Entry, expected: Sequence[NDArray[np.uint8]]) -> None:
+    """WrongError unless results are `expected` wherever in a cache line arrays begin: at all
+    places if that takes little time, else at some."""
+    checks.openmp.watch(races.forward)
+    start = time.process_time()
+    for turn in range(TURNS):
+        if turn >= _FEWEST_PLACES and time.process_time() - start > _PLACES_SECS:
+            return
+        moved = guarded_run(checks, entry, tuple(Flush)[turn % 2], turn=turn)
+        compare(checks.arena, expected, moved.results())
+        moved.free()
 
 
 def _race(

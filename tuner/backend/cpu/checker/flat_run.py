@@ -13,9 +13,10 @@ from ..loading.entries import Entry, argument_vector
 from ..loading.native import Helpers
 from ..loading.together import call_beside
 from ..memory.arena import WORKSPACE_ALIGN_BYTES, Arena
+from ..memory.fills import numbers
 from ..memory.flat import FlatBuffers, flat_buffers
 from ..memory.guarded import Flush, GuardedBuffer, GuardedPool
-from .guarded_run import SECOND_FILL, Checks, compare, same
+from .guarded_run import Checks, compare, same
 from .job import Job
 
 _WARM_SECS = 2e-3
@@ -98,7 +99,8 @@ class FlatRun:
         self._first_output = len(arena.case.inputs)
         self._workspace = scratch.view(0)
         workspace, packed = scratch.addresses
-        scratch.view(1).fill(SECOND_FILL)
+        self._turn = arena.turn or 0
+        numbers(self._turn).into(scratch.view(1))
         entry.pack(self._flat.addresses, packed)
         self.pointers = entry.pointers(self._flat.addresses, packed, workspace)
         self.argv = argument_vector(self.pointers, len(arena.tensors) + 1)
@@ -114,10 +116,10 @@ class FlatRun:
         return [flat.view(i) for i in range(self._first_output, len(flat.addresses))]
 
     def poison(self) -> None:
-        """Forget what earlier calls wrote."""
-        for output in self.outputs():
-            output.fill(SECOND_FILL)
-        self._workspace.fill(SECOND_FILL)
+        """Forget what earlier calls wrote; other numbers are there each time."""
+        self._turn += 1
+        for view in (*self.outputs(), self._workspace):
+            numbers(self._turn).into(view)
 
     def run(self) -> None:
         """One call."""

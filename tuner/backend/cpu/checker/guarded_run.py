@@ -15,26 +15,34 @@ from schedules.workload.tensors import Tensor
 from ....arrays import as_array, as_bytes
 from ....process.frames import Frame
 from ..loading.entries import Entry
+from ..loading.store_watch import StoreWatch
 from ..memory.arena import WORKSPACE_ALIGN_BYTES, Arena
+from ..memory.fills import constant, numbers
 from ..memory.flat import FlatBuffers
-from ..memory.guarded import Flush, GuardedBuffer, GuardedPool, same_bytes
+from ..memory.guarded import LINE_BYTES, Flush, GuardedBuffer, GuardedPool, same_bytes
+from ..memory.places import places
 from . import races
 
-# Bytes outputs and workspace are filled with. 0xFF in every byte is a NaN in each float type;
-# 0x55 and 0xAA are plausible numbers in all, which a maximum or a select lets through.
-_NAN_FILL, _INT_FILL, SECOND_FILL = 0xFF, 0xAA, 0x55
+# What outputs and workspace hold in runs whose buffers end at a guard. 0xFF in every byte is a NaN
+# in each float type. Other runs find numbers there: a maximum or a select lets them through. Of
+# the quick check's case they are large everywhere, later of every size.
+_NAN_FILL, _INT_FILL, _LARGE_FILL = constant(0xFF), constant(0xAA), constant(0x55)
 
 
 @dataclass(frozen=True)
 class Checks:
     """What guarded runs of one child share. `send` tells where their buffers are. `flat_scratch` is
-    what entries, by address, are called with elsewhere."""
+    what entries, by address, are called with elsewhere. `turn` is the number of the case, and which
+    numbers memory that is not written holds. `stores` watches those of shares; None where the
+    machine cannot."""
 
     arena: Arena
     openmp: races.SerialOpenMP
     send: Callable[[Frame], None]
     pool: GuardedPool
     flat_scratch: dict[int, FlatBuffers] = field(default_factory=dict)
+    turn: int = 0
+    stores: StoreWatch | None = None
 
 
 class WrongError(Exception):
@@ -49,37 +57,46 @@ class Guarded:
     """The buffers of one guarded run: the arena's inputs, outputs, workspace and packed memory of
     its own. Calls are made by `openmp`, on its stacks.
 
-    `misaligned`: every tensor, inputs in copies, lies one element away from its guard. Shapes of
-    whole cache lines are aligned everywhere else, so code for other tensors runs only there.
+    Tensors touch a guard, but those at the left ones the places in a line that the arena names.
+    With `turn`, every tensor, inputs in copies, begins at its place of that turn, and memory holds
+    the numbers of it.
     """
 
-    def __init__(
-        self, checks: Checks, entry: Entry, flush: Flush, *, misaligned: bool = False
-    ) -> None:
+    def __init__(self, checks: Checks, entry: Entry, flush: Flush, turn: int | None = None) -> None:
         arena, self._pool = checks.arena, checks.pool
         self.entry = entry
         self._openmp = openmp = checks.openmp
         self.inputs: Sequence[GuardedBuffer] = arena.guarded_inputs[flush]
         self._copies: list[GuardedBuffer] = []
-        if misaligned:
-            self.inputs = self._copies = [self._moved(t, flush) for t in arena.inputs]
+        at: Sequence[int | None] = arena.places_of(flush)
+        if turn is not None:
+            at = places(arena.tensors, turn)
+            self.inputs = self._copies = [
+                self._pool.take_at(t, flush, place)
+                for t, place in zip(arena.inputs, at, strict=False)
+            ]
             for buffer, array in zip(self.inputs, arena.case.inputs, strict=True):
                 buffer.view()[:] = as_bytes(array)
                 buffer.protect(writable=False)
-        place = self._moved if misaligned else self._flush
-        self.outputs = [place(t, flush) for t in arena.outputs]
-        first = flush is Flush.RIGHT
+        self.outputs = [
+            self._pool.take_at(t, flush, place)
+            for t, place in zip(arena.outputs, at[len(arena.inputs) :], strict=True)
+        ]
+        not_a_number = flush is Flush.RIGHT and turn is None
+        some = _LARGE_FILL
+        if checks.turn or turn is not None:
+            some = numbers(checks.turn if turn is None else turn)
         for tensor, buffer in zip(arena.outputs, self.outputs, strict=True):
             fill = _NAN_FILL if tensor.dtype.is_float else _INT_FILL
-            buffer.view().fill(fill if first else SECOND_FILL)
+            (fill if not_a_number else some).into(buffer.view())
         sizes = {"the workspace": entry.workspace_bytes}
         if entry.prepack is not None:
             sizes["packed memory"] = entry.packed_bytes
         take = self._pool.take
         scratch = [take(n, size, flush, WORKSPACE_ALIGN_BYTES) for n, size in sizes.items()]
-        openmp.fill = _NAN_FILL if first else SECOND_FILL
+        openmp.fill = _NAN_FILL if not_a_number else some
         for buffer in scratch:
-            buffer.view().fill(openmp.fill)
+            openmp.fill.into(buffer.view())
         self.workspace, self.packed = scratch[0], scratch[-1]
         self.writable: list[GuardedBuffer] = [*self.outputs, *scratch]
         for buffer in self.writable:
@@ -107,11 +124,16 @@ class Guarded:
 
     def compute(self) -> int:
         """The call itself."""
-        entry = self.entry
-        return self._openmp.call(
-            entry.address,
-            entry.pointers(self._arguments, self.packed.address, self.workspace.address),
-        )
+        return self._openmp.call(self.entry.address, self._pointers)
+
+    def call_again(self) -> int:
+        """A call on all that the last one left, stacks included; its status."""
+        return self._openmp.call(self.entry.address, self._pointers, fresh=False)
+
+    @property
+    def _pointers(self) -> list[int]:
+        packed, workspace = self.packed.address, self.workspace.address
+        return self.entry.pointers(self._arguments, packed, workspace)
 
     @property
     def _arguments(self) -> list[int]:
@@ -130,15 +152,15 @@ class Guarded:
         for buffer in (*self.writable, *self._copies):
             self._pool.give(buffer)
 
+    def lies_as(self, other: Guarded) -> bool:
+        """Whether each array begins at the same place in a cache line: kernels may divide their
+        work by that."""
+        pairs = zip((*self.inputs, *self.outputs), (*other.inputs, *other.outputs), strict=True)
+        return all((a.address - b.address) % LINE_BYTES == 0 for a, b in pairs)
+
     def results(self) -> list[NDArray[np.uint8]]:
         """The outputs' bytes, not copied."""
         return [b.view() for b in self.outputs]
-
-    def _flush(self, tensor: Tensor, flush: Flush) -> GuardedBuffer:
-        return self._pool.take(tensor.name, tensor.bytes, flush)
-
-    def _moved(self, tensor: Tensor, flush: Flush) -> GuardedBuffer:
-        return self._pool.take(tensor.name, tensor.bytes, flush, skip_bytes=tensor.dtype.bytes)
 
 
 def guarded_run(
@@ -147,10 +169,10 @@ def guarded_run(
     flush: Flush,
     *,
     observer: races.Observer | None = None,
-    misaligned: bool = False,
+    turn: int | None = None,
 ) -> Guarded:
     """One call on poisoned, guarded buffers and stacks, which are the caller's to free."""
-    buffers = Guarded(checks, entry, flush, misaligned=misaligned)
+    buffers = Guarded(checks, entry, flush, turn)
     checks.send(buffers.frame())
     if observer is not None:
         observer.begin([(b.name, b.view()) for b in buffers.writable], checks.openmp)

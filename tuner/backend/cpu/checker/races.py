@@ -1,7 +1,7 @@
 """Find races in parallel loops deterministically, by running threads' shares one at a time.
 
 The kernel is loaded against a stand-in for OpenMP, which runs the shares of a parallel region
-one after the other on one thread. Three runs settle it:
+one after the other on one thread. Four runs settle it:
 
 1. forward: shares 0, 1, ..., n-1;
 2. reverse: shares n-1, ..., 0. Both must give the right result. A share that reads what another
@@ -17,7 +17,11 @@ one after the other on one thread. Three runs settle it:
    for it has return addresses. A byte equal to what was there each time would have to be a copy
    of itself, or the maximum of itself and something less: noise is there because equal fills
    hide every maximum of one buffer and another. The sets of two shares of one region must not
-   meet: this finds what no order shows, such as two threads adding to one sum.
+   meet: this finds what no order shows, such as two threads adding to one sum;
+4. stores, in the full check: a share that stores what it loaded from another's bytes changes
+   nothing in any of these runs, and loses a write of the other when both run at once. Each share
+   runs with pages read-only where its bytes meet those of others, and where nothing is its own
+   (`loading.store_watch`), which shows single stores. Up to 16 pages or rows of them a share.
 
 In run 3 values are garbage from the first region on. That is sound because no address in the
 language depends on data. Regions are sampled where a kernel enters so many that watching each
@@ -27,14 +31,19 @@ Arguments and stacks are all the memory that a kernel can write: `loader.refuse_
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ....process import linux
 from ..loading.stand_in import StandIn
-from ..memory.guarded import same_bytes, view_bytes
+from ..loading.store_watch import MOST_WINDOWS, StoreWatch, Window
+from ..memory.fills import constant
+from ..memory.guarded import LINE_BYTES, same_bytes, view_bytes
 from ..memory.stacks import Stacks
 
 _POISONS = (0x55, 0xAA)
@@ -44,6 +53,9 @@ _NOISE_BYTES = 65537  # repeated in larger buffers; a prime, so that rows differ
 WATCH_BYTES = 256 << 20  # bytes filled and compared a candidate: about 50 ms
 _MOST_SHARES = 254  # an account has one byte for each of the kernel's
 _CHUNK_BYTES = 1 << 16  # of buffers and what they held, compared while they are in the cache
+_WORD_BYTES = 8
+_STORES = 8000  # watched of a call, some 5 us each
+_FEWEST_STORES = 200
 _POISONED_SHARES = 512  # of a call: filling a stack costs as much as entering ten regions
 
 
@@ -89,7 +101,7 @@ class SerialOpenMP:
         self.threads = threads
         self.regions: list[Region] = []
         self.on_region: Callable[[Region, int, Callable[[int], None]], None] = forward
-        self.fill = 0
+        self.fill = constant(0)
         self._native = native
         self._stacks = stacks
         self.addresses = native.addresses
@@ -105,14 +117,15 @@ class SerialOpenMP:
         self.regions = []
         self.on_region = on_region
 
-    def call(self, function: int, pointers: Sequence[int]) -> int:
-        """`function(*pointers)`: the status it returns."""
-        self._stacks.poison(self.fill)
+    def call(self, function: int, pointers: Sequence[int], *, fresh: bool = True) -> int:
+        """`function(*pointers)`: the status it returns. Unless `fresh`, stacks stay as they are."""
+        if fresh:
+            self._stacks.poison(self.fill)
         caller = self._stacks.caller
-        fresh = _POISONED_SHARES
+        filled = _POISONED_SHARES if fresh else 0
         done = self._native.begin(function, pointers, caller.address, caller.size_bytes)
         while not done:
-            fresh = self._region(fresh)
+            filled = self._region(filled)
             done = self._native.resume()
         return self._native.status
 
@@ -129,7 +142,7 @@ class SerialOpenMP:
         def run(thread: int) -> None:
             nonlocal left
             if left > 0:
-                stack.view().fill(self.fill)
+                self.fill.into(stack.view())
             left -= 1
             native.share(thread, team, stack.address, stack.size_bytes)
 
@@ -259,12 +272,15 @@ def _meeting(
     return None
 
 
-def first_conflict(forward: Observer, reverse: Observer) -> Conflict | None:
+def first_conflict(forward: Observer, reverse: Observer, *, alike: bool = True) -> Conflict | None:
     """What the two orders of one kernel show: a byte that two shares of a region changed in one, or
-    that was changed by one share in the one and by another in the other."""
+    that was changed by one share in the one and by another in the other. The latter only if arrays
+    lie `alike` in their cache lines in both: a kernel may divide its work by where they do."""
     for observer in (forward, reverse):
         if observer.conflict is not None:
             return observer.conflict
+    if not alike:
+        return None
     for index in sorted(forward.accounts.keys() & reverse.accounts.keys()):
         for a, b in zip(forward.accounts[index], reverse.accounts[index], strict=True):
             for chunk in sorted(a.chunks.keys() & b.chunks.keys()):
@@ -306,14 +322,16 @@ def find_conflict(
     openmp: SerialOpenMP,
     writable: Sequence[tuple[str, NDArray[np.uint8]]],
     watched: frozenset[int],
+    stores: StoreWatch | None = None,
 ) -> Conflict | None:
     """The first byte two shares of a watched region write, None if there is none.
 
     `call` runs the kernel, which was loaded against `openmp`; `writable` are its outputs and
     workspace as (name, bytes), garbage afterwards. A team so large that watching one region
-    costs too much is made smaller, to two at least.
+    costs too much is made smaller, to two at least. With `stores`, `writable` are alone on their
+    pages, and stores of bytes that another share writes are found whatever they write.
     """
-    watcher = _Watcher(writable, watched)
+    watcher = _Watcher(writable, watched, stores)
     team = openmp.threads
     size = sum(view.size for _, view in writable)
     affordable = WATCH_BYTES // max(1, 2 * len(_fills(size)) * size)
@@ -337,8 +355,12 @@ def _fills(writable_bytes: int) -> list[NDArray[np.uint8]]:
 
 class _Watcher:
     def __init__(
-        self, writable: Sequence[tuple[str, NDArray[np.uint8]]], watched: frozenset[int]
+        self,
+        writable: Sequence[tuple[str, NDArray[np.uint8]]],
+        watched: frozenset[int],
+        stores: StoreWatch | None,
     ) -> None:
+        self._stores = stores
         self._writable = writable
         self._watched = watched
         self.conflict: Conflict | None = None
@@ -358,6 +380,47 @@ class _Watcher:
                     if met is not None:
                         self.conflict = Conflict(region.index, name, *met)
                         return
+        if self._stores is not None and shares > 1:
+            self._watch_stores(self._stores, region, shares, run, owners)
+
+    def _watch_stores(
+        self,
+        stores: StoreWatch,
+        region: Region,
+        shares: int,
+        run: Callable[[int], None],
+        owners: Sequence[NDArray[np.uint8]],
+    ) -> None:
+        """Run each share with pages watched where its bytes and those of others meet."""
+        views = [(view, owner) for (_, view), owner in zip(self._writable, owners, strict=False)]
+        borders = [Borders.of(owner) for _, owner in views]
+        most = max(_FEWEST_STORES, _STORES // (len(self._watched) * shares))
+        for thread in range(shares):
+            windows = [
+                window
+                for (view, owner), border in zip(views, borders, strict=True)
+                for window in border.windows(view, owner, thread, MOST_WINDOWS // len(views))
+            ]
+            at = stores.foreign_store(partial(run, thread), windows, most)
+            if at is not None:
+                self.conflict = self._conflict(region, at, thread, views)
+                return
+
+    def _conflict(
+        self,
+        region: Region,
+        address: int,
+        thread: int,
+        views: Sequence[tuple[NDArray[np.uint8], NDArray[np.uint8]]],
+    ) -> Conflict:
+        """Of the share `thread` and whose bytes are in the word at `address`."""
+        for (name, view), (_, owner) in zip(self._writable, views, strict=True):
+            start = address - view.ctypes.data
+            if -_WORD_BYTES < start < view.size:
+                word = range(max(start, 0), min(start + _WORD_BYTES, view.size))
+                offset = next(n for n in word if owner[n] not in (0, thread + 1))
+                return Conflict(region.index, name, offset, (int(owner[offset]) - 1, thread))
+        raise AssertionError(f"nothing that can be written lies at {address:#x}")
 
     def _write_set(
         self, thread: int, run: Callable[[int], None], frame: NDArray[np.uint8]
@@ -376,6 +439,81 @@ class _Watcher:
             _note_changes(frame, held, changed[-1])
             frame[:] = held
         return changed
+
+
+@dataclass(frozen=True, slots=True)
+class Borders:
+    """Where the bytes of one share end and those of another begin: `left` is the last byte of the
+    one, `right` the first of the other, which may be further on."""
+
+    left: NDArray[np.int64]
+    right: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, owner: NDArray[np.uint8]) -> Borders:
+        """Those in a buffer whose bytes are of the shares `owner` - 1, of none where that is 0."""
+        steps = np.flatnonzero(owner[1:] != owner[:-1]) + 1
+        starts = np.concatenate([[0], steps]).astype(np.int64)
+        ends = np.concatenate([steps, [owner.size]]).astype(np.int64)
+        if owner.size == 0:
+            return cls(starts[:0], starts[:0])
+        owned = owner[starts] != 0
+        starts, ends = starts[owned], ends[owned]
+        apart = owner[starts[1:]] != owner[starts[:-1]]
+        return cls(ends[:-1][apart] - 1, starts[1:][apart])
+
+    def windows(
+        self, view: NDArray[np.uint8], owner: NDArray[np.uint8], thread: int, most: int
+    ) -> list[Window]:
+        """Up to `most` windows of `view`: pages where share `thread` meets others, the first and
+        the last border and others between, and the longest rows of pages with nothing of its own.
+        """
+        mine, size = thread + 1, linux.PAGE_BYTES
+        beside = [self.right[owner[self.left] == mine], self.left[owner[self.right] == mine]]
+        places = np.sort(np.concatenate(beside))
+        if places.size > most // 4:
+            places = places[np.linspace(0, places.size - 1, most // 4).astype(np.int64)]
+        start = view.ctypes.data
+        reach = np.concatenate([places - LINE_BYTES, places + LINE_BYTES])
+        pages = set(((start + np.clip(reach, 0, view.size - 1)) // size * size).tolist())
+        mixed = [Window(p, size, _others(p, start, owner, mine)) for p in sorted(pages)]
+        rows = [_without(row, pages) for row in self._others_pages(start, owner, mine)]
+        rows = sorted((r for r in rows if r[0] < r[1]), key=lambda row: row[0] - row[1])
+        alone = [Window(at, end - at) for at, end in rows]
+        return (mixed + alone)[:most]
+
+    def _others_pages(
+        self, start: int, owner: NDArray[np.uint8], mine: int
+    ) -> Iterator[tuple[int, int]]:
+        """First and end of each row of whole pages that belong to other shares alone, by the
+        borders of a buffer that begins at `start`."""
+        size = linux.PAGE_BYTES
+        firsts, lasts = [0, *self.right.tolist()], [*self.left.tolist(), owner.size - 1]
+        for first, last in zip(firsts, lasts, strict=True):
+            if owner.size == 0 or max(owner[first], owner[last]) in (0, mine):
+                continue
+            # Nothing else lies on the buffer's first and last page.
+            low = start if first == 0 else start + first + size - 1
+            high = start + last + (size if last == owner.size - 1 else 1)
+            if low // size < high // size:
+                yield low // size * size, high // size * size
+
+
+def _without(row: tuple[int, int], pages: set[int]) -> tuple[int, int]:
+    """The longest part of a row of pages between some of `pages`, from one address to another."""
+    size = linux.PAGE_BYTES
+    cuts = [row[0] - size, *sorted(p for p in pages if row[0] <= p < row[1]), row[1]]
+    return max(((a + size, b) for a, b in pairwise(cuts)), key=lambda part: part[1] - part[0])
+
+
+def _others(page: int, start: int, owner: NDArray[np.uint8], mine: int) -> NDArray[np.uint8]:
+    """0xFF for the bytes of the page at `page` that other shares write, in a buffer that begins at
+    `start`."""
+    others = np.zeros(linux.PAGE_BYTES, np.uint8)
+    first, last = max(page, start), min(page + linux.PAGE_BYTES, start + owner.size)
+    part = owner[first - start : last - start]
+    others[first - page : last - page] = ((part != 0) & (part != mine)) * np.uint8(0xFF)
+    return others
 
 
 def _note_changes(

@@ -31,6 +31,7 @@ from ....process.serving import take_over_pipes
 from ..loading.native import Helpers, build_helpers
 from ..memory.arena import Arena, build_arena, give_guarded
 from ..memory.guarded import GUARD_BYTES, Flush, GuardedPool, guarded
+from ..memory.places import TURNS
 from ..memory.stacks import build_stacks
 from . import child
 from .case_builder import CaseBuilder
@@ -72,8 +73,8 @@ class _Judge:
         """The arenas of a full check after the quick one."""
         if self.further is None:
             self.further = [
-                build_arena(self.cases.tensors, case, self.quick.flat)
-                for case in self.further_cases()
+                build_arena(self.cases.tensors, case, self.quick.flat, turn=_turn(number))
+                for number, case in enumerate(self.further_cases(), start=1)
             ]
         return self.further
 
@@ -94,11 +95,17 @@ class _Judge:
 
     def _one_by_one(self, cases: Iterator[Case]) -> Iterator[Arena]:
         pool = GuardedPool(inherited=False)
-        for case in cases:
-            arena = build_arena(self.cases.tensors, case, self.quick.flat, pool)
+        for number, case in enumerate(cases, start=1):
+            arena = build_arena(self.cases.tensors, case, self.quick.flat, pool, _turn(number))
             yield arena
             give_guarded(arena, pool)
         pool.free()
+
+
+def _turn(case: int) -> int:
+    """Where arrays lie on that case: turns that the first one takes last, or has no time for."""
+    half = TURNS // 2
+    return -((case + 1) // 2) % half + case % 2 * half
 
 
 @dataclass(slots=True)
@@ -195,7 +202,7 @@ def _fastest_burst_secs(helpers: Helpers, steps: int, times: int) -> float:
 def _job(document: dict[str, Any], blob: bytes) -> Job:
     fields = dict(document["job"])
     fields.pop("rewrites", None)
-    for name in ("team_sizes", "constants"):
+    for name in ("team_sizes", "further_teams", "constants"):
         fields[name] = tuple(fields.get(name, ()))
     return Job(object_bytes=blob, **fields)
 
@@ -292,11 +299,12 @@ def _check_each(
         timed=False,
         repeats=1,
         team_sizes=(),
+        further_teams=(),
         misaligned=False,
         together=False,
         thorough=False,
         settled=True,
-        left_first=True,
+        case=1,
     )
     groups: Iterator[Iterable[Arena]] = iter([arenas]) if together else ([a] for a in arenas)
     cases = _MOST_CASES if together else 1
@@ -307,7 +315,7 @@ def _check_each(
         if answer["status"] != MeasureStatus.OK:
             return answer
         result = child.joined(result, answer)
-        job = replace(job, left_first=not job.left_first)
+        job = replace(job, case=job.case + 1)
     return result
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from schedules.record import MeasureStatus
 
 from ..loading.entries import Entry
+from ..loading.store_watch import StoreWatch
 from ..memory.guarded import Flush, GuardedBuffer
 from . import races
 from .guarded_run import Checks, Guarded, WrongError, check, guarded_run, same
@@ -36,23 +37,29 @@ def verify_parallel(job: Job, checks: Checks, entry: Entry) -> Guarded:
     same(
         checks.arena.outputs, run.results(), again.results(), "depends on the order of its threads"
     )
+    alike = run.lies_as(again)
     again.free()
     if not regions or openmp.threads == 1:
         return run
-    _refuse(races.first_conflict(forward, reverse))
+    _refuse(races.first_conflict(forward, reverse, alike=alike))
     slow = time.process_time() - start > _SLOW_WATCH_SECS
     if job.thorough or not (job.settled or (slow and forward.complete)):
-        _watch_alone(checks, entry, regions)
+        # Borders of shares follow from one formula in the number of threads.
+        closely = job.thorough and openmp.threads in (2, job.threads)
+        _watch_alone(checks, entry, regions, checks.stores if closely else None)
     return run
 
 
-def _watch_alone(checks: Checks, entry: Entry, regions: Sequence[races.Region]) -> None:
-    """WrongError if write sets of shares, each run on noise, meet."""
+def _watch_alone(
+    checks: Checks, entry: Entry, regions: Sequence[races.Region], stores: StoreWatch | None
+) -> None:
+    """WrongError if write sets of shares, each run on noise, meet, or with `stores`, if one puts
+    back what is in another's."""
     openmp = checks.openmp
     buffers = Guarded(checks, entry, Flush.RIGHT)
     checks.send(buffers.frame())
     if entry.prepack is None:
-        _refuse_conflict(buffers.compute, buffers.writable, openmp, regions)
+        _refuse_conflict(buffers.compute, buffers.writable, openmp, regions, stores)
     else:
         # Each half writes nothing of the other's: it does not have it, or it is sealed above.
         halves = (
@@ -62,7 +69,7 @@ def _watch_alone(checks: Checks, entry: Entry, regions: Sequence[races.Region]) 
         for call, written in halves:
             openmp.watch(races.forward)
             call()
-            _refuse_conflict(call, written, openmp, openmp.regions)
+            _refuse_conflict(call, written, openmp, openmp.regions, stores)
     buffers.free()
 
 
@@ -71,6 +78,7 @@ def _refuse_conflict(
     written: Sequence[GuardedBuffer],
     openmp: races.SerialOpenMP,
     regions: Sequence[races.Region],
+    stores: StoreWatch | None,
 ) -> None:
     """WrongError if two shares of one of the regions that `call` enters write the same byte."""
     if not regions:
@@ -78,7 +86,7 @@ def _refuse_conflict(
     writable = [(b.name, b.view()) for b in written]
     size = sum(view.size for _, view in writable)
     watched = races.regions_to_watch(regions, size, openmp.threads)
-    _refuse(races.find_conflict(call, openmp, writable, watched))
+    _refuse(races.find_conflict(call, openmp, writable, watched, stores))
 
 
 def _refuse(conflict: races.Conflict | None) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .stand_in import StandIn, stand_in, stand_in_ir
+from .store_watch import STORE_WATCH_IR, SUPPORTED, StoreWatch
 
 _CHAINS = 10  # two FMA pipes times five cycles of latency keeps any current core busy
 
@@ -187,6 +188,7 @@ class Helpers:
     time_rounds: Any
     call_until: Any
     stand_in: StandIn
+    store_watch: StoreWatch | None
 
     def time(
         self, function: int, argv: Any, calls: int, rounds: int, burst: int
@@ -221,7 +223,8 @@ def build_helpers(arguments: int, lanes: int, fault_page: int) -> Helpers:
         exit_code=FAULT_EXIT_CODE,
     )
     parts = (_burst_ir(lanes), _timing_ir(arguments), _together_ir(arguments))
-    text = "\n".join([_CLOCK, faults, *parts, stand_in_ir(arguments)])
+    watch = [STORE_WATCH_IR] if SUPPORTED else []
+    text = "\n".join([_CLOCK, faults, *parts, stand_in_ir(arguments), *watch])
     machine = host_target_machine()
     module = llvm.parse_assembly(text)
     module.verify()
@@ -240,4 +243,5 @@ def build_helpers(arguments: int, lanes: int, fault_page: int) -> Helpers:
             engine.get_function_address("call_until")
         ),
         stand_in=stand_in(engine, arguments),
+        store_watch=StoreWatch(engine) if SUPPORTED else None,
     )

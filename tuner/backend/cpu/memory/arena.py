@@ -9,8 +9,10 @@ from schedules.workload.tensors import Tensor
 
 from ....arrays import Array, as_bytes
 from ....judge.cases import Case
+from ....process import linux
 from .flat import FlatBuffers, flat_buffers
 from .guarded import Flush, GuardedBuffer, GuardedPool
+from .places import places
 
 WORKSPACE_ALIGN_BYTES = 64
 
@@ -18,6 +20,9 @@ WORKSPACE_ALIGN_BYTES = 64
 @dataclass(frozen=True, slots=True)
 class Arena:
     """A case laid out in memory: guarded read-only inputs in both placements, flat ones to time.
+
+    With `turn`, tensors at the left begin at the places in a line of that turn; inputs of whole
+    pages then do so at the right as well, as they would need a second copy.
 
     Flat outputs are reserved here and touched first by the child that times, as its own copy.
     Unless `flat_is_filled`, the flat inputs hold another case's values.
@@ -28,6 +33,13 @@ class Arena:
     guarded_inputs: dict[Flush, tuple[GuardedBuffer, ...]]
     flat: FlatBuffers
     flat_is_filled: bool = True
+    turn: int | None = None
+
+    def places_of(self, flush: Flush) -> tuple[int | None, ...]:
+        """Where in a line each tensor begins, None where it touches a guard."""
+        if self.turn is None or flush is Flush.RIGHT:
+            return (None,) * len(self.tensors)
+        return places(self.tensors, self.turn)
 
     @property
     def size_bytes(self) -> int:
@@ -48,27 +60,30 @@ def build_arena(
     case: Case,
     flat: FlatBuffers | None = None,
     pool: GuardedPool | None = None,
+    turn: int | None = None,
 ) -> Arena:
     """Lay out `case`; `tensors` are the arguments of a call, inputs first.
 
     `flat` re-uses the timing buffers of another case of the same workload, as they are, and `pool`
-    guarded inputs of such cases.
+    guarded inputs of such cases. With `turn`, arrays lie as `Arena` says.
     """
     own = flat is None
     pool = GuardedPool() if pool is None else pool
-    placed: dict[Flush, tuple[GuardedBuffer, ...]] = {}
-    right = tuple(_guarded_input(t, a, Flush.RIGHT, pool) for t, a in _named(tensors, case))
-    placed[Flush.RIGHT] = right
-    # Whole pages touch both guards at once: no second copy.
-    placed[Flush.LEFT] = tuple(
-        r if r.size_bytes == r.pages_bytes else _guarded_input(t, a, Flush.LEFT, pool)
-        for r, (t, a) in zip(right, _named(tensors, case), strict=True)
-    )
+    count = len(case.inputs)
+    at = (None,) * count if turn is None else places(tensors, turn)[:count]
+    placed: dict[Flush, tuple[GuardedBuffer, ...]] = {Flush.RIGHT: (), Flush.LEFT: ()}
+    for tensor, array, place in zip(tensors[:count], case.inputs, at, strict=True):
+        one = _guarded_input(tensor, array, Flush.LEFT, place, pool)
+        # Whole pages touch both guards at once: no second copy.
+        whole = tensor.bytes % linux.PAGE_BYTES == 0 and tensor.bytes > 0
+        other = one if whole else _guarded_input(tensor, array, Flush.RIGHT, None, pool)
+        placed[Flush.LEFT] += (one,)
+        placed[Flush.RIGHT] += (other,)
     if flat is None:
         flat = flat_buffers([t.bytes for t in tensors])
         for i, array in enumerate(case.inputs):
             flat.view(i)[:] = as_bytes(array)
-    return Arena(tuple(tensors), case, placed, flat, own)
+    return Arena(tuple(tensors), case, placed, flat, own, turn)
 
 
 def give_guarded(arena: Arena, pool: GuardedPool) -> None:
@@ -77,12 +92,10 @@ def give_guarded(arena: Arena, pool: GuardedPool) -> None:
         pool.give(buffer)
 
 
-def _named(tensors: Sequence[Tensor], case: Case) -> list[tuple[Tensor, Array]]:
-    return list(zip(tensors, case.inputs, strict=False))
-
-
-def _guarded_input(tensor: Tensor, array: Array, flush: Flush, pool: GuardedPool) -> GuardedBuffer:
-    buffer = pool.take(tensor.name, tensor.bytes, flush)
+def _guarded_input(
+    tensor: Tensor, array: Array, flush: Flush, place: int | None, pool: GuardedPool
+) -> GuardedBuffer:
+    buffer = pool.take_at(tensor, flush, place)
     buffer.view()[:] = as_bytes(array)
     buffer.protect(writable=False)
     return buffer

@@ -15,8 +15,11 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
+from schedules.workload.tensors import Tensor
+
 from ....process import linux
 
+LINE_BYTES = 64
 GUARD_BYTES = 1 << 30  # address space only: strides can be large, so the guards are too
 _CANARY = 0xC5
 _HUGE_FROM_BYTES = 4 << 20  # smaller buffers gain nothing from pages of 2 MiB
@@ -142,6 +145,14 @@ class GuardedPool:
             linux.inherit(buffer.start, buffer.pages_bytes, inherited=True)
         buffer.protect(writable=True)
         return _placed(buffer, name, size_bytes, flush, align_bytes, skip_bytes)
+
+    def take_at(self, tensor: Tensor, flush: Flush, place: int | None = None) -> GuardedBuffer:
+        """A buffer for `tensor` flush with a guard or, near it, `place` bytes behind the beginning
+        of a cache line."""
+        skip = place or 0
+        if place is not None and flush is Flush.RIGHT:
+            skip = -(tensor.bytes + place) % LINE_BYTES
+        return self.take(tensor.name, tensor.bytes, flush, skip_bytes=skip)
 
     def give(self, buffer: GuardedBuffer) -> None:
         """Take `buffer` back: who had it uses it no more."""

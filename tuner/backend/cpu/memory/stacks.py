@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .fills import Fill
 from .guarded import Flush, GuardedBuffer, guarded
 
 STACK_BYTES = 256 << 10
@@ -18,10 +19,10 @@ class Stacks:
     caller: GuardedBuffer
     thread: GuardedBuffer
 
-    def poison(self, fill: int) -> None:
-        """Fill both with this byte."""
+    def poison(self, fill: Fill) -> None:
+        """Fill both."""
         for stack in (self.caller, self.thread):
-            stack.view().fill(fill)
+            fill.into(stack.view())
 
 
 def build_stacks() -> Stacks:

@@ -1,0 +1,238 @@
+"""See which bytes of a page single store instructions write, also where they write what was there.
+
+A thread that loads a vector, changes its own part and stores it whole puts back what its neighbour
+had: no comparison of memory shows that. So pages are made read-only. A store to one faults; its
+handler notes the page, inverts the bytes that belong to others, allows the access and lets the
+processor stop after that one instruction. What is not the inverse then was written by it. Bytes
+that belong to others are put back, the page is read-only again. Lanes that a mask leaves out write
+nothing, so nothing is found that did not happen.
+
+Needs the trap flag of x86, which any process may set in the context it returns to from a signal; on
+other machines nothing is watched. See Intel's manual, volume 1, 6.5.1, and `sigreturn(2)`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import platform
+import signal
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ....process import linux
+
+MOST_WINDOWS = 16
+SUPPORTED = platform.machine() == "x86_64"
+# Of `ucontext_t` on x86-64 Linux: flags and link, stack, then 23 registers of eight bytes.
+_FLAGS_AT, _ERROR_AT = 40 + 17 * 8, 40 + 19 * 8
+_TRAP, _WRITE = 0x100, 2
+
+STORE_WATCH_IR = f"""
+@sw_low = global [{MOST_WINDOWS} x i64] zeroinitializer
+@sw_high = global [{MOST_WINDOWS} x i64] zeroinitializer
+@sw_mask = global [{MOST_WINDOWS} x i64] zeroinitializer
+@sw_held = global [{MOST_WINDOWS} x i64] zeroinitializer
+@sw_open = global [{MOST_WINDOWS} x i64] zeroinitializer
+@sw_left = global i64 0
+@sw_found = global i64 0
+declare i32 @mprotect(ptr, i64, i32)
+
+define void @sw_on_fault(i32 %signal, ptr %info, ptr %context) {{
+  %address_at = getelementptr i8, ptr %info, i64 16
+  %address = load i64, ptr %address_at
+  %error_at = getelementptr i8, ptr %context, i64 {_ERROR_AT}
+  %error = load i64, ptr %error_at
+  %write = and i64 %error, {_WRITE}
+  %is_write = icmp ne i64 %write, 0
+  br i1 %is_write, label %window, label %real
+window:
+  %w = phi i64 [ 0, %0 ], [ %w1, %next ]
+  %low_at = getelementptr i64, ptr @sw_low, i64 %w
+  %high_at = getelementptr i64, ptr @sw_high, i64 %w
+  %open_at = getelementptr i64, ptr @sw_open, i64 %w
+  %low = load i64, ptr %low_at
+  %high = load i64, ptr %high_at
+  %above = icmp uge i64 %address, %low
+  %below = icmp ult i64 %address, %high
+  %inside = and i1 %above, %below
+  br i1 %inside, label %allow, label %next
+next:
+  %w1 = add i64 %w, 1
+  %more = icmp ult i64 %w1, {MOST_WINDOWS}
+  br i1 %more, label %window, label %real
+real:
+  call void @on_fault(i32 %signal, ptr %info, ptr %context)
+  ret void
+allow:
+  %page = inttoptr i64 %low to ptr
+  %size = sub i64 %high, %low
+  call i32 @mprotect(ptr %page, i64 %size, i32 3)
+  %mask_at = getelementptr i64, ptr @sw_mask, i64 %w
+  %mask_of = load i64, ptr %mask_at
+  %nobody = icmp eq i64 %mask_of, 0
+  br i1 %nobody, label %all_others, label %some_others
+all_others:
+  store i64 %address, ptr @sw_found
+  br label %end_watch
+some_others:
+  %left = load i64, ptr @sw_left
+  %spent = icmp sle i64 %left, 0
+  br i1 %spent, label %end_watch, label %invert
+end_watch:
+  store i64 0, ptr %low_at
+  store i64 0, ptr %high_at
+  ret void
+invert:
+  %left1 = sub i64 %left, 1
+  store i64 %left1, ptr @sw_left
+  store i64 1, ptr %open_at
+  %mask = load ptr, ptr %mask_at
+  %held_at = getelementptr i64, ptr @sw_held, i64 %w
+  %held = load ptr, ptr %held_at
+  %words = lshr i64 %size, 3
+  br label %word
+word:
+  %i = phi i64 [ 0, %invert ], [ %i1, %word ]
+  %now_at = getelementptr i64, ptr %page, i64 %i
+  %keep_at = getelementptr i64, ptr %held, i64 %i
+  %others_at = getelementptr i64, ptr %mask, i64 %i
+  %now = load i64, ptr %now_at
+  %others = load i64, ptr %others_at
+  store i64 %now, ptr %keep_at
+  %inverse = xor i64 %now, %others
+  store i64 %inverse, ptr %now_at
+  %i1 = add i64 %i, 1
+  %more_words = icmp ult i64 %i1, %words
+  br i1 %more_words, label %word, label %step
+step:
+  %flags_at = getelementptr i8, ptr %context, i64 {_FLAGS_AT}
+  %flags = load i64, ptr %flags_at
+  %trapping = or i64 %flags, {_TRAP}
+  store i64 %trapping, ptr %flags_at
+  ret void
+}}
+
+define void @sw_on_step(i32 %signal, ptr %info, ptr %context) {{
+  br label %window
+window:
+  %w = phi i64 [ 0, %0 ], [ %w1, %next ]
+  %open_at = getelementptr i64, ptr @sw_open, i64 %w
+  %open = load i64, ptr %open_at
+  %is_open = icmp ne i64 %open, 0
+  br i1 %is_open, label %look, label %next
+look:
+  store i64 0, ptr %open_at
+  %low_at = getelementptr i64, ptr @sw_low, i64 %w
+  %high_at = getelementptr i64, ptr @sw_high, i64 %w
+  %low = load i64, ptr %low_at
+  %high = load i64, ptr %high_at
+  %page = inttoptr i64 %low to ptr
+  %size = sub i64 %high, %low
+  %mask_at = getelementptr i64, ptr @sw_mask, i64 %w
+  %mask = load ptr, ptr %mask_at
+  %held_at = getelementptr i64, ptr @sw_held, i64 %w
+  %held = load ptr, ptr %held_at
+  %words = lshr i64 %size, 3
+  br label %word
+word:
+  %i = phi i64 [ 0, %look ], [ %i1, %word ]
+  %at = phi i64 [ 0, %look ], [ %at1, %word ]
+  %now_at = getelementptr i64, ptr %page, i64 %i
+  %keep_at = getelementptr i64, ptr %held, i64 %i
+  %others_at = getelementptr i64, ptr %mask, i64 %i
+  %now = load i64, ptr %now_at
+  %keep = load i64, ptr %keep_at
+  %others = load i64, ptr %others_at
+  %inverse = xor i64 %keep, %others
+  %changed = xor i64 %now, %inverse
+  %bad = and i64 %changed, %others
+  %is_bad = icmp ne i64 %bad, 0
+  %address = ptrtoint ptr %now_at to i64
+  %at1 = select i1 %is_bad, i64 %address, i64 %at
+  %same = xor i64 %others, -1
+  %own = and i64 %now, %same
+  %theirs = and i64 %keep, %others
+  %back = or i64 %own, %theirs
+  store i64 %back, ptr %now_at
+  %i1 = add i64 %i, 1
+  %more_words = icmp ult i64 %i1, %words
+  br i1 %more_words, label %word, label %close
+close:
+  call i32 @mprotect(ptr %page, i64 %size, i32 1)
+  %is_found = icmp ne i64 %at1, 0
+  br i1 %is_found, label %found, label %next
+found:
+  store i64 %at1, ptr @sw_found
+  br label %next
+next:
+  %w1 = add i64 %w, 1
+  %more = icmp ult i64 %w1, {MOST_WINDOWS}
+  br i1 %more, label %window, label %done
+done:
+  %flags_at = getelementptr i8, ptr %context, i64 {_FLAGS_AT}
+  %flags = load i64, ptr %flags_at
+  %going_on = and i64 %flags, {~_TRAP}
+  store i64 %going_on, ptr %flags_at
+  ret void
+}}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """`size_bytes` of whole pages from `start` on; bytes of them where `others` is 0xFF are not to
+    be written, none of them where that is None."""
+
+    start: int
+    size_bytes: int
+    others: NDArray[np.uint8] | None = None
+
+
+@dataclass(frozen=True)
+class StoreWatch:
+    """The compiled module of `STORE_WATCH_IR`. One call at a time."""
+
+    engine: Any
+
+    def foreign_store(
+        self, run: Callable[[], None], windows: Sequence[Window], most_stores: int
+    ) -> int | None:
+        """Call `run`, watching its stores to `windows`, which do not overlap, but no more than
+        `most_stores` to those with `others`: where one wrote what is not to be written, in a word
+        of eight bytes; None if none did. ValueError if there are more than `MOST_WINDOWS`."""
+        if len(windows) > MOST_WINDOWS:
+            raise ValueError(f"at most {MOST_WINDOWS} windows are watched, got {len(windows)}")
+        held = [np.empty(0 if w.others is None else w.size_bytes, np.uint8) for w in windows]
+        self._word("left").value = most_stores
+        found = self._word("found")
+        found.value = 0
+        self._handle()
+        for number, (window, room) in enumerate(zip(windows, held, strict=True)):
+            self._word("low", number).value = window.start
+            self._word("high", number).value = window.start + window.size_bytes
+            others = window.others
+            self._word("mask", number).value = 0 if others is None else others.ctypes.data
+            self._word("held", number).value = room.ctypes.data
+            linux.protect(window.start, window.size_bytes, linux.PROT_READ)
+        try:
+            run()
+        finally:
+            for number, window in enumerate(windows):
+                self._word("low", number).value = self._word("high", number).value = 0
+                access = linux.PROT_READ | linux.PROT_WRITE
+                linux.protect(window.start, window.size_bytes, access)
+        return found.value or None
+
+    def _handle(self) -> None:
+        """Faults that are no watched stores end as they did before."""
+        address = self.engine.get_function_address
+        linux.handle_faults(address("sw_on_fault"), (signal.SIGSEGV,))
+        linux.handle_faults(address("sw_on_step"), (signal.SIGTRAP,))
+
+    def _word(self, name: str, number: int = 0) -> ctypes.c_int64:
+        start = self.engine.get_global_value_address(f"sw_{name}")
+        return ctypes.c_int64.from_address(start + 8 * number)
