@@ -315,6 +315,8 @@ STATUS_BY_CODE: dict[str, int] = {"malformed_json": 400, "bad_json": 400}
 
 ADVICE_BY_CODE: dict[str, str] = {
     "too_large": "A smaller one will do; over HTTP, `GET /limits` lists what is accepted.",
+    "not_verifiable": "Scale or shift its values, so that outputs are numbers for inputs between"
+    " -8 and 8, or 1/2 and 4.",
     "bad_json": "Correct the JSON.",
     "malformed_json": "Correct the JSON.",
 }

@@ -5,9 +5,8 @@ of a narrow float are f32 scalars which it can hold. Every function here is give
 and returns a function of values, so that nothing is decided again for each element.
 
 Choices the node definitions leave open, made here: `min` and `max` of a NaN are NaN; a number is
-true unless it is zero; numbers become narrow floats by way of f32. There is no arithmetic on those
-(cast to f32 first) and none on bool. Callers switch NumPy's warnings off: integers wrap without
-one.
+true unless it is zero. There is no arithmetic on narrow floats (cast to f32 first) and none on
+bool. Callers switch NumPy's warnings off: integers wrap without one.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..dtypes import NUMBERS, DType
-from .narrow import narrowed, round_to, widened
+from .narrow import narrowed, round_to, to_odd, widened
 from .scalar import BinaryOp, CompareOp, UnaryOp
 
 Value: TypeAlias = Any
@@ -111,9 +110,10 @@ def _choices(op: UnaryOp | BinaryOp) -> str:
 
 
 def _rounded(x: Value, dtype: DType) -> Value:
-    """`x` as the float type `dtype`, rounded once (narrow ones: by way of f32)."""
-    value = x.astype(value_type(dtype))
-    return np.float32(round_to(value, dtype)) if dtype.is_narrow_float else value
+    """`x` as the float type `dtype`, rounded once."""
+    if dtype.is_narrow_float:
+        return np.float32(round_to(to_odd(x), dtype))
+    return x.astype(value_type(dtype))
 
 
 def _saturating(target: DType) -> Callable[[Value], Value]:

@@ -42,6 +42,44 @@ def narrowed(values: Array, dtype: DType) -> Array:
     return (bits >> np.uint32(32 - dtype.bits)).astype(dtype.numpy)
 
 
+_WHOLE = 1 << 53
+"""Integers up to this magnitude are float64 numbers."""
+
+
+def to_odd(values: Array) -> Array:
+    """`values` as float64 that round to any float type of fewer bits as `values` themselves do.
+
+    A 64-bit integer that float64 does not hold would be rounded twice. It loses its last 12 bits
+    instead, and where they were not zero the last one kept is set: "round to odd" (Boldo and
+    Melquiond, IEEE Trans. Comput. 57 (2008), p. 462).
+    """
+    values = np.asarray(values)
+    if values.dtype.kind not in "iu" or values.dtype.itemsize < 8:
+        return np.asarray(values, np.float64)
+    lost = values & 0xFFF
+    odd = (values - lost) | ((lost != 0).astype(values.dtype) << 12)
+    small = (values >= -_WHOLE) & (values <= _WHOLE)
+    return np.where(small, values, odd).astype(np.float64)
+
+
+def nearest(value: float, dtype: DType) -> float:
+    """The number of the float type `dtype` nearest to a Python number, rounded once; infinite
+    beyond its range. OverflowError: an integer no f64 is near to."""
+    if isinstance(value, int) and dtype is not DType.F64:
+        surplus = max(abs(value).bit_length() - 53, 0)
+        kept = value >> surplus
+        odd = kept | (kept << surplus != value)
+        exact = float(odd << surplus)
+    else:
+        exact = float(value)
+    if dtype is DType.F64:
+        return exact
+    with np.errstate(over="ignore"):
+        if dtype is DType.F32:
+            return float(np.float32(exact))
+        return float(round_to(np.asarray(exact), dtype))
+
+
 def round_to(values: Array, dtype: DType) -> Array:
     """float64 `values` rounded once to the nearest number of the float type `dtype`, ties to even,
     still in float64.

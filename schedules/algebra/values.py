@@ -76,14 +76,9 @@ def _rounded(value: float, dtype: DType) -> float:
     if dtype is DType.F64 or not math.isfinite(exact):
         return exact
     # Start-up: few expressions hold such numbers, and NumPy takes long to load.
-    import numpy as np
+    from .narrow import nearest
 
-    from .narrow import round_to
-
-    with np.errstate(over="ignore"):
-        rounded = float(np.float32(exact))
-    if dtype.is_narrow_float and math.isfinite(rounded):
-        rounded = float(round_to(np.asarray(rounded), dtype))
+    rounded = nearest(value, dtype)
     if math.isinf(rounded):
         raise WorkloadError(f"{value} does not fit {dtype}", code="bad_constant")
     return rounded

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ..algebra.narrow import round_to
+from ..algebra.narrow import nearest, round_to, to_odd
 from ..algebra.scalar import BinaryOp, CompareOp, Reducer, UnaryOp
 from ..dtypes import DType
 
@@ -27,12 +27,8 @@ def value_dtype(dtype: DType) -> np.dtype[np.generic]:
 
 def constant(value: int | float, dtype: DType) -> Array:
     """`value` as the nearest number of `dtype`, integers modulo 2**bits; a 0-d array."""
-    if dtype is DType.F32:
-        return np.asarray(np.float32(value), np.float64)
-    if dtype.is_narrow_float:
-        return round_to(np.asarray(value, np.float64), dtype)
-    if dtype is DType.F64:
-        return np.asarray(value, np.float64)
+    if dtype.is_float:
+        return np.asarray(nearest(value, dtype))
     if dtype is DType.BOOL:
         return np.asarray(bool(value))
     low, _ = dtype.integer_range
@@ -104,7 +100,7 @@ def cast(x: Array, dtype: DType) -> Array:
     here.
     """
     if dtype.is_narrow_float:
-        return round_to(np.asarray(x, np.float64), dtype)
+        return round_to(to_odd(x), dtype)
     if dtype.is_float:
         return np.asarray(x, np.float64)
     if dtype is DType.BOOL:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from schedules.errors import WorkloadError
 from schedules.record import MeasureStatus
 from tests.tuner import planted_kernels as planted
 from tests.tuner.planted_kernels import SomeCase
@@ -177,3 +178,15 @@ def test_what_goes_wrong_on_a_later_case_of_one_child_is_told(
             assert right["evidence"] == {"cases": 2, "sampled_fraction": 1.0}
         client.submit(job, planted.c_object(mistake), 2.0, "check")
         assert client.result()["status"] == status
+
+
+def test_cases_that_there_are_none_of_are_refused_by_their_type() -> None:
+    def cases() -> Iterator[SomeCase]:
+        yield from some_cases(1)
+        raise WorkloadError("it overflows", code="not_verifiable")
+
+    with CaseBuilder(cases) as builder:
+        assert builder.take() is not None
+        with pytest.raises(WorkloadError, match="it overflows") as found:
+            builder.take()
+    assert found.value.code == "not_verifiable"

@@ -16,12 +16,20 @@ from typing import Any
 import psutil
 import pytest
 
+from schedules.errors import WorkloadError
 from schedules.record import MeasureStatus
+from tests.schedule_fuzz.cases import notation
 from tests.tuner import planted_kernels as planted
 from tuner.backend.cpu.loading import elf, loader
 from tuner.backend.protocol import LoadError
+from tuner.bench.alternation import bench
+from tuner.judge.cases import DEFAULT_CASES
 from tuner.judge.teams import checked_teams
+from tuner.machine.native_target import detect
 from tuner.measure.checking.runner_client import RunnerClient
+from tuner.measure.local import LocalMeasurer
+from tuner.measure.protocol import MeasureRequest
+from tuner.search.default import default_trace
 
 OPEN = {
     "cases": "tests.tuner.planted_kernels:open_cases",
@@ -341,3 +349,40 @@ def test_what_is_not_an_object_file_is_refused(data: bytes, message: str) -> Non
 def test_a_kernel_without_its_symbol_is_refused() -> None:
     with pytest.raises(LoadError, match="no function 'other'"):
         loader.load_object(planted.c_object(planted.RIGHT), "other")
+
+
+NO_VALUES = notation("Y[i] = log(X[i] - 1000.0)", X="f32[64]")
+
+
+def test_a_workload_without_values_is_refused_by_its_type() -> None:
+    opened = OPEN | {"cases": DEFAULT_CASES, "workload": NO_VALUES.to_json(), "seed": 0}
+    with RunnerClient(opened) as runner, pytest.raises(WorkloadError, match="cannot be verif") as e:
+        run(runner, planted.RIGHT)
+    assert e.value.code == "not_verifiable"
+
+
+def test_a_rewritten_form_that_cannot_be_held_to_anything_is_no_trace_for_it() -> None:
+    opened = OPEN | {"cases": "tests.tuner.test_measure_runner:picky_cases"}
+    with RunnerClient(opened) as runner:
+        refused = run(runner, planted.RIGHT, rewrites=["any"])
+        assert refused["status"] == MeasureStatus.NOT_LEGAL
+        assert "rewritten form" in refused["detail"]
+        assert run(runner, planted.RIGHT)["status"] == MeasureStatus.OK
+
+
+def picky_cases(document: dict[str, Any]) -> Any:
+    if document.get("rewrites"):
+        raise WorkloadError("it overflows", code="not_verifiable")
+    return planted.open_cases(document)
+
+
+def test_every_way_to_measure_tells_what_cannot_be_verified() -> None:
+    """Also the processes that time a kernel beside others: `bench`."""
+    target = detect()
+    with (
+        LocalMeasurer(NO_VALUES, target, seed=0) as measurer,
+        pytest.raises(WorkloadError, match="cannot be verified"),
+    ):
+        measurer.measure([MeasureRequest(0, default_trace(NO_VALUES, target))])
+    with pytest.raises(WorkloadError, match="cannot be verified"):
+        bench(NO_VALUES, default_trace(NO_VALUES, target), target, seconds=0.1)

@@ -38,6 +38,7 @@ from ..machine.lock import machine_lock
 from ..process.child_command import tail
 from ..process.environment import KEPT_MEMORY, child_environment
 from ..process.frames import Frame, FrameReader, write_frame
+from ..process.refusals import raise_refusal
 
 PEERS = ("numpy", "torch", "default")
 WITH_PACKING = "with packing"
@@ -325,7 +326,8 @@ class _Contender:
         return f"its process ended with exit code {code}" + (f": {lines[-1]}" if lines else "")
 
     def _ask(self, frame: Frame) -> dict[str, Any] | None:
-        """The process's answer, None if it ended. RuntimeError: it met a bug of ours."""
+        """The process's answer, None if it ended. WorkloadError: it cannot be verified.
+        RuntimeError: the process met a bug of ours."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         try:
@@ -335,6 +337,7 @@ class _Contender:
         answer = FrameReader(self._process.stdout.fileno()).read_frame()
         if answer is None:
             return None
+        raise_refusal(answer.document)
         if "bug" in answer.document:
             bug = answer.document["bug"]
             raise RuntimeError(f"a benchmark process failed in our own code:\n{bug}")

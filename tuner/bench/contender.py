@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from schedules.errors import WorkloadError
 from schedules.target import Target
 from schedules.trace import Trace
 from schedules.workload.workload import Workload
@@ -29,6 +30,7 @@ from ..judge.compare import Case
 from ..judge.oracle import Oracle
 from ..process import linux
 from ..process.frames import Frame, FrameReader, write_frame
+from ..process.refusals import refusal
 from ..process.serving import take_over_pipes
 from .libraries import numpy_libraries, torch_libraries
 from .numpy_peer import NumpyPeer
@@ -161,7 +163,11 @@ def _serve(requests: int, answers: int) -> None:
     while (frame := reader.read_frame()) is not None:
         document = frame.document
         if document["op"] == "open":
-            contender, answer = _open(document, frame.blob)
+            try:
+                contender, answer = _open(document, frame.blob)
+            except WorkloadError as error:
+                write_frame(answers, refusal(error))
+                continue
         else:
             assert contender is not None
             answer = {"samples": contender.time(document["calls"], document["rounds"])}

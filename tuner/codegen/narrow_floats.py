@@ -19,6 +19,12 @@ Conversion: TypeAlias = Callable[[FunctionText, ModuleText, Val], Val]
 """Writes the instructions that convert a value, in all its lanes, for a module's target."""
 
 
+_F32_BITS, _F64_BITS = 24, 53
+"""Of significands."""
+_LOST = 0xFFF
+"""The bits of a 64-bit integer that 53 bits have no room for, and one more."""
+
+
 def _bf16_to_f32(text: FunctionText, module: ModuleText, x: Val) -> Val:
     wide, result = type_text(DType.I32, x.lanes), type_text(DType.F32, x.lanes)
     bits = text.assign(f"zext {x.typed} to {wide}")
@@ -85,6 +91,60 @@ def _f32_to_f16(text: FunctionText, module: ModuleText, x: Val) -> Val:
     found = w.select("ult", size, 113 << 23, small, large)
     whole = w.op("or", found, w.op("and", w.op("lshr", bits, 16), 0x8000))
     return Val(assign(f"trunc {w.type} {whole} to {narrow}"), DType.F16, x.lanes)
+
+
+def before_narrowing(text: FunctionText, x: Val, to: DType) -> Val | None:
+    """f32 that rounds to the narrow float `to` as `x`, an f64 or integer, does: by rounding to odd
+    (Boldo and Melquiond, "Emulation of FMA and correctly rounded sums: proved algorithms using
+    rounding to odd", IEEE Trans. Comput. 57 (2008)). None where f32 rounds nothing that matters."""
+    if x.dtype is DType.F64:
+        return _f64_to_odd_f32(text, x)
+    # Of a type that ends below 2**24, f32 holds every whole number but those beyond its end.
+    if x.dtype.is_float or x.dtype.bits <= _F32_BITS or to.binary.max_exponent <= _F32_BITS:
+        return None
+    whole = _i64_in_53_bits(text, x) if x.dtype.bits > _F64_BITS else x
+    convert = "sitofp" if x.dtype.is_signed else "uitofp"
+    wide = text.assign(f"{convert} {whole.typed} to {type_text(DType.F64, x.lanes)}")
+    return _f64_to_odd_f32(text, Val(wide, DType.F64, x.lanes))
+
+
+def _f64_to_odd_f32(text: FunctionText, x: Val) -> Val:
+    """The f32 next to `x` whose last bit is set, or `x` where that is an f32: infinities and NaN,
+    too. Denormal numbers keep enough bits; beyond the range it is the largest number."""
+    w, assign, floats = _Words(text, x.lanes), text.assign, type_text(DType.F32, x.lanes)
+    bools = type_text(DType.BOOL, x.lanes)
+    near = assign(f"fptrunc {x.typed} to {floats}")
+    again = assign(f"fpext {floats} {near} to {x.type}")
+    bits = assign(f"bitcast {floats} {near} to {w.type}")
+    # Signs are equal, so the order of values is that of magnitudes or its reverse.
+    above = assign(f"fcmp ogt {x.type} {again}, {x.name}", "c")
+    negative = assign(f"icmp slt {w.type} {bits}, {w.number(0)}", "c")
+    inexact = assign(f"fcmp one {x.type} {again}, {x.name}", "c")
+    beyond = assign(
+        f"and {bools} {inexact}, {assign(f'xor {bools} {above}, {negative}', 'c')}", "c"
+    )
+    cut = w.op("sub", bits, assign(f"zext {bools} {beyond} to {w.type}"))
+    odd = w.op("or", cut, assign(f"zext {bools} {inexact} to {w.type}"))
+    return Val(assign(f"bitcast {w.type} {odd} to {floats}"), DType.F32, x.lanes)
+
+
+def _i64_in_53_bits(text: FunctionText, x: Val) -> Val:
+    """A number that f64 holds and that rounds to fewer bits as `x` does: `x` up to 2**53, above
+    without its last 12 bits, the last one kept being set where they were not zero."""
+
+    def number(value: int) -> str:
+        return literal(value, x.dtype, x.lanes).name
+
+    assign, type_ = text.assign, x.type
+    lost = assign(f"and {x.typed}, {number(_LOST)}")
+    # Adding 4095 carries into the bit above unless all of the lost ones are zero.
+    carried = assign(f"add {type_} {lost}, {number(_LOST)}")
+    sticky = assign(f"or {x.typed}, {carried}")
+    odd = assign(f"and {type_} {sticky}, {number(~_LOST)}")
+    shifted = assign(f"add {x.typed}, {number(1 << _F64_BITS)}")
+    small = assign(f"icmp ult {type_} {shifted}, {number(1 << (_F64_BITS + 1))}", "c")
+    bools = type_text(DType.BOOL, x.lanes)
+    return Val(assign(f"select {bools} {small}, {x.typed}, {type_} {odd}"), x.dtype, x.lanes)
 
 
 def _half(lanes: int) -> str:

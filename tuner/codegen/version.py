@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib import import_module
 
-CODEGEN_VERSION = 7
+CODEGEN_VERSION = 8
 """Raised with every change of generated code; records of another version are verified again."""
 
 EMIT_VERSION = 1

@@ -13,7 +13,7 @@ from schedules.workload.workload import Workload
 
 from ..arrays import Array
 from .oracle import Oracle
-from .special_inputs import DRAWS, further_draws
+from .special_inputs import DRAWS, SpecialDraw, further_draws
 from .special_values import special_case
 
 DEFAULT_CASES = "tuner.judge.cases:open_cases"
@@ -80,14 +80,21 @@ class WorkloadCases:
     @property
     def planned(self) -> int:
         """How many cases `full` has at most."""
-        return self.oracle.planned + 1
+        return self.oracle.planned + 1 + len(self._alone)
+
+    @property
+    def _alone(self) -> list[tuple[SpecialDraw]]:
+        """Further draws of special values, a case each."""
+        workload = self.oracle.workload
+        if not any(t.dtype.is_float for t in workload.inputs):
+            return []
+        return [(draw,) for draw in further_draws(workload)]
 
     def full(self) -> Iterator[Case]:
         yield from self.oracle.full()
         oracle = self.oracle
         rewritten = oracle.rewritten if oracle.rewrites else None
-        floats = any(t.dtype.is_float for t in oracle.workload.inputs)
-        alone = [(draw,) for draw in further_draws(oracle.workload)] if floats else []
+        alone = self._alone
         for number, draws in enumerate((DRAWS, *alone)):
             special = special_case(
                 oracle.workload,

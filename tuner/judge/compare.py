@@ -213,6 +213,8 @@ def _float_limits(dtype: DType, values: Array, bound: Array) -> tuple[Array, Arr
 def _integer_limits(dtype: DType, values: Array, bound: Array) -> tuple[Array, Array]:
     # Through float64 only where there is a bound: it does not hold every 64-bit integer.
     room = np.floor(bound)
+    if dtype is DType.BOOL:
+        return values & (room <= 0), values | (room > 0)
     low = np.where(room > 0, cast(values - room, dtype), values)
     high = np.where(room > 0, cast(values + room, dtype), values)
     return low, high

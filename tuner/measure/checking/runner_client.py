@@ -17,6 +17,7 @@ from ...process import linux
 from ...process.child_command import tail
 from ...process.environment import child_environment
 from ...process.frames import Frame, FrameReader, write_frame
+from ...process.refusals import raise_refusal
 
 _DEATHS_IN_A_ROW = 3
 
@@ -110,7 +111,8 @@ class RunnerClient:
         self._opened = self._busy = False
 
     def wait_open(self) -> dict[str, Any] | None:
-        """Wait until the workload is open; None if the runner died meanwhile."""
+        """Wait until the workload is open; None if the runner died meanwhile. WorkloadError if it
+        cannot be verified."""
         if self._opened:
             return {}
         answer = self._read()
@@ -137,8 +139,9 @@ class RunnerClient:
     def result(self) -> dict[str, Any]:
         """Wait for the submitted kernel's result document.
 
-        LOST if the runner died, in which case the next `submit` finds a new one. RuntimeError if
-        it failed in our own code, or died three times in a row.
+        LOST if the runner died, in which case the next `submit` finds a new one. WorkloadError if
+        nothing can be verified of the workload. RuntimeError if it failed in our own code, or died
+        three times in a row.
         """
         answer = self._read() if self.wait_open() is not None else None
         self._busy = False
@@ -173,6 +176,7 @@ class RunnerClient:
         frame = self._reader.read_frame()
         if frame is None:
             return None
+        raise_refusal(frame.document)
         if "bug" in frame.document:
             raise RuntimeError(
                 f"the runner failed in our own code:\n{frame.document['bug']}{self._error_tail()}"

@@ -15,9 +15,12 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
+from schedules.errors import WorkloadError
+
 from ....judge.cases import Case
 from ....process import linux
 from ....process.frames import Frame, FrameReader, write_frame
+from ....process.refusals import raise_refusal, refusal
 
 _ALIGN_BYTES = 64
 _SLOTS = 2  # one case is read while the next is written
@@ -63,11 +66,12 @@ class CaseBuilder:
         return linux.readable(self._answers.fd)
 
     def take(self) -> Case | None:
-        """The next case, None after the last; the one after it is begun. RuntimeError if it could
-        not be built."""
+        """The next case, None after the last; the one after it is begun. WorkloadError if there is
+        none to hold a kernel to, RuntimeError if it could not be built."""
         frame = self._answers.read_frame()
         if frame is None:
             raise MemoryError("the process that builds cases was ended")
+        raise_refusal(frame.document)
         if "bug" in frame.document:
             raise RuntimeError(f"a case could not be built:\n{frame.document['bug']}")
         if not frame.blob:
@@ -97,6 +101,9 @@ class CaseBuilder:
                 case = next(cases, None)
                 frame = Frame({}) if case is None else _stored(case, self._memory[number % _SLOTS])
                 write_frame(answers, frame)
+            done = True
+        except WorkloadError as error:
+            write_frame(answers, refusal(error))
             done = True
         finally:
             if not done:

@@ -21,12 +21,14 @@ from typing import Any
 
 import numpy as np
 
+from schedules.errors import WorkloadError
 from schedules.record import MeasureStatus
 from tuner.process.host import available_memory_bytes
 
 from ....judge.cases import Case, Cases
 from ....process import linux
 from ....process.frames import Frame, FrameReader, write_frame
+from ....process.refusals import refusal
 from ....process.serving import take_over_pipes
 from ..loading.native import Helpers, build_helpers
 from ..memory.arena import Arena, build_arena, give_guarded
@@ -324,20 +326,31 @@ def _serve(requests: int, answers: int) -> None:
     reader = FrameReader(requests)
     while (frame := reader.read_frame()) is not None:
         document = frame.document
-        answer: dict[str, Any]
-        match document["op"], session:
-            case "open", _:
+        try:
+            if document["op"] == "open":
                 session = _open(document, requests)
-                answer = {"opened": True, "burst_secs": session.equipment.burst_secs}
-            case "measure", _Session():
-                job, judge = _job(document, frame.blob), session.judge(_rewrites(document))
-                answer = _run(session, job, [judge.quick], document["deadline_secs"])
-            case "check", _Session():
-                job, judge = _job(document, frame.blob), session.judge(_rewrites(document))
-                answer = _check(session, judge, job, document["deadline_secs"])
-            case unknown, _:
-                raise ValueError(f"the runner takes open, then measure or check; got {unknown!r}")
-        write_frame(answers, Frame(answer))
+                answer = Frame({"opened": True, "burst_secs": session.equipment.burst_secs})
+            else:
+                answer = Frame(_answer(document, frame.blob, session))
+        except WorkloadError as error:
+            answer = refusal(error)
+        write_frame(answers, answer)
+
+
+def _answer(document: dict[str, Any], blob: bytes, session: _Session | None) -> dict[str, Any]:
+    if document["op"] not in ("measure", "check") or session is None:
+        raise ValueError(f"the runner takes open, then measure or check; got {document['op']!r}")
+    job, rewrites = _job(document, blob), _rewrites(document)
+    try:
+        judge = session.judge(rewrites)
+    except WorkloadError as error:
+        if not rewrites:
+            raise
+        detail = f"its rewritten form cannot be held to anything: {error}"
+        return {"status": MeasureStatus.NOT_LEGAL, "detail": detail}
+    if document["op"] == "measure":
+        return _run(session, job, [judge.quick], document["deadline_secs"])
+    return _check(session, judge, job, document["deadline_secs"])
 
 
 def main() -> None:
