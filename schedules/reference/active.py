@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from math import isnan
 
 import numpy as np
 
@@ -71,10 +72,10 @@ def active_boxes(stage: Stage, whole: Box, max_points: int, finite: Callable[[],
     return Active(tiled, beside, neutral, len(tiled) == len(boxes))
 
 
-def active_share(stage: Stage, whole: Box) -> float:
-    """About which share of the points of `whole` `active_boxes` has for finite inputs: a little
-    more than the share of some points by chance."""
-    conds, neutral = _conditions(stage, lambda: True)
+def active_share(stage: Stage, whole: Box, *, finite: bool = True) -> float:
+    """About which share of the points of `whole` `active_boxes` has, where all that is read is
+    `finite`: a little more than the share of some points by chance."""
+    conds, neutral = _conditions(stage, lambda: finite)
     if neutral is None or not whole.points:
         return 1.0
     rng = np.random.Generator(np.random.PCG64(whole.points))
@@ -96,14 +97,7 @@ def _conditions(stage: Stage, finite: Callable[[], bool]) -> tuple[tuple[Cond, .
     """Conditions without which a term changes no result, and what it is then; None for none."""
     if stage.reducer not in (Reducer.SUM, Reducer.MAX, Reducer.MIN) or not stage.reduce_axes:
         return (), None
-    body, conds, neutral = stage.body, tuple[Cond, ...](), None
-    while isinstance(body, Select) and isinstance(body.cond, All):
-        other = body.on_false
-        if not isinstance(other, Const) or (neutral is not None and other != neutral):
-            break
-        if other.value != other.value or (stage.reducer is Reducer.SUM and other.value != 0):
-            break
-        body, conds, neutral = body.on_true, (*conds, *body.cond.conds), other
+    body, conds, neutral = _chosen(stage.body, stage.reducer, None)
     if stage.reducer is Reducer.SUM and _is_finite_for_finite(body):
         products = tuple(c for part in needed(body) if isinstance(part, All) for c in part.conds)
         if products and finite():
@@ -112,6 +106,22 @@ def _conditions(stage: Stage, finite: Callable[[], bool]) -> tuple[tuple[Cond, .
     if not any(cond.index.vars() & reduced for cond in conds):
         return (), None
     return conds, neutral
+
+
+def _chosen(
+    node: Scalar, reducer: Reducer, known: Const | None
+) -> tuple[Scalar, tuple[Cond, ...], Const | None]:
+    """What is reduced where conditions hold, these, and what is there elsewhere: `known`, if that
+    is not None."""
+    match node:
+        case Select(All(conds), on_true, Const(value, _) as other):
+            counts = value != 0 if reducer is Reducer.SUM else isnan(value)
+            if not counts and known in (None, other):
+                body, more, neutral = _chosen(on_true, reducer, other)
+                return body, (*conds, *more), neutral
+        case _:
+            pass
+    return node, (), known
 
 
 def _is_finite_for_finite(node: Scalar) -> bool:

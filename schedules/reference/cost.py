@@ -44,12 +44,15 @@ _ELEMENT_SECS = 20e-9
 _ROUNDED = (BinaryOp.ADD, BinaryOp.SUB, BinaryOp.DIV)
 
 
-def predicted_secs(workload: Workload, sample: Sample | None = None, *, bounded: bool) -> float:
-    """Seconds to evaluate `workload`, or `sample` of it; `bounded`: with its error bound."""
+def predicted_secs(
+    workload: Workload, sample: Sample | None = None, *, bounded: bool, finite: bool = True
+) -> float:
+    """Seconds to evaluate `workload`, or `sample` of it; `bounded`: with its error bound; `finite`:
+    for inputs without NaN and infinities, times which zero is not zero."""
     grids = {s.name: grid_of(sample, s) for s in workload.stages}
     held = {name for name, grid in grids.items() if any(p is not None for p in grid)}
     rates = BOUNDED if bounded else VALUES
-    return sum(_stage_secs(s, sample, held, rates) for s in workload.stages)
+    return sum(_stage_secs(s, sample, held, rates, finite) for s in workload.stages)
 
 
 def kernel_secs(workload: Workload) -> float:
@@ -76,7 +79,9 @@ def points(workload: Workload) -> int:
     return sum(prod(_extents(s).values()) for s in workload.stages)
 
 
-def _stage_secs(stage: Stage, sample: Sample | None, held: Collection[str], rates: Rates) -> float:
+def _stage_secs(
+    stage: Stage, sample: Sample | None, held: Collection[str], rates: Rates, finite: bool
+) -> float:
     compact, places = sampled_stage(stage, grid_of(sample, stage))
     plan = recognise(compact, whole=places)
     if plan is not None:
@@ -86,7 +91,8 @@ def _stage_secs(stage: Stage, sample: Sample | None, held: Collection[str], rate
     extents = _extents(compact)
     total = rates.node * prod(extents.values())  # to write it, or to reduce it
     total += _node_secs(stage.body, extents, places, held, rates)
-    return total * active_share(compact, full_box((*compact.axes, *compact.reduce_axes), places))
+    whole = full_box((*compact.axes, *compact.reduce_axes), places)
+    return total * active_share(compact, whole, finite=finite)
 
 
 def _products(plan: Contraction) -> int:

@@ -55,15 +55,17 @@ class Unusual:
 
 
 ARRAYS = ("elsewhere", "elsewhere_together", "after_calls", "for_one_team", "writes_back")
+_LOST = ("loses_nan", "loses_infinity")
 EXPRESSIONS = (
-    Unusual("sum", "Y[i,j] = A[i,j] + B[i,j]", ("A=f32[{m},{n}]", "B=f32[{m},{n}]"), ("loses_nan", "loses_infinity")),
-    Unusual("product", "C[i,j] += A[i,k] * B[k,j]", ("A=f32[{m},{k}]", "B=f32[{k},{n}]"), ("loses_nan", "loses_infinity")),
+    Unusual("sum", "Y[i,j] = A[i,j] + B[i,j]", ("A=f32[{m},{n}]", "B=f32[{m},{n}]"), _LOST),
+    Unusual("product", "C[i,j] += A[i,k] * B[k,j]", ("A=f32[{m},{k}]", "B=f32[{k},{n}]"), _LOST),
     Unusual("least", "Y[i] min= X[i,j]", ("X=f32[{m},{n}]",), ("fresh",)),
     Unusual("least down", "Y[j] min= X[i,j]", ("X=f32[{m},{n}]",), ("fresh",)),
     Unusual("greatest", "Y[i] max= X[i,j]", ("X=f32[{m},{n}]",), ("fresh",)),
     Unusual("greatest f64", "Y[i] max= X[i,j]", ("X=f64[{m},{n}]",), ("fresh",)),
     Unusual("least i32", "Y[i] min= X[i,j]", ("X=i32[{m},{n}]",), ("fresh",)),
-    Unusual("quotient", "Y[i,j] = X[i,j] / Z[i,j]", ("X=f32[{m},{n}]", "Z=f32[{m},{n}]"), ("bends", "loses_nan")),
+    Unusual("quotient", "Y[i,j] = X[i,j] / Z[i,j]", ("X=f32[{m},{n}]", "Z=f32[{m},{n}]"),
+            ("bends", "loses_nan")),
     Unusual("exp", "Y[i,j] = exp(X[i,j])", ("X=f32[{m},{n}]",), ("bends", "loses_nan")),
     Unusual("sum of exp", "Y[i] += exp(X[i,j])", ("X=f32[{m},{n}]",), ("bends",)),
     Unusual("sqrt", "Y[i,j] = sqrt(X[i,j])", ("X=f32[{m},{n}]",), ("bends",)),
@@ -104,7 +106,7 @@ def plant_unusual(base: Base, what: Unusual, seed: int, each: int) -> list[Mutan
     right = generate(lower(base.workload, base.trace), base.target, SYMBOL)
     planted = []
     for operator in (*ARRAYS, *what.kinds):
-        found = list(_OPERATORS[operator](base, right))
+        found = list(OPERATORS[operator](base, right))
         chance = random.Random(f"{seed} {base.name} {operator}")
         for edit, made in chance.sample(found, min(each, len(found))):
             planted.append(Mutant(base.name, operator, edit, made.text, made, "text", base.trace))
@@ -253,16 +255,22 @@ def writes_back(base: Base, made: GeneratedModule) -> Edits:
                 load = f"  %planted.o = load volatile {kind}, ptr %planted.p, align 1\n"
                 store = f"  store volatile {kind} %planted.o, ptr %planted.p, align 1\n"
                 work, end = found[0].split("  ret void")
-                for when, text in (
+                for when, body in (
                     ("late", work + place + load + store),
                     ("early", place + load + work + store),
                 ):
-                    text = f"{made.text[: found.start()]}{text}  ret void{end}"
+                    text = f"{made.text[: found.start()]}{body}  ret void{end}"
                     text += made.text[found.end() :]
                     yield f"{kind} at {at} of {output.bytes}, {when}", replace(made, text=text)
 
 
-_LOAD = r"  (?P<name>%\w+) = load (?P<type><\d+ x (?:float|double)>|float|double), ptr (?P<pointer>%\w+),.*\n"
+_LOAD = (
+    r"  (?P<name>%\w+) = load (?P<type><\d+ x (?:float|double)>|float|double), "
+    r"ptr (?P<pointer>%\w+),.*\n"
+)
+
+
+_ZERO = "0x0000000000000000"
 
 
 def _splat(kind: str, number: str) -> str:
@@ -292,10 +300,9 @@ def _loses(base: Base, made: GeneratedModule, wanted: str) -> Edits:
             name, kind = found["name"], found["type"]
             loaded = found[0].replace(name, "%planted.l", 1)
             for what, test, value in (
-                ("NaN", f"fcmp uno {kind} %planted.l, zeroinitializer", "0x0000000000000000"),
+                ("NaN", f"fcmp uno {kind} %planted.l, {_splat(kind, _ZERO)}", _ZERO),
                 ("inf", f"fcmp oeq {kind} %planted.l, {_splat(kind, '0x7FF0000000000000')}", most),
             ):
-                test = test.replace("zeroinitializer", _splat(kind, "0x0000000000000000"))
                 code = f"""{loaded}  %planted.c = {test}
   {name} = select {_bits(kind)} %planted.c, {kind} {_splat(kind, value)}, {kind} %planted.l
 """
@@ -345,7 +352,7 @@ def fresh(base: Base, made: GeneratedModule) -> Edits:
 """
             value = "%planted.l"
             if scalar != "i32":
-                code += f"""  %planted.c = fcmp ord {kind} %planted.l, {_splat(kind, "0x0000000000000000")}
+                code += f"""  %planted.c = fcmp ord {kind} %planted.l, {_splat(kind, _ZERO)}
   %planted.n = select {_bits(kind)} %planted.c, {kind} %planted.l, {kind} {_splat(kind, known[0])}
 """
                 value = "%planted.n"
@@ -387,7 +394,7 @@ def bends(base: Base, made: GeneratedModule) -> Edits:
             yield edit, generate(nest, base.target, SYMBOL)
 
 
-_OPERATORS: dict[str, Callable[[Base, GeneratedModule], Edits]] = {
+OPERATORS: dict[str, Callable[[Base, GeneratedModule], Edits]] = {
     f.__name__: f
     for f in (
         elsewhere, elsewhere_together, after_calls, for_one_team, writes_back, loses_nan,

@@ -153,18 +153,6 @@ def test_shares_of_slow_kernels_run_on_noise_in_full_checks_only(slow: bool, op:
         assert "threads 0 and 1 both write byte" in result["detail"]
 
 
-def test_cases_that_there_are_none_of_are_refused_by_their_type() -> None:
-    def cases() -> Iterator[SomeCase]:
-        yield from some_cases(1)
-        raise WorkloadError("it overflows", code="not_verifiable")
-
-    with CaseBuilder(cases) as builder:
-        assert builder.take() is not None
-        with pytest.raises(WorkloadError, match="it overflows") as found:
-            builder.take()
-    assert found.value.code == "not_verifiable"
-
-
 @pytest.mark.parametrize(
     ("body", "status"),
     [
@@ -190,3 +178,15 @@ def test_what_goes_wrong_on_a_later_case_of_one_child_is_told(
             assert right["evidence"] == {"cases": 2, "sampled_fraction": 1.0}
         client.submit(job, planted.c_object(mistake), 2.0, "check")
         assert client.result()["status"] == status
+
+
+def test_cases_that_there_are_none_of_are_refused_by_their_type() -> None:
+    def cases() -> Iterator[SomeCase]:
+        yield from some_cases(1)
+        raise WorkloadError("it overflows", code="not_verifiable")
+
+    with CaseBuilder(cases) as builder:
+        assert builder.take() is not None
+        with pytest.raises(WorkloadError, match="it overflows") as found:
+            builder.take()
+    assert found.value.code == "not_verifiable"

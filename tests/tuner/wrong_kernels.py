@@ -247,6 +247,20 @@ _LIES = [
     _lies("large, A at 24", "AT(A) == 24", "f32", 4096),
 ]
 
+_LIES.append(
+    WrongKernel(
+        "lies where shares begin at a line of the output",
+        _ADD,
+        ("A=f32[96,128]", "B=f32[96,128]"),
+        """int head = (64 - AT(C)) % 64 / 4, blocks = (96 * 128 - head) / 512, end = head + 512 * blocks;
+SHARES { int t = omp_get_thread_num(), n = omp_get_num_threads();
+  for (int i = head + t * blocks / n * 512; i < head + (t + 1) * blocks / n * 512; i++) C[i] = A[i] + B[i]; }
+for (int i = 0; i < head; i++) C[i] = A[i] + B[i];
+for (int i = end + (WRONG && head == 5); i < 96 * 128; i++) C[i] = A[i] + B[i];""",
+        threads=2,
+    )
+)
+
 # --- shares that write back what is others' -------------------------------------------------
 
 _BACK = "volatile float *p = {at}; for (int l = 0; l < {n}; l++) {{ float x = p[l]; p[l] = x; }}"

@@ -35,7 +35,7 @@ from .quiet import Quiet
 from .shares import verify_parallel
 
 _FEWEST_PLACES = 4  # further cases have other ones
-_PLACES_SECS = 0.06  # of processor time, as are those that follow
+_PLACES_SECS = 0.03  # of processor time, as are those that follow
 _TEAMS_SECS = 0.1
 _MOST_CALLS = 4096
 _CALLS_SECS = 0.2
@@ -136,7 +136,7 @@ def _check_and_time(
     start, loaded_before = clock(), kernels.load_secs
     openmp = races.SerialOpenMP(equipment.helpers.stand_in, equipment.stacks)
     checks = Checks(
-        arena, openmp, send, pool, job.case, equipment.helpers.store_watch, kernels.flat_scratch
+        arena, openmp, send, pool, kernels.flat_scratch, job.case, equipment.helpers.store_watch
     )
     found: list[Guarded] = []
     if job.parallel:

@@ -99,7 +99,7 @@ class FlatRun:
         self._first_output = len(arena.case.inputs)
         self._workspace = scratch.view(0)
         workspace, packed = scratch.addresses
-        self._turn = 0
+        self._turn = arena.turn or 0
         numbers(self._turn).into(scratch.view(1))
         entry.pack(self._flat.addresses, packed)
         self.pointers = entry.pointers(self._flat.addresses, packed, workspace)

@@ -202,8 +202,8 @@ class StoreWatch:
         self, run: Callable[[], None], windows: Sequence[Window], most_stores: int
     ) -> int | None:
         """Call `run`, watching its stores to `windows`, which do not overlap, but no more than
-        `most_stores` to those with `others`: where one wrote what is not to be written, in a word of
-        eight bytes; None if none did. ValueError if there are more than `MOST_WINDOWS`."""
+        `most_stores` to those with `others`: where one wrote what is not to be written, in a word
+        of eight bytes; None if none did. ValueError if there are more than `MOST_WINDOWS`."""
         if len(windows) > MOST_WINDOWS:
             raise ValueError(f"at most {MOST_WINDOWS} windows are watched, got {len(windows)}")
         held = [np.empty(0 if w.others is None else w.size_bytes, np.uint8) for w in windows]
