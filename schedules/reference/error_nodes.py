@@ -139,7 +139,8 @@ def _select(cond: Bounded, on_true: Bounded, on_false: Bounded) -> Bounded:
     if doubt is not None:
         apart = np.abs(on_true[0].astype(np.float64) - on_false[0])
         # The difference of two infinities is no number, which as a bound is an infinite one.
-        apart = np.where(same(on_true[0], on_false[0]), 0.0, apart)
+        # Beside a side far away (-1e30, say) the other would vanish in this and the next rounding.
+        apart = np.where(same(on_true[0], on_false[0]), 0.0, apart * (1 + 2.0**-50))
         other = np.where(chosen, false_errors, true_errors)
         errors = np.where(doubt > 0, np.maximum(errors, apart + other), errors)
     return values, errors
