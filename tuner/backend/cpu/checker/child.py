@@ -9,7 +9,7 @@ runs; for fast kernels, and in the full check, also in further ones, on noise.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
