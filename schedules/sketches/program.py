@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from itertools import islice
 
@@ -38,13 +38,15 @@ MAX_SKETCHES = 4
 class ProgramSketch:
     """Several groups one after the other; knobs are those of the parts, in order.
 
-    `workload` is the one the parts speak of: that of the space after `rewrites`.
+    `workload` is the one the parts speak of: that of the space after `rewrites`. `check` is called
+    again and again while a trace is written: what it raises ends that.
     """
 
     workload: Workload
     inlined: tuple[str, ...]
     parts: tuple[PartSketch, ...]
     rewrites: tuple[Rewrite, ...] = ()
+    check: Callable[[], None] = field(default=lambda: None, compare=False, repr=False)
 
     @property
     def name(self) -> str:
@@ -63,7 +65,7 @@ class ProgramSketch:
 
     def alone(self, number: int) -> ProgramSketch:
         """The sketch that has this part only."""
-        return ProgramSketch(self.workload, self.inlined, (self.parts[number],))
+        return ProgramSketch(self.workload, self.inlined, (self.parts[number],), check=self.check)
 
     def own_settings(self, settings: IntArray) -> list[IntArray]:
         """The columns of `settings` that belong to each part."""
@@ -123,7 +125,7 @@ class ProgramSketch:
         return Trace((*self.rewrites, *writer.trace.steps))
 
     def _written(self, setting: Sequence[int]) -> TraceWriter:
-        writer = TraceWriter(self.workload)
+        writer = TraceWriter(self.workload, self.check)
         writer.do(*(Inline(name) for name in self.inlined))
         for part, own in zip(self.parts, self.own_settings(np.asarray([setting])), strict=True):
             part.write(writer, tuple(int(i) for i in own[0]))
@@ -193,7 +195,7 @@ def _sketches(form: Form, target: Target, check: Callable[[], None]) -> list[Ske
     sketches: list[Sketch] = []
     for parts in islice(likeliest(ways), MAX_SKETCHES):
         check()
-        sketch = ProgramSketch(workload, inlined, parts, form.steps)
+        sketch = ProgramSketch(workload, inlined, parts, form.steps, check)
         if _has_legal_default(sketch):
             sketches.append(sketch)
     return sketches
