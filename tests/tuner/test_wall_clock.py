@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 from schedules import operators
+from schedules.frontend.notation import from_notation
 from schedules.record import MeasureResult, MeasureStatus
 from schedules.sketches import space_for
 from schedules.target import Probes, Target
@@ -309,6 +310,25 @@ def test_choosing_candidates_ends_with_the_seconds(monkeypatch: pytest.MonkeyPat
     assert report.out_of_time is not None
 
 
+def test_a_long_trace_is_written_in_steps_that_look_at_the_clock() -> None:
+    stages = "; ".join(
+        f"M{n}[i] += T{n - 1}[i,k]; T{n}[i,j] = T{n - 1}[i,j]*0.9+M{n}[i]*0.001"
+        for n in range(1, 8)
+    )
+    workload = from_notation(stages, {"T0": ("f32", (32, 32))})
+    looks: list[None] = []
+    space = space_for(workload, detect(), lambda: looks.append(None))
+    steps = len(space.sketches[0].trace(space.sketches[0].default()).steps)
+    assert steps > 50
+    assert len(looks) > steps, "the default was written already"
+
+    def over() -> None:
+        raise OutOfTime("enough")
+
+    with pytest.raises(OutOfTime, match="enough"):
+        replace(space.sketches[0], check=over).trace(space.sketches[0].default())  # type: ignore[type-var]
+
+
 def test_a_space_is_not_built_for_longer_than_there_is_time() -> None:
     control = Control(now=Clock())
     control.allow(-GRACE_SECS)
@@ -366,7 +386,7 @@ def test_a_reference_that_is_never_there_ends_a_run_without_seconds_too(
     told: list[Activity] = []
     with opened(tmp_path, Control(on_activity=told.append), cases=NEVER) as measurer:
         request = default_request()
-        says = "computing the reference took longer than 0.5 s; give the run `--seconds 1.5`"
+        says = "computing the reference took longer than 0.5 s; `tune --seconds 3` waits for it"
         ends(lambda: measurer.measure([request]), OutOfTime, says)
     assert "computing the reference" in [activity.text for activity in told]
 

@@ -32,7 +32,7 @@ from ..compiling.worker import DEFAULT_COMPILER
 from ..emit.object_code import toolchain
 from ..judge.cases import DEFAULT_CASES, DEFAULT_CHECK_SECS, refuse_unaffordable
 from ..machine.lock import machine_lock
-from ..process.control import Activity, Control, OutOfTime
+from ..process.control import Activity, Control, OutOfTime, rounded_up
 from ..process.environment import openmp_environment
 from .checking.requests import checked_in_full, full_check_calls, kernel_job
 from .checking.runner_client import RunnerClient
@@ -51,6 +51,7 @@ _OVERRUN, _LEAST_OVERRUN_SECS = 0.25, 0.5  # of the reserve: the candidate that 
 _CHECK_SHARE = 0.25  # of a run's seconds, which the reference of a full check may take
 _FRESH_SECS = 1.0  # for processes that have to start and import before they compile
 _CALLS_OF_A_CASE = 1.5  # of a full check, in terms of a quick check
+_CALLS_AT_BOUND = 20.0  # at the bound: what a quick check takes of a kernel nobody has run
 _MOST_REFERENCE_SECS, _MOST_CHECK_SECS = 120.0, 120.0
 _TIMES_PREDICTED = 10.0
 """Where a run has no seconds, opening a workload, which computes its reference, and a full check
@@ -247,14 +248,15 @@ class LocalMeasurer:
                 self._control.pause()
 
     def _end_late(self, start: float, most_secs: float) -> None:
-        """OutOfTime, also where the run may take as long as it likes, if what began at `start` has
-        taken so long."""
+        """OutOfTime; where the run may take as long as it likes, if what began at `start` has taken
+        so long."""
         self._control.check()
-        if self._control.clock() - start > most_secs:
+        if self._control.allowed_secs == inf and self._control.clock() - start > most_secs:
+            would_do = rounded_up(5 * most_secs)
             raise OutOfTime(
-                f"stopped: {self._control.activity} took longer than {most_secs:g} s; give the run"
-                f" `--seconds {3 * most_secs:g}` if it shall wait for it, or make the workload"
-                " smaller"
+                f"stopped: {self._control.activity} took longer than {most_secs:.3g} s; `tune"
+                f" --seconds {would_do:g}` waits for it, a smaller workload takes less",
+                would_do,
             )
 
     def _doing(self, activity: Activity) -> None:
@@ -332,10 +334,11 @@ class LocalMeasurer:
         """The answer of a full check under way. The machine is held from the first case on, and
         given away between two cases if others want it."""
         start = self._control.clock()
-        most_secs, predicted_secs = _MOST_CHECK_SECS, None
-        if self._last_ok is not None:
-            predicted_secs = self.confirm_secs(self._last_ok)
-            most_secs = max(most_secs, _TIMES_PREDICTED * predicted_secs)
+        known = self._last_ok or MeasureResult(
+            MeasureStatus.OK, verify_secs=_CALLS_AT_BOUND * self._bound_of_work().secs
+        )
+        predicted_secs = self.confirm_secs(known)
+        most_secs = max(_MOST_CHECK_SECS, _TIMES_PREDICTED * predicted_secs)
         held, holds = ExitStack(), False
 
         def on_note(note: dict[str, Any]) -> None:
