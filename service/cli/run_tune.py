@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from service import database
+from service.answers.refusals import every_failed, rejected_words
 from service.cli.options import Common, Machine
 from service.cli.output import Output
 from service.cli.progress import trial_reporter
@@ -39,7 +40,6 @@ def tune_with_progress(
     second leaves at once.
     """
     from service.answers.publish import result_document
-    from service.answers.refusals import every_failed, rejected_words
     from service.jobs import tuning
     from tuner.measure.choose import measured_target
 
