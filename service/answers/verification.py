@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from schedules.full_checks import DISPROVED, FULL
 from schedules.record import MeasureResult, TuningRecord
 from schedules.target import Target
+from schedules.trace import Trace
 from schedules.workload.workload import Workload
 from service import database
 from service.answers.grades import same_toolchain
@@ -22,7 +23,6 @@ from service.resolve import toolchains
 
 if TYPE_CHECKING:
     from db import Store
-    from schedules.trace import Trace
 
 IMPORTED = "imported"
 

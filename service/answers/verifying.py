@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from schedules.errors import TilewrightError
+from schedules.record import TuningRecord
 from schedules.target import Target
+from schedules.trace import Trace
 from service import database
 from service.answers.grades import same_toolchain
 from service.answers.verification import Verification, verify_stored
@@ -20,7 +22,6 @@ from service.resolve import toolchains, workloads
 
 if TYPE_CHECKING:
     from db import Store
-    from schedules.record import TuningRecord
 
 # Start-up: words that make no sense are told without SQLAlchemy and what checks kernels.
 
@@ -99,8 +100,6 @@ def check_work(db: str | None, work: Waiting, seed: int) -> Checked:
     own end; StoreError for the database."""
     checks: list[Verification] = []
     try:
-        from schedules.trace import Trace
-
         workload = workloads.workload_of(work.workload_document).named(work.name)
         for record in work.records:
             trace = Trace.from_json(record.trace)
