@@ -144,7 +144,7 @@ class Catalogue:
         later = _trials_of(job_id).where(JobTrialRow.trial > after)
         return self._lines(later.order_by(JobTrialRow.trial).limit(count))
 
-    def _lines(self, statement: Select[Any]) -> list[TrialLine]:
+    def _lines(self, statement: Select[*tuple[Any, ...]]) -> list[TrialLine]:
         rows = self._database.read(lambda session: session.execute(statement).all())
         return [TrialLine(*row) for row in rows]
 
@@ -186,7 +186,7 @@ class Catalogue:
 # Jobs
 
 
-def _trials_of(job_id: str) -> Select[Any]:
+def _trials_of(job_id: str) -> Select[*tuple[Any, ...]]:
     """The columns of `TrialLine` of a job's trials."""
     return (
         select(
