@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Text, and_, cast, func, or_, select
+from sqlalchemy import Select, Text, and_, cast, func, or_, select
 from sqlalchemy.orm import Session
 
 from schedules.canonical import canonical_bytes
@@ -136,19 +136,15 @@ class Catalogue:
 
     def fastest_trials(self, job_id: str, count: int) -> list[TrialLine]:
         """The fastest trials of the job."""
-        statement = (
-            select(
-                JobTrialRow.trial,
-                RecordRow.key,
-                RecordRow.status,
-                RecordRow.estimate_secs,
-                RecordRow.verified_level,
-            )
-            .join(RecordRow, RecordRow.key == JobTrialRow.record_key)
-            .where(JobTrialRow.job_id == job_id, RecordRow.status == "ok")
-            .order_by(RecordRow.estimate_secs, JobTrialRow.trial)
-            .limit(count)
-        )
+        timed = _trials_of(job_id).where(RecordRow.status == "ok")
+        return self._lines(timed.order_by(RecordRow.estimate_secs, JobTrialRow.trial).limit(count))
+
+    def trials(self, job_id: str, after: int, count: int) -> list[TrialLine]:
+        """Trials of the job numbered above `after`, in order."""
+        later = _trials_of(job_id).where(JobTrialRow.trial > after)
+        return self._lines(later.order_by(JobTrialRow.trial).limit(count))
+
+    def _lines(self, statement: Select[*tuple[Any, ...]]) -> list[TrialLine]:
         rows = self._database.read(lambda session: session.execute(statement).all())
         return [TrialLine(*row) for row in rows]
 
@@ -188,6 +184,21 @@ class Catalogue:
 
 
 # Jobs
+
+
+def _trials_of(job_id: str) -> Select[*tuple[Any, ...]]:
+    """The columns of `TrialLine` of a job's trials."""
+    return (
+        select(
+            JobTrialRow.trial,
+            RecordRow.key,
+            RecordRow.status,
+            RecordRow.estimate_secs,
+            RecordRow.verified_level,
+        )
+        .join(RecordRow, RecordRow.key == JobTrialRow.record_key)
+        .where(JobTrialRow.job_id == job_id)
+    )
 
 
 def _search_jobs(

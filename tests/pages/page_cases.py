@@ -61,8 +61,11 @@ def best_of(
     return record
 
 
-def run_trials(store: Store, job: Job, count: int, *, end: JobState | None = None) -> Job:
-    """Lease the job and store `count` trials of it, every fourth a failure; end it if asked."""
+def run_trials(
+    store: Store, job: Job, count: int, *, end: JobState | None = None, **told_at_end: Any
+) -> Job:
+    """Lease the job and store `count` trials of it, every fourth a failure; end it if asked, with
+    `told_at_end` in its report."""
     leased = store.lease_job("tests", 60.0)
     assert leased is not None
     assert leased.id == job.id
@@ -96,9 +99,12 @@ def run_trials(store: Store, job: Job, count: int, *, end: JobState | None = Non
     store.add([full])
     store.promote(full)
     return store.finish_job(
-        job.id, leased.epoch, end, result=report(full, job) if end is JobState.SUCCEEDED else None,
+        job.id,
+        leased.epoch,
+        end,
+        result={**report(full, job), **told_at_end} if end is JobState.SUCCEEDED else None,
         error={"code": "why", "detail": "it was not to be"} if end is JobState.FAILED else None,
-    )  # fmt: skip
+    )
 
 
 def report(best: TuningRecord, job: Job) -> dict[str, Any]:

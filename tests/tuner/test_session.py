@@ -406,7 +406,7 @@ def test_report_is_the_documented_one() -> None:
     assert set(document) == {
         "workload", "target", "strategy", "seed", "space_size", "trials", "wall_secs",
         "wall_secs_by_phase", "stopped_because", "best", "default", "curve", "cost_model", "bound",
-        "out_of_time", "dropped_sketches", "rejected",
+        "out_of_time", "dropped_sketches", "rejected", "final_race",
     }  # fmt: skip
     assert set(document["workload"]) == {"key", "name", "flops", "min_bytes"}
     assert set(document["target"]) >= {"key", "cpu", "threads", "peak_gflops", "bandwidth_gbs"}
@@ -531,6 +531,8 @@ def test_default_and_best_stand_as_they_did_in_the_final_race() -> None:
     report = tune(measurer)
     assert report.best.run_secs == 2e-3
     best_raced_secs = 1e-3 + 1e-6 * report.best.trial
+    assert report.final_race[0] == {"trial": report.best.trial, "run_secs": best_raced_secs}
+    assert report.final_race[-1] == {"trial": 1, "run_secs": 1.5e-3}
     assert report.default["run_secs"] == pytest.approx(2e-3 * 1.5e-3 / best_raced_secs)
 
 

@@ -132,6 +132,9 @@ class TuneReport:
     default: dict[str, float] | None
     curve: list[dict[str, float]] = field(default_factory=list)
     cost_model: dict[str, float | None] = field(default_factory=dict)
+    final_race: list[dict[str, Any]] = field(default_factory=list)
+    """The fastest few, timed once more in turns at the end: `trial` (None: of an earlier run) and
+    `run_secs`, fastest first. Empty where none was close to the fastest."""
     bound: dict[str, Any] = field(default_factory=dict)
     """Of what `best.fraction_of_bound` is a share: `limit.Limit.to_json`."""
     out_of_time: dict[str, Any] | None = None

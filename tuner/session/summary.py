@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from typing import Any
 
 from schedules.record import MeasureStatus, TuningRecord
 from schedules.rewritten import rewritten_document
@@ -57,6 +58,7 @@ def report(run: Run, best: TuningRecord | None, reason: str) -> TuneReport:
             run.strategy.prior_trust,
             run.strategy.gain_over_prior,
         ),
+        final_race=_final_race(run),
         bound=run.limit.to_json(),
         dropped_sketches=[asdict(sketch) for sketch in run.space.dropped],
         rejected=_rejected(run),
@@ -78,6 +80,13 @@ def _rejected(run: Run) -> list[Rejected]:
             )
         )
     return found
+
+
+def _final_race(run: Run) -> list[dict[str, Any]]:
+    """Who raced once more at the end, fastest first."""
+    fastest_first = sorted(run.raced.items(), key=lambda entry: entry[1])
+    trials = {trace: trial.number for trace, trial in run.by_trace.items()}
+    return [{"trial": trials.get(trace), "run_secs": secs} for trace, secs in fastest_first]
 
 
 def _default(run: Run, best: TuningRecord | None) -> dict[str, float] | None:

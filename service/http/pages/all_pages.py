@@ -4,10 +4,20 @@ from __future__ import annotations
 
 from fastapi import FastAPI
 
-from service.http.pages import api_docs, assets, fleet, jobs, login, records, workloads
+from service.http.pages import (
+    api_docs,
+    assets,
+    comparing,
+    fleet,
+    jobs,
+    login,
+    records,
+    trials,
+    workloads,
+)
 
 
 def install(app: FastAPI) -> None:
     """Add every page to `app`."""
-    for module in (assets, jobs, records, workloads, fleet, api_docs, login):
+    for module in (assets, comparing, jobs, trials, records, workloads, fleet, api_docs, login):
         app.include_router(module.router)

@@ -17,6 +17,7 @@ from service.errors import NotFound
 from service.http.deps import Asking, State, checked_job_id
 from service.http.pages import calls, submitting
 from service.http.pages.active import active_jobs, job_counts
+from service.http.pages.comparing import others
 from service.http.pages.forms import Fields, Form
 from service.http.pages.knob_words import in_words
 from service.http.pages.render import page, wants_part
@@ -141,6 +142,7 @@ def job_page(request: Request, state: State, asking: Asking, job_id: str) -> HTM
         request,
         "job.html",
         again=again,
+        others=others(state, asking, job_view(job)),
         oob=False,
         **_shown(state, asking, job),
         **_result(state, job),

@@ -9,6 +9,7 @@ from statistics import quantiles
 from typing import TYPE_CHECKING, Any
 
 from service.jobs.document import job_document
+from service.units import duration
 
 if TYPE_CHECKING:
     from db.catalogue import JobLine, KnownBest
@@ -77,6 +78,33 @@ class JobView:
     started_at: datetime | None
     finished_at: datetime | None
     result: dict[str, Any] | None
+    queued_secs: float | None = None
+    elapsed_secs: float | None = None
+
+    @property
+    def waited_secs(self) -> float:
+        """What the time from its start to its end has besides the run's own: turns of others."""
+        run_secs = float((self.result or {}).get("wall_secs") or 0.0)
+        whole = (self.elapsed_secs or 0.0) - (self.queued_secs or 0.0)
+        return max(whole - run_secs, 0.0)
+
+    @property
+    def decided(self) -> str:
+        """What made the best the best, in words."""
+        if self.result is None or self.best is None:
+            return ""
+        race = self.result.get("final_race")
+        if race is None:
+            return "not told by this version's jobs"
+        if not race:
+            return "the search alone: none other was within a tenth of it, or none was new"
+        times = ", ".join(f"{_racer(one['trial'])} {duration(one['run_secs'])}" for one in race)
+        won = self.best["trial"]
+        first = race[0]["trial"]
+        text = f"a final race of {len(race)}, in turns: {times}"
+        if won == first or first is None:
+            return text
+        return f"{text}; trial {won} is the fastest of them that passed the full check"
 
     @property
     def best(self) -> dict[str, Any] | None:
@@ -123,6 +151,10 @@ class JobView:
         return None
 
 
+def _racer(trial: int | None) -> str:
+    return "one of an earlier run" if trial is None else f"trial {trial}"
+
+
 def job_row(line: JobLine) -> JobRow:
     """A line of the list."""
     row = _row(
@@ -164,6 +196,8 @@ def job_view(job: Job) -> JobView:
         started_at=job.started_at,
         finished_at=job.finished_at,
         result=job.result,
+        queued_secs=document["queued_secs"],
+        elapsed_secs=document["elapsed_secs"],
     )
 
 

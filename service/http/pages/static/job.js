@@ -163,7 +163,7 @@
       },
       axes: [
         { stroke: ink, grid, ticks: grid, font, values: (u, splits) => splits.map((s) => `${Number(s.toPrecision(6))} s`) },
-        { stroke: ink, grid, ticks: grid, font, size: 64, splits: (u, axis, low, high) => marks(low, high), filter: null, values: (u, splits) => splits.map((s) => (s ? duration(s, 4) : "")) },
+        { stroke: ink, grid, ticks: grid, font, size: 64, splits: (u, axis, low, high) => marks(low, high), filter: (u, splits) => splits, values: (u, splits) => splits.map((s) => (s ? duration(s, 4) : "")) },
       ],
       series: [
         {},

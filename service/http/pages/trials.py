@@ -1,0 +1,246 @@
+"""All trials of a job as a table that sorts, as CSV, and what their settings explain."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import HTMLResponse, StreamingResponse
+
+from service.http.deps import State
+from service.http.pages.importance import LEAST_TRIALS, importances
+from service.http.pages.knob_words import in_words
+from service.http.pages.render import page
+from service.http.pages.views import job_view
+from service.http.routes.jobs import stored_job
+from service.http.state import ServiceState
+
+if TYPE_CHECKING:
+    from db.job_rows import Job
+
+router = APIRouter(include_in_schema=False)
+
+PAGE = 1000
+SHOWN = 1000
+"""Rows a page shows; the CSV has them all."""
+MOST_READ = 20_000
+"""Trials that a table is sorted from, and importance is found in."""
+MOST_KNOBS = 12
+
+COLUMNS = ("trial", "at", "time", "speed", "predicted", "status", "sketch")
+"""What the table may be sorted by, besides knobs."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrialRow:
+    """One trial. `at_secs` is since the job began; it, `predicted_secs` and `knobs` (by their names
+    in records) are not known of trials of an earlier run."""
+
+    trial: int
+    status: str
+    run_secs: float | None
+    record_key: str
+    verified_level: str
+    at_secs: float | None = None
+    predicted_secs: float | None = None
+    sketch: str = ""
+    detail: str = ""
+    knobs: Mapping[str, Any] | None = None
+
+    def value(self, column: str) -> Any:
+        """What the table is sorted by."""
+        match column:
+            case "trial":
+                return self.trial
+            case "at":
+                return self.at_secs
+            case "time" | "speed":
+                return self.run_secs
+            case "predicted":
+                return self.predicted_secs
+            case "status":
+                return self.status
+            case "sketch":
+                return self.sketch
+        return self.settings.get(column)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Its knobs in words."""
+        return in_words(self.knobs or {})
+
+
+def rows_of(state: ServiceState, job: Job) -> Iterator[TrialRow]:
+    """Every trial, in order, a page of the database at a time."""
+    told = _events(state, job)
+    event = next(told, None)
+    last = 0
+    while lines := state.store.catalogue.trials(job.id, last, PAGE):
+        for line in lines:
+            while event is not None and event["trial"] < line.trial:
+                event = next(told, None)
+            mine = event if event is not None and event["trial"] == line.trial else {}
+            yield TrialRow(
+                trial=line.trial,
+                status=line.status,
+                run_secs=line.run_secs,
+                record_key=line.record_key,
+                verified_level=line.verified_level,
+                at_secs=mine.get("at_secs"),
+                predicted_secs=mine.get("predicted_secs"),
+                sketch=str(mine.get("sketch") or ""),
+                detail=str((mine.get("result") or {}).get("detail") or ""),
+                knobs=mine.get("knobs") or {},
+            )
+        last = lines[-1].trial
+
+
+def _events(state: ServiceState, job: Job) -> Iterator[dict[str, Any]]:
+    """What was told of trials, with the seconds since the job began, in the order of the trials."""
+    begun, after = job.started_at or job.created_at, 0
+    while events := state.store.events_after(job.id, after, PAGE):
+        for event in events:
+            if event.kind == "trial":
+                at_secs = max((event.created_at - begun).total_seconds(), 0.0)
+                yield {**event.data, "at_secs": round(at_secs, 3)}
+        after = events[-1].id
+
+
+def varied(rows: Sequence[TrialRow]) -> list[str]:
+    """Knobs, in words, that have more than one value among the trials, the most varied last."""
+    values: dict[str, set[str]] = {}
+    for row in rows:
+        for name, value in row.settings.items():
+            values.setdefault(name, set()).add(str(value))
+    return [name for name, found in values.items() if len(found) > 1]
+
+
+@router.api_route("/jobs/{job_id}/trials", methods=["GET", "HEAD"])
+def table(
+    request: Request,
+    state: State,
+    job_id: str,
+    sort: Annotated[str, Query(max_length=80)] = "trial",
+    order: Annotated[str, Query(max_length=4)] = "up",
+) -> HTMLResponse:
+    """All trials, sorted by any column."""
+    job = stored_job(state, job_id)
+    rows = _first(rows_of(state, job), MOST_READ)
+    knobs = varied(rows)[:MOST_KNOBS]
+    column = sort if sort in (*COLUMNS, *knobs) else "trial"
+    down = order == "down"
+    known = [row for row in rows if row.value(column) not in (None, "")]
+    unknown = [row for row in rows if row.value(column) in (None, "")]
+    known.sort(key=lambda row: _sortable(row.value(column)), reverse=down)
+    rejected = {one["trial"]: one for one in (job.result or {}).get("rejected") or ()}
+    best = (job.result or {}).get("best") or {}
+    return page(
+        request,
+        "trials.html",
+        job=job_view(job),
+        rows=[*known, *unknown][:SHOWN],
+        total=len(rows),
+        more=len(rows) == MOST_READ,
+        knobs=knobs,
+        rejected=rejected,
+        best_trial=best.get("trial"),
+        heads=[_head(name, column, down=down) for name in (*COLUMNS, *knobs)],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """A column's name, the query that sorts by it, and how it is sorted now (None: not)."""
+
+    name: str
+    query: str
+    sorted: str | None
+
+
+def _head(name: str, column: str, *, down: bool) -> Head:
+    mine = name == column
+    order = "up" if mine and down else "down" if mine else "up"
+    now = ("descending" if down else "ascending") if mine else None
+    return Head(name, urlencode({"sort": name, "order": order}), now)
+
+
+def _sortable(value: Any) -> tuple[int, float, str]:
+    """Numbers before words."""
+    if isinstance(value, int | float):
+        return 0, float(value), ""
+    return 1, 0.0, str(value)
+
+
+def _first(rows: Iterator[TrialRow], count: int) -> list[TrialRow]:
+    return [row for _, row in zip(range(count), rows, strict=False)]
+
+
+@router.get("/jobs/{job_id}/trials.csv")
+def as_csv(state: State, job_id: str) -> StreamingResponse:
+    """Every trial with every setting, in the names of records."""
+    job = stored_job(state, job_id)
+    names = sorted({name for row in rows_of(state, job) for name in row.knobs or {}})
+    flops = float(job.request["workload_summary"].get("flops") or 0)
+    return StreamingResponse(
+        _lines(rows_of(state, job), names, flops),
+        media_type="text/csv; charset=utf-8",
+        headers={
+            "Content-Disposition": f'attachment; filename="trials-{job.id}.csv"',
+            "Cache-Control": "private, no-cache",
+            "X-Content-Type-Options": "nosniff",
+        },
+    )
+
+
+def _lines(rows: Iterator[TrialRow], names: Sequence[str], flops: float) -> Iterator[str]:
+    yield _line([
+        "trial", "at_secs", "status", "run_secs", "gflops", "predicted_secs", "record_key",
+        "verified_level", "sketch", "detail", *(f"knob.{name}" for name in names),
+    ])  # fmt: skip
+    for row in rows:
+        knobs = row.knobs or {}
+        yield _line([
+            row.trial, row.at_secs, row.status, row.run_secs,
+            flops / row.run_secs / 1e9 if row.run_secs else None, row.predicted_secs,
+            row.record_key, row.verified_level, row.sketch, row.detail,
+            *(knobs.get(name) for name in names),
+        ])  # fmt: skip
+
+
+def _line(values: Sequence[Any]) -> str:
+    out = io.StringIO()
+    csv.writer(out).writerow([_cell(value) for value in values])
+    return out.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    """A text that a spreadsheet would take for a formula is told to be text."""
+    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@") else value
+
+
+@router.get("/jobs/{job_id}/importance")
+def importance(request: Request, state: State, job_id: str) -> HTMLResponse:
+    """How much of the difference between trials goes with which knob."""
+    job = stored_job(state, job_id)
+    rows = _first(rows_of(state, job), MOST_READ)
+    told = [row for row in rows if row.run_secs and row.knobs]
+    sketches = len({row.sketch for row in told}) > 1
+    found = importances(
+        [
+            ({**({"sketch": row.sketch} if sketches else {}), **row.settings}, row.run_secs or 0.0)
+            for row in told
+        ]
+    )
+    return page(
+        request,
+        "_importance.html",
+        found=found[:MOST_KNOBS],
+        others=len(found[MOST_KNOBS:]),
+        told=len(told),
+        least=LEAST_TRIALS,
+    )
