@@ -101,7 +101,7 @@ class WorkloadCases:
                 rewritten,
                 positive=oracle.plan.positive,
                 seed=oracle.seed + number,
-                secs=oracle.case_secs / (alone if number else 1),
+                secs=oracle.case_secs / (len(alone) if number else 1),
                 draws=draws,
             )
             if special is not None:
