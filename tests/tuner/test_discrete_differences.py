@@ -234,7 +234,7 @@ def test_what_has_no_value_for_any_input_cannot_be_verified() -> None:
 
 
 def test_beside_a_side_far_away_the_other_is_within_the_bound() -> None:
-    """-1e30 + (1e30 + 1) is 0 in f64; a largest value that is computed again may be below itself."""
+    """-1e30 + (1e30 + 1) is 0 in f64; the largest value, computed again, may be below itself."""
     workload = notation(
         "l[i,j] = X[i,j] * sigmoid(X[i,j]); m[i] max= l[i,j];"
         " D[i] max= where(l[i,j] < m[i], l[i,j], -1e30)", X="f32[8,3]",
