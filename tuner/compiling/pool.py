@@ -85,6 +85,8 @@ class CompilePool:
     deadline_secs: float = 30.0
     compiler: str = DEFAULT_COMPILER
     recycle_after: int = _RECYCLE_AFTER
+    start_secs: float = 1.0
+    """How long a worker takes to start and import, as the last one did."""
     _pool: list[_Worker] = field(default_factory=list)
     _queue: deque[tuple[int, dict[str, Any]]] = field(default_factory=deque)
     _apart: CompilePool | None = None
@@ -232,6 +234,7 @@ class CompilePool:
         worker.served += 1
         status = MeasureStatus(document.pop("status"))
         constants = tuple(document.pop("constants", ()))
+        self.start_secs = document.pop("start_secs", self.start_secs)
         secs = document.pop("secs")  # without start-up, which the first candidate waits for
         return Compiled(
             worker.key, status, secs, object_bytes=frame.blob, constants=constants, **document

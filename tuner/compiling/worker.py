@@ -17,6 +17,7 @@ from schedules.errors import ScheduleError
 from schedules.record import MeasureStatus
 
 from ..process.frames import Frame, FrameReader, write_frame
+from ..process.linux import process_age_secs
 from ..process.serving import MEMORY_BYTES, end_with, limit_memory, take_over_pipes
 
 DEFAULT_COMPILER = "tuner.compiling.requests:compile_document"
@@ -56,11 +57,13 @@ def _serve(compiler_name: str, requests: int, answers: int) -> None:
     warm_up = getattr(module, "warm_up", None)
     if warm_up is not None:
         warm_up()
+    start_secs = process_age_secs()
     reader = FrameReader(requests)
     while (frame := reader.read_frame()) is not None:
         start = time.perf_counter()
         answer = _answer(compiler, frame.document)
         answer.document["secs"] = time.perf_counter() - start
+        answer.document["start_secs"] = start_secs
         write_frame(answers, answer)
 
 
