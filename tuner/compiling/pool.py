@@ -91,6 +91,8 @@ class CompilePool:
     compiler: str = DEFAULT_COMPILER
     recycle_after: int = _RECYCLE_AFTER
     spares: int = _SPARES
+    start_secs: float = 1.0
+    """How long a worker takes to start and import, as the last one did."""
     _pool: list[_Worker] = field(default_factory=list)
     _queue: deque[tuple[int, dict[str, Any]]] = field(default_factory=deque)
     _apart: CompilePool | None = None
@@ -284,6 +286,7 @@ class CompilePool:
         outcome = _compiled(worker.key, frame)
         worker.busy = False
         worker.served += 1
+        self.start_secs = frame.document.get("start_secs", self.start_secs)
         return outcome
 
     def _feed(self) -> None:
@@ -336,6 +339,7 @@ def _compiled(key: int, frame: Frame) -> Compiled:
         raise RuntimeError(f"a compile worker failed in our own code:\n{document['bug']}")
     status = MeasureStatus(document.pop("status"))
     constants = tuple(document.pop("constants", ()))
+    document.pop("start_secs", None)
     secs = document.pop("secs")  # without start-up, which the first candidate waits for
     return Compiled(key, status, secs, object_bytes=frame.blob, constants=constants, **document)
 

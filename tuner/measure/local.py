@@ -49,7 +49,6 @@ _CONFIRM_SECS = 0.15  # of timing: three times a finalist's
 _LOOK_SECS = 0.1
 _OVERRUN, _LEAST_OVERRUN_SECS = 0.25, 0.5  # of the reserve: the candidate that is running then
 _CHECK_SHARE = 0.25  # of a run's seconds, which the reference of a full check may take
-_FRESH_SECS = 1.0  # for processes that have to start and import before they compile
 _CALLS_OF_A_CASE = 1.5  # of a full check, in terms of a quick check
 _CALLS_AT_BOUND = 20.0  # at the bound: what a quick check takes of a kernel nobody has run
 _MOST_REFERENCE_SECS, _MOST_CHECK_SECS = 120.0, 120.0
@@ -369,7 +368,7 @@ class LocalMeasurer:
         calls_secs = (cases + full_check_calls({"threads": self._target.threads})) * (
             _CALLS_OF_A_CASE * result.verify_secs
         )
-        builds_secs = _FRESH_SECS + result.compile_secs
+        builds_secs = self._pool.start_secs + result.compile_secs
         return builds_secs + reference_secs + calls_secs + _CONFIRM_SECS
 
     def _advance(self, batch: _Batch, requests: Sequence[MeasureRequest]) -> None:
