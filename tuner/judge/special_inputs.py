@@ -51,12 +51,12 @@ DRAWS = (
 def further_draws(workload: Workload) -> list[SpecialDraw]:
     """Special values in some inputs alone, whose own the draws of `DRAWS` may never show: beside
     those of another factor, or where a few already reach every output. Where inputs are small
-    enough, in each input alone, and NaN, which hides infinities of its line, in another case."""
+    enough, in each input alone, and one kind at a time: NaN hides infinities of its line."""
     floats = [(n, t) for n, t in enumerate(workload.inputs) if t.dtype.is_float]
     if max(t.elements for _, t in floats) >= _SMALL_ELEMENTS:
         every = (np.nan, np.inf, -np.inf)
         return [SpecialDraw(every, but_largest=True)] if len(floats) > 1 else []
-    kinds = ((np.nan,), (np.inf, -np.inf))
+    kinds = ((np.nan,), (np.inf,), (-np.inf,))
     return [SpecialDraw(kind, only=n) for n, _ in floats[:_MOST_ALONE] for kind in kinds]
 
 
