@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from numpy.random import Generator
 
 from schedules.algebra.narrow import narrowed
 from schedules.dtypes import DType
@@ -15,6 +16,7 @@ from schedules.workload.tensors import Tensor
 from schedules.workload.workload import Workload
 
 from .inputs import tiled
+from .telling_inputs import one_place_a_line, summed_dims
 
 Array = npt.NDArray[Any]
 ZERO_SHARE = 0.1
@@ -23,12 +25,14 @@ _DENSEST = 1 / 24
 _FEWEST_ELEMENTS = 16
 _SMALL_ELEMENTS = 1 << 11
 _MOST_ALONE = 4
+_TURNS = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
 class SpecialDraw:
-    """Which special values there are, and whether in the largest input only, in all but that one,
-    or in that of the number `only`, however small it is."""
+    """Which special values there are, and whether in the largest input only, a few; or in all but
+    that one, or in that of the number `only`, one in each line that a reduction runs along, in half
+    of the elements where none does: code for few rows or lanes has its turn."""
 
     values: tuple[float, ...]
     largest_only: bool = False
@@ -47,12 +51,12 @@ DRAWS = (
 def further_draws(workload: Workload) -> list[SpecialDraw]:
     """Special values in some inputs alone, whose own the draws of `DRAWS` may never show: beside
     those of another factor, or where a few already reach every output. Where inputs are small
-    enough, in each input alone, and NaN, which hides infinities of its line, in another case."""
+    enough, in each input alone, and one kind at a time: NaN hides infinities of its line."""
     floats = [(n, t) for n, t in enumerate(workload.inputs) if t.dtype.is_float]
     if max(t.elements for _, t in floats) >= _SMALL_ELEMENTS:
         every = (np.nan, np.inf, -np.inf)
         return [SpecialDraw(every, but_largest=True)] if len(floats) > 1 else []
-    kinds = ((np.nan,), (np.inf, -np.inf))
+    kinds = ((np.nan,), (np.inf,), (-np.inf,))
     return [SpecialDraw(kind, only=n) for n, _ in floats[:_MOST_ALONE] for kind in kinds]
 
 
@@ -61,28 +65,48 @@ def _terms(workload: Workload) -> int:
 
 
 def special_inputs(
-    workload: Workload, draw: SpecialDraw, positive: bool, rng: np.random.Generator
+    workload: Workload, draw: SpecialDraw, positive: bool, rng: Generator
 ) -> list[Array]:
     share = min(_DENSEST, 0.25 / _terms(workload))
     floats = [t for t in workload.inputs if t.dtype.is_float]
     largest = max(floats, key=lambda t: t.elements)
+    dims = summed_dims(workload)
     found = []
     for number, tensor in enumerate(workload.inputs):
         has_them = not (draw.but_largest if tensor is largest else draw.largest_only)
-        has_them &= tensor.elements >= _FEWEST_ELEMENTS
         if draw.only is not None:
             has_them = number == draw.only
-        found.append(_drawn(tensor, draw.values if has_them else (), share, positive, rng))
+        values = draw.values if has_them and tensor.dtype.is_float else ()
+        drawn = _drawn(tensor, positive, rng)
+        if draw.but_largest or draw.only is not None:
+            _put_in_lines(drawn, values, dims[tensor.name], rng)
+        elif tensor.elements >= _FEWEST_ELEMENTS:
+            _put_few(drawn, values, share, rng)
+        found.append(_stored(tensor, drawn))
     return found
 
 
-def _drawn(
-    tensor: Tensor,
-    values: tuple[float, ...],
-    share: float,
-    positive: bool,
-    rng: np.random.Generator,
-) -> Array:
+def _put_few(drawn: Array, values: tuple[float, ...], share: float, rng: Generator) -> None:
+    flat = drawn.reshape(-1)
+    for value in values:
+        count = max(1, rng.binomial(flat.size, share))
+        flat[rng.integers(0, flat.size, count)] = value
+
+
+def _put_in_lines(
+    drawn: Array, values: tuple[float, ...], dims: tuple[int, ...], rng: Generator
+) -> None:
+    if not values:
+        return
+    if dims:
+        where = one_place_a_line(drawn.shape, dims, int(rng.integers(_TURNS)))
+        drawn[where] = np.resize(np.array(values), where[0].size)
+    else:
+        where = np.nonzero(rng.random(drawn.shape) < 0.5)
+        drawn[where] = rng.choice(np.array(values), where[0].size)
+
+
+def _drawn(tensor: Tensor, positive: bool, rng: Generator) -> Array:
     """Magnitudes of 1/4 to 1, so that no exponential of a sum of them leaves its type."""
     if not tensor.dtype.is_float:
         high = 1 if tensor.dtype is DType.BOOL else 4
@@ -99,16 +123,7 @@ def _drawn(
         some[rng.random(count, np.float32) < ZERO_SHARE] *= kind(0.0)
         return some
 
-    drawn = tiled(tensor.shape, draw)
-    flat = drawn.reshape(-1)
-    for value in values:
-        count = max(1, rng.binomial(flat.size, share))
-        where = rng.integers(0, flat.size, count)
-        if flat.size < _FEWEST_ELEMENTS:  # so few that one would often fall on another
-            finite = np.flatnonzero(np.isfinite(flat))
-            where = rng.choice(finite if finite.size else flat.size, 1)
-        flat[where] = value
-    return _stored(tensor, drawn)
+    return tiled(tensor.shape, draw)
 
 
 def _stored(tensor: Tensor, values: Array) -> Array:

@@ -57,6 +57,12 @@ _VANISHING = (UnaryOp.EXP, UnaryOp.SIGMOID)
 def reduced_dims(workload: Workload) -> Mapping[str, tuple[int, ...]]:
     """The dimensions of each input that some reduction runs along, also by way of other stages;
     the last one where there is none."""
+    found = summed_dims(workload)
+    return {t.name: found[t.name] or tuple(range(len(t.shape)))[-1:] for t in workload.inputs}
+
+
+def summed_dims(workload: Workload) -> Mapping[str, tuple[int, ...]]:
+    """The dimensions of each input that some reduction runs along, also by way of other stages."""
     found: dict[str, set[int]] = {t.name: set() for t in workload.inputs}
     found |= {s.name: set() for s in workload.stages}
     for stage in reversed(workload.stages):
@@ -64,10 +70,7 @@ def reduced_dims(workload: Workload) -> Mapping[str, tuple[int, ...]]:
         summed |= {a.name for n, a in enumerate(stage.axes) if n in found[stage.name]}
         for read in loads(stage.body):
             found[read.tensor] |= _indexed_by(read, summed)
-    return {
-        t.name: tuple(sorted(found[t.name])) or tuple(range(len(t.shape)))[-1:]
-        for t in workload.inputs
-    }
+    return {t.name: tuple(sorted(found[t.name])) for t in workload.inputs}
 
 
 def _indexed_by(read: Load, names: set[str]) -> set[int]:
