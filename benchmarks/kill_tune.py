@@ -44,11 +44,15 @@ from db import open_store  # noqa: E402
 COMMAND = """
 import json, sys
 from contextlib import contextmanager
+from types import SimpleNamespace
 from service.cli import main, run_tune
 
 @contextmanager
 def reporter(output, flops, trials):
-    yield lambda e: print(json.dumps({"trial": e["trial"], "key": e["record_key"]}), flush=True)
+    def tell(e):
+        print(json.dumps({"trial": e["trial"], "key": e["record_key"]}), flush=True)
+
+    yield SimpleNamespace(on_event=tell, on_activity=lambda activity: None)
 
 run_tune.trial_reporter = reporter
 main(sys.argv[1:])

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import exists, select
+from sqlalchemy import Select, exists, func, select
 from sqlalchemy.orm import Session
 
 from .engine import insert_ignore
@@ -43,6 +43,15 @@ class OwnerRepository:
 
     def has(self, job_id: str, owner: str) -> bool:
         return self._session.get(JobOwnerRow, (job_id, owner)) is not None
+
+    def first_of(self, jobs: Select[str]) -> dict[str, str]:
+        """One owner of each of the `jobs`, a query of their ids, that has any."""
+        statement = (
+            select(JobOwnerRow.job_id, func.min(JobOwnerRow.owner))
+            .where(JobOwnerRow.job_id.in_(jobs))
+            .group_by(JobOwnerRow.job_id)
+        )
+        return {row[0]: row[1] for row in self._session.execute(statement)}
 
     def sees(self, job_id: str, owner: str) -> bool:
         """Whether the job is one of `owner`'s, or a ticket, which answers to everybody name."""

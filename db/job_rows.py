@@ -88,7 +88,8 @@ class Job:
 class WaitingJob:
     """A job nobody works on. `trials` is its budget, 0 where it has none; `lost`: its worker
     disappeared; `failures` is that of `Job`; `fleet`: the machines of a fleet measure it, not the
-    one its worker runs on."""
+    one its worker runs on. `owner` asked for it, one of them where there are several; "" where
+    nobody is known."""
 
     id: str
     trials: int
@@ -96,6 +97,7 @@ class WaitingJob:
     lost: bool = False
     failures: int = 0
     fleet: bool = False
+    owner: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +176,7 @@ def events_of(rows: Sequence[JobEventRow]) -> list[JobEvent]:
     return found
 
 
-def waiting_of(row: JobRow) -> WaitingJob:
+def waiting_of(row: JobRow, owner: str = "") -> WaitingJob:
     """What a queue is ordered by."""
     found = _TRIALS.search(row.request)
     trials = int(found[1]) if found else 0
@@ -185,4 +187,5 @@ def waiting_of(row: JobRow) -> WaitingJob:
         lost=row.state != JobState.QUEUED,
         failures=row.failures,
         fleet=_FLEET in row.request,
+        owner=owner,
     )

@@ -47,12 +47,14 @@ class LeaseRepository:
     def queue(self) -> list[WaitingJob]:
         """The sound jobs `lease` may give out, those of higher priority first, then by arrival."""
         clock = self._lease_clock(self._session)
+        waiting = or_(JobRow.state == JobState.QUEUED, _abandoned(clock))
         rows = self._session.scalars(
             select(JobRow)
-            .where(or_(JobRow.state == JobState.QUEUED, _abandoned(clock)))
+            .where(waiting)
             .order_by(JobRow.priority.desc(), JobRow.arrival, JobRow.id)
         )
-        return [waiting_of(row) for row in rows if sound(row)]
+        owners = OwnerRepository(self._session).first_of(select(JobRow.id).where(waiting))
+        return [waiting_of(row, owners.get(row.id, "")) for row in rows if sound(row)]
 
     def lease(
         self, owner: str, lease_secs: float, now: datetime, job_id: str | None = None

@@ -294,6 +294,13 @@ TABLE: dict[str, Kind] = {
         "Not done by its deadline",
         "Divide the expression into stages that store what they compute.",
     ),
+    "tuner.process.control.OutOfTime": Kind(
+        422,
+        "out_of_time",
+        ExitCode.FAILED,
+        "Not done in its seconds",
+        "Allow more seconds, or run it again: what was measured is stored and counts.",
+    ),
     "tuner.compiling.aside.CompileError": Kind(
         422,
         "compile_failed",

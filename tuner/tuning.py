@@ -38,8 +38,9 @@ def tune(
     TargetError for what cannot be; what fails on the machine is counted in the report.
 
     `control` reaches the run from another thread and lets runs share a machine; once aborted, the
-    run returns with what was checked before. `begun` are the trials of an earlier process of this
-    very run, from its events: it goes on behind them.
+    run returns with what was checked before. OutOfTime where the budget's seconds, which count from
+    the control's start, are over before there is a space to search. `begun` are the trials of an
+    earlier process of this very run, from its events: it goes on behind them.
     """
     # Start-up: `tune` is named where nothing is tuned, as in checking what was asked for.
     from schedules.sketches import space_for
@@ -50,7 +51,9 @@ def tune(
     from .session.run import run_session
 
     # Recorded and simulated times, and those of another factory, are not this machine's.
+    budget = budget or Budget()
     control = control or Control()
+    control.allow(budget.seconds)
     prober = partial(probe_target, control=control)
     machine = ThisMachine(prober=prober) if measurer == "local" else None
     should_stop = should_stop or _never
@@ -58,25 +61,24 @@ def tune(
     if target is None or isinstance(target, str):
         named = measurer if isinstance(measurer, str) else ""
         target = measured_target(named, target or "native", control=control)
-    with factory(workload, target, seed) as opened:
-        if isinstance(opened, Controllable):
-            opened.attach(control)
+    made = factory(workload, target, seed)
+    if isinstance(made, Controllable):
+        made.attach(control)
+    with made as opened:
         return run_session(
             workload,
-            space_for(workload, target),
+            space_for(workload, target, control.check),
             measurer=opened,
             sink=MemorySink() if sink is None else sink,
             strategy=strategy,
-            budget=budget or Budget(),
+            budget=budget,
             seed=seed,
             on_event=on_event or _ignore,
             options=SessionOptions(
                 fresh=fresh,
                 machine=machine,
                 should_stop=should_stop,
-                clock=control.clock,
-                turn=control.pause,
-                check=control.check,
+                control=control,
                 begun=begun,
             ),
         )

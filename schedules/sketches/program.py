@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from itertools import islice
 
@@ -38,13 +38,15 @@ MAX_SKETCHES = 4
 class ProgramSketch:
     """Several groups one after the other; knobs are those of the parts, in order.
 
-    `workload` is the one the parts speak of: that of the space after `rewrites`.
+    `workload` is the one the parts speak of: that of the space after `rewrites`. `check` is called
+    again and again while a trace is written: what it raises ends that.
     """
 
     workload: Workload
     inlined: tuple[str, ...]
     parts: tuple[PartSketch, ...]
     rewrites: tuple[Rewrite, ...] = ()
+    check: Callable[[], None] = field(default=lambda: None, compare=False, repr=False)
 
     @property
     def name(self) -> str:
@@ -63,7 +65,7 @@ class ProgramSketch:
 
     def alone(self, number: int) -> ProgramSketch:
         """The sketch that has this part only."""
-        return ProgramSketch(self.workload, self.inlined, (self.parts[number],))
+        return ProgramSketch(self.workload, self.inlined, (self.parts[number],), check=self.check)
 
     def own_settings(self, settings: IntArray) -> list[IntArray]:
         """The columns of `settings` that belong to each part."""
@@ -123,7 +125,7 @@ class ProgramSketch:
         return Trace((*self.rewrites, *writer.trace.steps))
 
     def _written(self, setting: Sequence[int]) -> TraceWriter:
-        writer = TraceWriter(self.workload)
+        writer = TraceWriter(self.workload, self.check)
         writer.do(*(Inline(name) for name in self.inlined))
         for part, own in zip(self.parts, self.own_settings(np.asarray([setting])), strict=True):
             part.write(writer, tuple(int(i) for i in own[0]))
@@ -156,22 +158,26 @@ _TENSOR = re.compile(r"\b[is]\d+\b")
 which is told from others by the name it has in Python."""
 
 
-def space_for(workload: Workload, target: Target) -> ScheduleSpace:
+def space_for(
+    workload: Workload, target: Target, check: Callable[[], None] = lambda: None
+) -> ScheduleSpace:
     """Every schedule that is searched for `workload` on `target`.
 
     There is always at least one sketch, and its default is legal: what no rule fits is left as
-    plain loops. The regrouped form comes first, forms with an error of their own last.
+    plain loops. The regrouped form comes first, forms with an error of their own last. `check` is
+    called again and again meanwhile: what it raises ends this.
     """
     workload = workload.normalised()
     best = regrouped(workload)
+    check()
     others = rewrites_for(workload)
-    sketches = _sketches(best, target) if best.steps else []
+    sketches = _sketches(best, target, check) if best.steps else []
     order = axes_last(best.workload, target)
     if order:
-        sketches += _sketches(best.after(*order), target)
-    sketches += _sketches(Form(workload), target) or [_plain(workload, target)]
+        sketches += _sketches(best.after(*order), target, check)
+    sketches += _sketches(Form(workload), target, check) or [_plain(workload, target)]
     for form in others:
-        sketches += _sketches(form, target)
+        sketches += _sketches(form, target, check)
     forms = (best, *others) if best.steps else others
     return ScheduleSpace(workload, target, tuple(sketches), forms)
 
@@ -181,14 +187,15 @@ def _plain(workload: Workload, target: Target) -> Sketch:
     return ProgramSketch(workload, (), (PlainSketch(workload, target),))
 
 
-def _sketches(form: Form, target: Target) -> list[Sketch]:
+def _sketches(form: Form, target: Target, check: Callable[[], None]) -> list[Sketch]:
     """The sketches of one form of the workload; none where no combination of rules fits."""
     workload = form.workload
     inlined = stages_inlined(workload)
     ways = covers(stages_of(workload, inlined, target))
     sketches: list[Sketch] = []
     for parts in islice(likeliest(ways), MAX_SKETCHES):
-        sketch = ProgramSketch(workload, inlined, parts, form.steps)
+        check()
+        sketch = ProgramSketch(workload, inlined, parts, form.steps, check)
         if _has_legal_default(sketch):
             sketches.append(sketch)
     return sketches

@@ -121,13 +121,16 @@ def _client(service: Service) -> Client:
 def _follow(client: Client, job: Job, output: Output) -> Job:
     """Show the job's trials as they come; the finished job. Ctrl-C leaves the job running."""
     from service.cli.progress import trial_reporter
+    from tuner.process.control import Activity
 
     trials = int(job.progress.get("trials", 0))
     try:
-        with trial_reporter(output, float(job.workload.get("flops") or 0), trials) as on_event:
+        with trial_reporter(output, float(job.workload.get("flops") or 0), trials) as reporter:
             for event in client.events(job.id):
                 if event.kind == "trial":
-                    on_event(event.data)
+                    reporter.on_event(event.data)
+                elif event.kind == "activity":
+                    reporter.on_activity(Activity(**event.data))
         return client.wait(job.id)
     except KeyboardInterrupt:
         sys.stderr.write(

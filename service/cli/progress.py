@@ -1,59 +1,151 @@
-"""Progress of a run: a bar on a terminal, plain lines elsewhere, nothing with `--json`."""
+"""Progress of a run: a bar on a terminal, plain lines elsewhere, nothing with `--json`. Both say
+what the run is doing, from its start to its end, and when that should be."""
 
 from __future__ import annotations
 
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
 
 from service.cli.output import Output
 from service.cli.render import best_text, trial_line
 from service.units import clock
+from tuner.process.control import STARTING, Activity
 
-OnEvent = Callable[[dict[str, Any]], None]
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
 PLAIN_EVERY_SECS = 2.0
+SAID_AFTER_SECS = 1.0
+"""A log is told of what has lasted so long."""
+
+_LOOK_SECS = 0.25
+
+
+class Reporter(Protocol):
+    """Hears of a run, from its own thread."""
+
+    def on_event(self, event: dict[str, Any]) -> None:
+        """A trial, as JSON data."""
+        ...
+
+    def on_activity(self, activity: Activity) -> None:
+        """What the run begins to do."""
+        ...
 
 
 @contextmanager
-def trial_reporter(output: Output, flops: float, trials: int) -> Iterator[OnEvent]:
-    """A function to call with every trial event (as JSON data)."""
+def trial_reporter(output: Output, flops: float, trials: int) -> Iterator[Reporter]:
+    """Who is to hear of the run."""
     if output.as_json:
-        yield lambda _event: None
+        yield _Silent()
     elif output.live:
-        with _bar(output, flops, trials) as on_event:
-            yield on_event
+        with _bar(output, flops, trials) as bar:
+            yield bar
     else:
-        yield _plain(flops)
+        yield from _plain(flops)
 
 
-def _plain(flops: float) -> OnEvent:
+class _Silent:
+    def on_event(self, event: dict[str, Any]) -> None:
+        """Nobody is to hear of it."""
+
+    def on_activity(self, activity: Activity) -> None:
+        """Nobody is to hear of it."""
+
+
+def _plain(flops: float) -> Iterator[Reporter]:
+    lines = Lines(flops)
+    over = threading.Event()
+
+    def look() -> None:
+        while not over.wait(_LOOK_SECS):
+            lines.look()
+
+    lines.on_activity(STARTING)
+    looking = threading.Thread(target=look, daemon=True)
+    looking.start()
+    try:
+        yield lines
+    finally:
+        over.set()
+        looking.join()
+
+
+def _write(line: str) -> None:
+    sys.stderr.write(line + "\n")
+    sys.stderr.flush()
+
+
+@dataclass
+class Lines:
     """Lines for logs: how many trials were reused, the first that is measured, every new best, else
-    one each `PLAIN_EVERY_SECS`."""
-    last_secs = -PLAIN_EVERY_SECS
-    reused = 0
+    one each `PLAIN_EVERY_SECS`; between them, what has been going on for `SAID_AFTER_SECS`, and
+    at first whatever goes on. `look` is called some times a second, from another thread."""
 
-    def on_event(event: dict[str, Any]) -> None:
-        nonlocal last_secs, reused
-        finished = event["trial"] >= event["of_trials"]
-        if event["reused"]:
-            reused += 1
-            if not finished:
+    flops: float
+    write: Callable[[str], None] = _write
+    now: Callable[[], float] = time.monotonic
+    _told: float = -PLAIN_EVERY_SECS
+    _reused: int = 0
+    _activity: Activity | None = None
+    _since: float = 0.0
+    _said: str = ""
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def on_event(self, event: dict[str, Any]) -> None:
+        with self._lock:
+            finished = event["trial"] >= event["of_trials"]
+            if event["reused"]:
+                self._reused += 1
+                if not finished:
+                    return
+            if self._reused:
+                self.write(f"{self._reused} trials reused from earlier runs")
+                self._reused = 0
+            if event["is_best"] or finished or self.now() - self._told >= PLAIN_EVERY_SECS:
+                self._told = self.now()
+                self.write(trial_line(event, self.flops))
+
+    def on_activity(self, activity: Activity) -> None:
+        with self._lock:
+            if self._activity is None or activity.text != self._activity.text:
+                self._since = self.now()
+            self._activity = activity
+
+    def look(self) -> None:
+        """Say what goes on, where that is news and nothing was said for a while."""
+        with self._lock:
+            now, activity = self.now(), self._activity
+            if activity is None or str(activity) == self._said:
                 return
-        if reused:
-            sys.stderr.write(f"{reused} trials reused from earlier runs\n")
-            reused = 0
-        if event["is_best"] or finished or event["wall_secs"] - last_secs >= PLAIN_EVERY_SECS:
-            last_secs = event["wall_secs"]
-            sys.stderr.write(trial_line(event, flops) + "\n")
-            sys.stderr.flush()
+            quiet_secs = PLAIN_EVERY_SECS if self._said.startswith(activity.text) else 0.0
+            if not self._said or (
+                now - self._since >= SAID_AFTER_SECS and now - self._told >= quiet_secs
+            ):
+                self._say(activity)
 
-    return on_event
+    def _say(self, activity: Activity) -> None:
+        self._said, self._told = str(activity), self.now()
+        self.write(f"{activity} ...")
 
 
 @contextmanager
-def _bar(output: Output, flops: float, trials: int) -> Iterator[OnEvent]:
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+def _bar(output: Output, flops: float, trials: int) -> Iterator[Reporter]:
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn
+    from rich.text import Text
+
+    class Left(ProgressColumn):
+        """Counts down to the end that was predicted last."""
+
+        def render(self, task: Any) -> Text:
+            end = task.fields["end"]
+            left = None if end is None else max(end - time.monotonic(), 0.0)
+            return Text(f"ETA {clock(left)}", style="dim")
 
     columns = (
         TextColumn("[bold]{task.description}"),
@@ -62,27 +154,38 @@ def _bar(output: Output, flops: float, trials: int) -> Iterator[OnEvent]:
         TextColumn("{task.fields[best]}"),
         TextColumn("{task.fields[reused]}"),
         TextColumn("{task.fields[failed]}"),
-        TextColumn("[dim]ETA {task.fields[eta]}"),
+        Left(),
     )
-    failures = reused = 0
     with Progress(*columns, console=output.notes(), transient=True) as progress:
         task = progress.add_task(
-            "tuning", total=trials, best="first candidates ...", reused="", failed="", eta="-:--"
+            str(STARTING), total=trials, best="", reused="", failed="", end=None
+        )
+        yield _Bar(progress, task, flops)
+
+
+@dataclass
+class _Bar:
+    progress: Progress
+    task: TaskID
+    flops: float
+    failed: int = 0
+    reused: int = 0
+
+    def on_event(self, event: dict[str, Any]) -> None:
+        self.reused += event["reused"]
+        self.failed += event["result"]["status"] != "ok"
+        eta = event["eta_secs"]
+        self.progress.update(
+            self.task,
+            completed=event["trial"],
+            total=event["of_trials"],
+            best=f"[green]best {best_text(event, self.flops)}",
+            reused=f"{self.reused} reused" if self.reused else "",
+            failed=f"[red]{self.failed} failed" if self.failed else "",
+            end=None if eta is None else time.monotonic() + eta,
         )
 
-        def on_event(event: dict[str, Any]) -> None:
-            nonlocal failures, reused
-            reused += event["reused"]
-            failures += event["result"]["status"] != "ok"
-            progress.update(
-                task,
-                description="tuning" if event["trial"] < event["of_trials"] else "verifying",
-                completed=event["trial"],
-                total=event["of_trials"],
-                best=f"[green]best {best_text(event, flops)}",
-                reused=f"{reused} reused" if reused else "",
-                failed=f"[red]{failures} failed" if failures else "",
-                eta=clock(event["eta_secs"]),
-            )
-
-        yield on_event
+    def on_activity(self, activity: Activity) -> None:
+        self.progress.update(self.task, description=str(activity))
+        if activity.left_secs is not None:
+            self.progress.update(self.task, end=time.monotonic() + activity.left_secs)

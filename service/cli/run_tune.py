@@ -6,6 +6,7 @@ import shlex
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -21,7 +22,8 @@ from service.cli.render import tune_summary
 from service.exit_codes import ExitCode
 from service.resolve import targets, workloads
 from service.resolve.spelling import Spelling
-from tuner.process.control import Control
+from tuner.process.control import Activity, Control, MeasurementAborted, OutOfTime
+from tuner.process.linux import process_age_secs
 
 if TYPE_CHECKING:
     from service.jobs.tuning import TuneOptions
@@ -35,29 +37,36 @@ def tune_with_progress(
     """Tune and print the report; exit code 1 if no candidate passed, 130 if interrupted.
 
     The first Ctrl-C or SIGTERM ends the search after the trial in flight: the best so far is
-    confirmed, kept and printed, after SIGTERM only if that takes no longer than `TERM_SECS`. The
-    second leaves at once.
+    confirmed, kept and printed, if that takes no longer than `STOP_SECS`. The second leaves at
+    once.
     """
-    from service.answers.publish import result_document
     from service.jobs import tuning
     from tuner.measure.choose import measured_target
 
     output = common.output()
     database.database_url(common.db)  # what will not do is told before the machine is looked at
+    targets.check_measurer(machine.measurer)
+    if not machine.measurer.startswith(tuning.FLEET):
+        targets.read_target(machine.target, machine.threads, probe=False)
     workload = workloads.read_workload(spelling)
-    with output.busy("looking at this machine ..."):
-        target = measured_target(machine.measurer, machine.target, machine.threads)
     again = spelled(spelling, machine, common)
-    control = Control(_say_what_for)
-    with database.session(common.db) as store, interruptible(output, again):
-        with (
-            polite_interrupts(control) as stop,
-            trial_reporter(output, workloads.flops_of(workload), options.budget.trials) as on_event,
-        ):
-            report = tuning.tune_into(
-                store, workload, target, options, on_event, stop.is_set, control=control
-            )
-        document = result_document(store, workload, target, report)
+    with (
+        interruptible(output, again),
+        trial_reporter(output, workloads.flops_of(workload), options.budget.trials) as reporter,
+    ):
+        started = time.monotonic() - process_age_secs()
+        control = Control(_say_what_for, on_activity=reporter.on_activity, started=started)
+        control.allow(options.budget.seconds)
+        with polite_interrupts(control) as stop:
+            control.doing(Activity("starting", "looking at this machine"))
+            target = measured_target(machine.measurer, machine.target, machine.threads, control)
+            with database.session(common.db) as store:
+                report = tuning.tune_into(
+                    store, workload, target, options, reporter.on_event, stop.is_set,
+                    control=control,
+                )  # fmt: skip
+                control.doing(Activity("publishing", "building the files of the best"))
+                document = tuning.whole_document(store, workload, target, report, control)
     mocked = targets.is_mocked(machine.measurer)
     output.result(document, tune_summary(document, again=again, mocked=mocked))
     if document.get("warning"):
@@ -66,7 +75,8 @@ def tune_with_progress(
         sys.stderr.write(_INTERRUPTED.format(again=again))
         raise typer.Exit(ExitCode.INTERRUPTED)
     if report.best is None:
-        output.remark("tilewright: no candidate passed; nothing is stored as the best")
+        if report.out_of_time is None:
+            output.remark("tilewright: no candidate passed; nothing is stored as the best")
         raise typer.Exit(ExitCode.FAILED)
 
 
@@ -99,8 +109,15 @@ _INTERRUPTED = (
 )
 
 
-TERM_SECS = 8.0
-"""How long a run may go on after SIGTERM: those who send it send SIGKILL ten seconds later."""
+INTERRUPT_SECS = 0.75
+"""How long what Ctrl-C or SIGTERM finds under way may go on, where it is nothing that a run counts
+as done: looking at the machine, a reference, a full check."""
+
+STOP_SECS = 8.0
+"""How long a run may go on after Ctrl-C or SIGTERM to have its best checked: those who send SIGTERM
+send SIGKILL ten seconds later."""
+
+_NOTHING_DONE = frozenset({"starting", "reference", "full check"})
 
 
 def _say_what_for(text: str) -> None:
@@ -112,8 +129,8 @@ def _say_what_for(text: str) -> None:
 
 @contextmanager
 def polite_interrupts(control: Control) -> Iterator[threading.Event]:
-    """An event that the first Ctrl-C or SIGTERM sets; the second is a KeyboardInterrupt. After
-    SIGTERM the run is aborted when `TERM_SECS` are over."""
+    """An event that the first Ctrl-C or SIGTERM sets; the second is a KeyboardInterrupt. After the
+    first the run is aborted when `STOP_SECS` are over, or soon, by what it is at."""
     stop, over = threading.Event(), threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield stop  # only the main thread hears of signals
@@ -126,18 +143,25 @@ def polite_interrupts(control: Control) -> Iterator[threading.Event]:
         sys.stderr.write(
             "\ntilewright: stopping; the best so far is checked (Ctrl-C again leaves at once)\n"
         )
-        if number == signal.SIGTERM:
-            threading.Thread(target=abort_when_late, daemon=True).start()
+        threading.Thread(target=abort_when_late, daemon=True).start()
 
     def abort_when_late() -> None:
-        late = not over.wait(TERM_SECS)
-        while late and not over.wait(0.2):
+        found = control.activity
+        late = not over.wait(INTERRUPT_SECS)
+        if late and not (found.phase in _NOTHING_DONE and control.activity.text == found.text):
+            late = not over.wait(STOP_SECS - INTERRUPT_SECS)
+        while late:
             control.abort()
+            late = not over.wait(0.2)
 
     numbers = (signal.SIGINT, signal.SIGTERM)
     before = {number: signal.signal(number, on_interrupt) for number in numbers}
     try:
         yield stop
+    except MeasurementAborted as aborted:
+        if stop.is_set() and not isinstance(aborted, OutOfTime):
+            raise KeyboardInterrupt from None
+        raise
     finally:
         over.set()
         for number, handler in before.items():

@@ -33,7 +33,7 @@ class Journal:
         self._lock = threading.Lock()
         self._trials: list[tuple[int, str]] = []
         self._candidates: dict[int, list[int]] = {}
-        self._events: list[dict[str, Any]] = []
+        self._events: list[tuple[str, dict[str, Any]]] = []
         self._progress = dict(job.progress)
         self._failures: int | None = None
         self._is_told = True
@@ -46,18 +46,21 @@ class Journal:
         candidate: list[int] | None = None,
         event: dict[str, Any] | None = None,
         progress: dict[str, Any] | None = None,
+        activity: dict[str, Any] | None = None,
         failures: int | None = None,
     ) -> None:
         """Add to what is to be stored: `candidate` is what the search asked for at `trial`,
-        `progress` changes the fields it has, `failures` is that of `report_job`. StoreError,
-        StaleLease if it was time to store it."""
+        `progress` changes the fields it has, `activity` is what the job begins to do, `failures` is
+        that of `report_job`. StoreError, StaleLease if it was time to store it."""
         with self._lock:
             if trial is not None:
                 self._trials.append(trial)
                 if candidate is not None:
                     self._candidates[trial[0]] = candidate
             if event is not None:
-                self._events.append(event)
+                self._events.append(("trial", event))
+            if activity is not None:
+                self._events.append(("activity", activity))
             if progress is not None:
                 self._progress |= progress
                 self._is_told = False
@@ -80,7 +83,7 @@ class Journal:
                 self._epoch,
                 trials=self._trials,
                 candidates=self._candidates,
-                events=[("trial", event) for event in self._events],
+                events=self._events,
                 progress=None if self._is_told else dict(self._progress),
                 failures=self._failures,
             )

@@ -15,16 +15,19 @@ _LOOK_SECS, _PATIENCE_SECS = 5.0, 2.0
 
 @dataclass(slots=True)
 class Places:
-    """The open jobs of one kind, by id. `count` says how many there may be."""
+    """The open jobs of one kind, by id, and whose they are. `count` says how many there may be,
+    beside those of owners who have no other (`queue.choose`)."""
 
     count: Callable[[], int]
     threads: dict[str, threading.Thread] = field(default_factory=dict)
+    owners: dict[str, str] = field(default_factory=dict)
     oldest: str = ""
 
-    def left(self) -> bool:
-        """Whether one more may be opened; jobs that are over are forgotten."""
+    def open_owners(self) -> list[str]:
+        """The owner of each open job; jobs that are over are forgotten."""
         self.threads = {name: t for name, t in self.threads.items() if t.is_alive()}
-        return len(self.threads) < self.count()
+        self.owners = {name: self.owners.get(name, "") for name in self.threads}
+        return list(self.owners.values())
 
 
 @dataclass(slots=True)

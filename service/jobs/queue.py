@@ -1,13 +1,16 @@
 """Which waiting job is taken next, and how a job that waits is told so. Pure.
 
 A few jobs are open at once and take turns on the machine, a batch of trials each (`turns`), so a
-short job ends soon whatever else is going on. Of those that wait, one place is always the oldest
+short job ends soon whatever else is going on. Of those that wait, the owners with fewest open jobs
+come first, and one who has none finds a place also where all are taken: what the jobs of others
+claim to cost, and how many they are, holds up nobody. Among these, one place is always the oldest
 job's, so that none waits for ever; the others go to the job with the fewest trials; the last place
 is kept for short jobs. A higher priority goes before all of this.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -34,10 +37,17 @@ def rest_secs(failures: int) -> float:
 def order(waiting: Sequence[WaitingJob]) -> list[WaitingJob]:
     """The order in which jobs will be taken, if no other comes: those that were at work before,
     those whose workers ended most often last; the oldest of the rest, then the ones with the fewest
-    trials; each by priority first, as which `waiting` is ordered."""
+    trials, each by priority first, as which `waiting` is ordered; of every owner one, then of
+    every owner a second, and so on."""
     lost = sorted((job for job in waiting if job.lost), key=lambda job: job.failures)
     new = [job for job in waiting if not job.lost]
-    return [*lost, *new[:1], *sorted(new[1:], key=_shortest)]
+    lined_up = [*new[:1], *sorted(new[1:], key=_shortest)]
+    counts: Counter[str] = Counter()
+    rounds: dict[str, tuple[int, int]] = {}
+    for job in lined_up:
+        rounds[job.id] = (-job.priority, counts[job.owner])
+        counts[job.owner] += 1
+    return [*lost, *sorted(lined_up, key=lambda job: rounds[job.id])]
 
 
 def _shortest(job: WaitingJob) -> tuple[int, int, str]:
@@ -45,19 +55,31 @@ def _shortest(job: WaitingJob) -> tuple[int, int, str]:
 
 
 def choose(
-    waiting: Sequence[WaitingJob], *, places: int, open_jobs: int, has_oldest: bool
+    waiting: Sequence[WaitingJob],
+    *,
+    places: int,
+    open_owners: Sequence[str],
+    has_oldest: bool,
 ) -> WaitingJob | None:
-    """The job to open now, given how many are open and whether the place of the oldest is taken;
-    None if all that wait have to go on waiting."""
-    if not waiting or open_jobs >= places:
-        return None
-    lined_up = order(waiting)
-    if lined_up[0].lost or not has_oldest:
-        return lined_up[0]
-    shortest = min(waiting, key=_shortest)
-    if places > 1 and open_jobs == places - 1 and shortest.trials > SHORT_TRIALS:
-        return None
-    return shortest
+    """The job to open now, given whose jobs are open and whether the place of the oldest is taken;
+    None if all that wait have to go on waiting. Up to as many again as there are `places` may be
+    open where each is the only one of its owner."""
+    counts = Counter(open_owners)
+    if len(open_owners) >= places:
+        alone = [job for job in waiting if not counts[job.owner]]
+        return order(alone)[0] if alone and len(open_owners) < 2 * places else None
+    lost = [job for job in waiting if job.lost]
+    if lost or not waiting:
+        return order(lost)[0] if lost else None
+    highest = max(job.priority for job in waiting)
+    first = [job for job in waiting if job.priority == highest]
+    fewest = min(counts[job.owner] for job in first)
+    fair = [job for job in first if counts[job.owner] == fewest]
+    if not has_oldest:
+        return order(fair)[0]
+    shortest = min(fair, key=_shortest)
+    is_last = places > 1 and len(open_owners) == places - 1 and counts[shortest.owner] > 0
+    return None if is_last and shortest.trials > SHORT_TRIALS else shortest
 
 
 def place(waiting: Sequence[WaitingJob], job_id: str) -> tuple[int, str] | None:
@@ -71,5 +93,8 @@ def place(waiting: Sequence[WaitingJob], job_id: str) -> tuple[int, str] | None:
             if not before:
                 return position, "next: taken as soon as a worker has a place"
             more = "1 job is" if before == 1 else f"{before} jobs are"
-            return position, f"{more} taken before: the oldest first, then those with fewest trials"
+            return position, (
+                f"{more} taken before: owners in turn, of each the oldest first, then those with"
+                " fewest trials"
+            )
     return None

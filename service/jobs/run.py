@@ -11,23 +11,23 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from db.errors import StaleLease, StoreError
 from db.job_states import LOST_TOO_OFTEN, MAX_FAILURES, JobState
 from schedules.errors import TilewrightError
 from service import logs, telemetry
-from service.answers.publish import Publish, Published, publish, result_document
+from service.answers.publish import Publish, Published, publish
 from service.error_table import problem_of
 from service.jobs.courtesy import Courtesy
 from service.jobs.journal import Journal
 from service.jobs.request import JobRequest, stored_job
 from service.jobs.tally import Tally
-from service.jobs.tuning import TuneOptions, tune_into
+from service.jobs.tuning import TuneOptions, tune_into, whole_document
 from service.jobs.turns import Turns
 from service.resolve import toolchains
-from tuner.process.control import Control, MeasurementAborted
+from tuner.process.control import Activity, Control, MeasurementAborted, OutOfTime
 from tuner.session.report import TuneReport
 
 if TYPE_CHECKING:
@@ -39,8 +39,13 @@ if TYPE_CHECKING:
 log = logging.getLogger("tilewright.worker")
 
 LOOK_SECS = 0.25
-CANCEL_SECS = 1.5
-"""How long a cancelled job may go on to check the best so far; then native work is killed."""
+CANCEL_SECS, UNDER_WAY_SECS = 1.5, 0.5
+"""How long a cancelled job may go on to check the best so far, and with what is found under way
+that would hardly end by then (`_LONG`); then native work is killed."""
+
+_LONG = frozenset({"starting", "reference", "full check"})
+_TOLD_BY_TRIALS = frozenset({"proposing", "compiling", "measuring"})
+"""Phases that come again with every batch: they are progress, but no events."""
 
 OVER_SECS = 2.25
 """When a cancelled job is over even if our own code, which nothing can kill, is still busy."""
@@ -83,12 +88,13 @@ class Means:
 class JobRun:
     """Runs `job`, which is leased to this worker, to whatever end it has."""
 
-    def __init__(self, means: Means, job: Job) -> None:
+    def __init__(self, means: Means, job: Job, owner: str = "") -> None:
         from db.job_owners import TICKET_PRIORITY
 
         self._means = means
         self._store = means.store
         self._job = job
+        self._owner = owner
         # A fleet has machines of its own: its jobs take turns with nobody here.
         mine = not str(job.request.get("measurer", "")).startswith("dask")
         self._turns = means.turns if mine else Turns()
@@ -98,8 +104,12 @@ class JobRun:
             self._waits_for,
             is_wanted=lambda: self._turns.is_over(job.id) or self._answers_first(),
             turn=self._turn,
+            on_activity=self._on_activity,
+            now=means.clock,
+            started=means.clock() - _used_before(job),
         )
         self._span: Any = None
+        self._phase = ""
         self._over = threading.Event()
         self._cancelled = threading.Event()
         self._lost = threading.Event()
@@ -138,19 +148,23 @@ class JobRun:
             except StoreError as error:
                 self._means.tally.store_error()
                 log.warning("job %s: %s; trying again in %g s", self._job.id, error, pause_secs)
-            if self._means.stop.wait(pause_secs):
+            with self._control.paused():
+                stopped = self._means.stop.wait(pause_secs)
+            if stopped:
                 return  # whoever starts next takes it up at once
             pause_secs = min(2 * pause_secs, LONGEST_STORE_PAUSE_SECS)
 
     def _attempt(self) -> None:
 
         try:
-            with self._turns.among(self._job.id):
+            with self._turns.among(self._job.id, self._owner):
                 self._run()
         except (StoreError, StaleLease):
             raise
         except _Draining:
             self._give_back()
+        except OutOfTime as error:
+            self._end(JobState.FAILED, error=problem_of(error).to_json())
         except MeasurementAborted:
             if self._cancelled.is_set():
                 self._end(JobState.CANCELLED)
@@ -174,8 +188,10 @@ class JobRun:
     def _run(self) -> None:
         self._failed = self._reused = 0
         self._works = False
-        self._let_answers_go_first()
-        self._turns.wait(self._job.id, self._look)
+        self._control.allow((self._job.request.get("budget") or {}).get("seconds"))
+        with self._control.paused():
+            self._let_answers_go_first()
+            self._turns.wait(self._job.id, self._look)
         if self._job.failures >= MAX_FAILURES:
             self._give_up()
             return
@@ -273,8 +289,14 @@ class JobRun:
         self, request: JobRequest, report: TuneReport, error: dict[str, Any] | None = None
     ) -> None:
         """End the job with what was found; as FAILED where there is an `error`."""
-        document = result_document(
-            self._store, request.workload, request.target, report, self._publish_in_time
+        self._control.doing(Activity("publishing", "building the files of the best"))
+        document = whole_document(
+            self._store,
+            request.workload,
+            request.target,
+            report,
+            self._control,
+            self._publish_in_time,
         )
         self._journal.note(
             progress={
@@ -284,9 +306,11 @@ class JobRun:
                 "failed": report.trials["total"] - report.trials["ok"],
                 "best_run_secs": report.best.run_secs if report.best else None,
                 "fraction_of_bound": report.best.fraction_of_bound if report.best else None,
-                "wall_secs": report.wall_secs,
+                "wall_secs": document["wall_secs"],
                 "eta_secs": 0.0,
                 "waiting_for": None,
+                "phase": None,
+                "doing": None,
             }
         )
         if self._cancelled.is_set():
@@ -294,6 +318,10 @@ class JobRun:
             return
         if error is not None:
             self._end(JobState.FAILED, result=document, error=error)
+            return
+        if report.best is None and report.out_of_time is not None:
+            over = OutOfTime(report.stopped_because, report.out_of_time["would_do_secs"])
+            self._end(JobState.FAILED, result=document, error=problem_of(over).to_json())
             return
         if report.best is None:
             detail = "no candidate passed: " + (
@@ -361,12 +389,28 @@ class JobRun:
                 "fraction_of_bound": event["fraction_of_bound"],
                 "wall_secs": event["wall_secs"],
                 "eta_secs": event["eta_secs"],
+                "used_secs": self._control.used_secs,
             },
         )
         if not event["reused"]:
             self._means.tally.trial(status)
         if self._means.stop.is_set() or self._lost.is_set():
             raise _Draining
+
+    def _on_activity(self, activity: Activity) -> None:
+        """Note what the job does now, and when it should have done it."""
+        news = activity.phase != self._phase and activity.phase not in _TOLD_BY_TRIALS
+        self._phase = activity.phase
+        if self._lost.is_set():
+            return
+        progress: dict[str, Any] = {
+            "phase": activity.phase,
+            "doing": str(activity),
+            "used_secs": self._control.used_secs,
+        }
+        if activity.left_secs is not None:
+            progress["eta_secs"] = activity.left_secs
+        self._journal.note(progress=progress, activity=asdict(activity) if news else None)
 
     def _secs_since_asked(self) -> float:
         asked = self._asked_to_end
@@ -398,7 +442,9 @@ class JobRun:
             return
         if self._asked_to_end is None:
             self._asked_to_end = self._means.clock()
-        if self._secs_since_asked() >= (CANCEL_SECS if cancelled else DRAIN_SECS):
+        under_way = self._control.activity.phase in _LONG
+        cancel_secs = UNDER_WAY_SECS if under_way else CANCEL_SECS
+        if self._secs_since_asked() >= (cancel_secs if cancelled else DRAIN_SECS):
             self._control.abort()
         if self._cancelled.is_set() and self._secs_since_asked() >= OVER_SECS:
             self._leave()
@@ -416,6 +462,14 @@ class JobRun:
             log.warning("job %s: %s; trying again", self._job.id, error)
             return
         self._lost.set()
+
+
+def _used_before(job: Job) -> float:
+    """Seconds of the budget that earlier leases used: never so many that the rest, which may have
+    nothing to do but to check the best once more, has not half of it."""
+    seconds = (job.request.get("budget") or {}).get("seconds")
+    used_secs = float(job.progress.get("used_secs") or 0.0)
+    return used_secs if seconds is None else min(used_secs, 0.5 * float(seconds))
 
 
 def _short(event: dict[str, Any]) -> dict[str, Any]:

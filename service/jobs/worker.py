@@ -104,7 +104,8 @@ class Worker:
         leased = self._lease()
         if leased is None:
             return False
-        JobRun(self.means, leased[0]).to_its_end()
+        job, _, owner = leased
+        JobRun(self.means, job, owner).to_its_end()
         return True
 
     def _open_one(self) -> bool:
@@ -112,17 +113,16 @@ class Worker:
         leased = self._lease()
         if leased is None:
             return False
-        job, places = leased
-        run = JobRun(self.means, job)
+        job, places, owner = leased
+        run = JobRun(self.means, job, owner)
         thread = threading.Thread(target=run.to_its_end, name=f"job {job.id}", daemon=True)
-        places.threads[job.id] = thread
+        places.owners[job.id], places.threads[job.id] = owner, thread
         thread.start()
         return True
 
-    def _lease(self) -> tuple[Job, Places] | None:
-        """The next job and where it counts: a fleet's jobs take no place from this machine's."""
-        if not self.means.fleet and not self._here.left():
-            return None
+    def _lease(self) -> tuple[Job, Places, str] | None:
+        """The next job, where it counts and whose it is: a fleet's jobs take no place from this
+        machine's."""
         lived_secs = self.means.clock() - self._since
         waiting = [
             job
@@ -133,16 +133,16 @@ class Worker:
             waiting = [job for job in waiting if not _is_ticket(job)]
         for places, fleet in ((self._here, False), (self._fleet, True)):
             of_kind = [j for j in waiting if j.fleet == fleet and j.id not in places.threads]
-            job = self._lease_one_of(of_kind, places) if of_kind and places.left() else None
-            if job is not None:
-                return job, places
+            leased = self._lease_one_of(of_kind, places) if of_kind else None
+            if leased is not None:
+                return leased[0], places, leased[1]
         return None
 
-    def _lease_one_of(self, waiting: list[WaitingJob], places: Places) -> Job | None:
+    def _lease_one_of(self, waiting: list[WaitingJob], places: Places) -> tuple[Job, str] | None:
         chosen = queue.choose(
             waiting,
             places=places.count(),
-            open_jobs=len(places.threads),
+            open_owners=places.open_owners(),
             has_oldest=places.oldest in places.threads,
         )
         if chosen is None:
@@ -150,7 +150,7 @@ class Worker:
         job = self.means.store.lease_job(self.owner, self.means.lease_secs, job_id=chosen.id)
         if job is not None and chosen.id == queue.order(waiting)[0].id:
             places.oldest = job.id
-        return job
+        return None if job is None else (job, chosen.owner)
 
 
 def _is_ticket(job: WaitingJob) -> bool:

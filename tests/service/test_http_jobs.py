@@ -232,7 +232,7 @@ def test_events_tell_the_whole_story_and_end_with_the_job(api: TestClient, store
     work(store)
     events = events_of(api, job["id"])
     assert [kind for kind, _, _ in events] == [
-        "state", "state", "trial", "trial", "trial", "state", "done",
+        "state", "state", "trial", "trial", "trial", "activity", "state", "done",
     ]  # fmt: skip
     assert events[2][2]["trial"] == 1
     assert events[-1][2]["state"] == "SUCCEEDED"

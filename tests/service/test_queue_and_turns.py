@@ -33,7 +33,7 @@ LONG, MIDDLE, SHORT = WaitingJob("1", 5000), WaitingJob("2", 500), WaitingJob("3
 
 
 def chosen(waiting: list[WaitingJob], open_jobs: int, *, has_oldest: bool = True) -> str | None:
-    job = choose(waiting, places=3, open_jobs=open_jobs, has_oldest=has_oldest)
+    job = choose(waiting, places=3, open_owners=[""] * open_jobs, has_oldest=has_oldest)
     return None if job is None else job.id
 
 
@@ -60,7 +60,7 @@ def test_the_last_place_is_for_short_jobs() -> None:
     assert chosen([MIDDLE], 2) is None
     assert chosen([MIDDLE, WaitingJob("4", SHORT_TRIALS)], 2) == "4"
     assert chosen([SHORT], 3) is None
-    assert choose([MIDDLE], places=1, open_jobs=0, has_oldest=False) is MIDDLE
+    assert choose([MIDDLE], places=1, open_owners=[], has_oldest=False) is MIDDLE
 
 
 def test_a_waiting_job_is_told_its_place_and_why(api: TestClient, store: Store) -> None:

@@ -19,6 +19,7 @@ from tests.tuner.scripted import Scripted, ok
 from tuner.machine.roofline import bound, shown_by_kernel
 from tuner.machine.work import least_work
 from tuner.measure.protocol import MeasureRequest
+from tuner.process.control import Control
 from tuner.search.strategies.annealing import AnnealingStrategy
 from tuner.session.ending import MOST_LUCKY
 from tuner.session.limit import PROBE_ERROR, Limit
@@ -79,7 +80,7 @@ def run(
         sink=sink or MemorySink(),
         budget=Budget(trials=24),
         on_event=on_event,
-        options=SessionOptions(machine=machine, clock=lambda: 0.0),
+        options=SessionOptions(machine=machine, control=Control(now=lambda: 0.0)),
     )
 
 
@@ -180,7 +181,9 @@ def test_a_run_that_is_out_of_time_probes_nothing() -> None:
         measurer=measurer,
         sink=MemorySink(),
         options=SessionOptions(
-            machine=machine, clock=lambda: 0.0, should_stop=lambda: bool(measurer.requests)
+            machine=machine,
+            control=Control(now=lambda: 0.0),
+            should_stop=lambda: bool(measurer.requests),
         ),
     )
     assert report.best is not None
@@ -196,7 +199,7 @@ def test_probing_has_what_is_left_of_the_time_budget() -> None:
         measurer=Scripted(lambda r: ok(0.9 * true_secs())),
         sink=MemorySink(),
         budget=Budget(trials=24, seconds=400.0),
-        options=SessionOptions(machine=machine, clock=lambda: float(next(ticks))),
+        options=SessionOptions(machine=machine, control=Control(now=lambda: float(next(ticks)))),
     )
     assert machine.within
     assert all(0 < secs < 400.0 for secs in machine.within)
@@ -220,7 +223,7 @@ def run_lucky(measurer: Scripted, sink: MemorySink | None = None) -> TuneReport:
         measurer=measurer,
         sink=sink or MemorySink(),
         budget=Budget(trials=24),
-        options=SessionOptions(machine=FakeMachine(QUIET.probes), clock=lambda: 0.0),
+        options=SessionOptions(machine=FakeMachine(QUIET.probes), control=Control(now=lambda: 0.0)),
     )
 
 
@@ -289,7 +292,7 @@ def test_a_mistimed_trial_does_not_raise_the_bound() -> None:
         measurer=Mistimed(lambda r: ok((0.1 if r.trial == 3 else 2.0) * true_secs())),
         sink=MemorySink(),
         budget=Budget(trials=24),
-        options=SessionOptions(machine=machine, clock=lambda: 0.0),
+        options=SessionOptions(machine=machine, control=Control(now=lambda: 0.0)),
     )
     assert report.bound["secs"] == pytest.approx(true_secs())
     assert report.bound["raised_by"] is None

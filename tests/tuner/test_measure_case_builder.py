@@ -128,7 +128,7 @@ def print_result(slow: bool, op: str) -> None:
     job = runner._job({"job": fields}, planted.c_object(HIDDEN_RACE))
     judge = session.judge([])
     if op == "check":
-        result = runner._check(session, judge, job, 20.0)
+        result = runner._check(session, judge, job, 20.0, lambda number: None)
     else:
         result = runner._run(session, job, [judge.quick], 20.0)
     print(json.dumps(result))

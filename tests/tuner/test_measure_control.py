@@ -112,7 +112,7 @@ def test_an_aborted_run_keeps_its_trials_and_the_best_that_was_checked() -> None
         with SimulatedMachine()(MATMUL, target, 0) as measurer:
             return run_session(
                 MATMUL, space, measurer=measurer, sink=sink, strategy="random",
-                budget=Budget(trials), options=SessionOptions(turn=turn),
+                budget=Budget(trials), options=SessionOptions(control=Control(turn=turn)),
             )  # fmt: skip
 
     nothing = run(64, 1)

@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import IO, Any
@@ -23,6 +23,7 @@ from ..process.frames import Frame, FrameReader, write_frame
 from .spare import Spare
 from .worker import DEFAULT_COMPILER
 
+_LOOK_SECS = 0.1
 _RECYCLE_AFTER = 500  # LLVM keeps some memory of every module
 _SPARES = 2  # a full check builds twice
 
@@ -90,6 +91,8 @@ class CompilePool:
     compiler: str = DEFAULT_COMPILER
     recycle_after: int = _RECYCLE_AFTER
     spares: int = _SPARES
+    start_secs: float = 1.0
+    """How long a worker takes to start and import, as the last one did."""
     _pool: list[_Worker] = field(default_factory=list)
     _queue: deque[tuple[int, dict[str, Any]]] = field(default_factory=deque)
     _apart: CompilePool | None = None
@@ -112,6 +115,13 @@ class CompilePool:
             _end(worker)
         self._pool.clear()
         self._queue.clear()
+
+    def drop(self) -> None:
+        """Forget what was submitted: workers that compile are ended, the others stay warm."""
+        self._queue.clear()
+        for worker in [worker for worker in self._pool if worker.busy]:
+            _end(worker)
+            self._pool.remove(worker)
 
     def kill(self) -> None:
         """End what runs at this moment, from another thread: whoever waits finds workers dead."""
@@ -155,15 +165,21 @@ class CompilePool:
             if outcomes or not self.pending or (end is not None and time.monotonic() >= end):
                 return outcomes
 
-    def fresh(self, document: dict[str, Any], builds: int = 1) -> list[Compiled]:
+    def fresh(
+        self,
+        document: dict[str, Any],
+        builds: int = 1,
+        look: Callable[[], None] = lambda: None,
+    ) -> list[Compiled]:
         """Compile `builds` times, at once, in processes of their own that compiled nothing yet.
 
         They run on any CPU, so nothing should be timed meanwhile. Spares of the workers are asked
-        where there are enough of them.
+        where there are enough of them. `look` is called some times a second: what it raises ends
+        the builds.
         """
         spares = [spare for worker in self._pool for spare in worker.spares]
         if len(spares) >= builds:
-            return self._in_spares(spares[:builds], document)
+            return self._in_spares(spares[:builds], document, look)
         pool = replace(
             self, workers=builds, cpus=(), spares=0, _pool=[], _queue=deque(), _apart=None
         )
@@ -174,13 +190,17 @@ class CompilePool:
                     pool.submit(number, document)
                 outcomes: list[Compiled] = []
                 while pool.pending:
-                    outcomes += pool.poll(None)
+                    outcomes += pool.poll(_LOOK_SECS)
+                    look()
             return outcomes
         finally:
             self._apart = None
 
-    def _in_spares(self, spares: Sequence[Spare], document: dict[str, Any]) -> list[Compiled]:
-        """One build in each of `spares`, which are left where they do not end in time."""
+    def _in_spares(
+        self, spares: Sequence[Spare], document: dict[str, Any], look: Callable[[], None]
+    ) -> list[Compiled]:
+        """One build in each of `spares`, which are left where they do not end in time, or `look`
+        raises."""
         end = time.monotonic() + self.deadline_secs
         for spare in spares:
             spare.ask(document)
@@ -190,8 +210,13 @@ class CompilePool:
             with selectors.DefaultSelector() as selector:
                 for spare in waiting:
                     selector.register(spare.reader.fd, selectors.EVENT_READ)
-                ready = selector.select(max(end - time.monotonic(), 0.0))
-            if not ready:
+                selector.select(min(max(end - time.monotonic(), 0.0), _LOOK_SECS))
+            try:
+                look()
+            except BaseException:
+                self._leave(waiting)
+                raise
+            if time.monotonic() >= end:
                 secs, detail = self.deadline_secs, f"did not end within {self.deadline_secs:g} s"
                 late = Compiled(0, MeasureStatus.COMPILE_TIMEOUT, secs, f"the compiler {detail}")
                 outcomes |= dict.fromkeys(waiting, late)
@@ -260,6 +285,7 @@ class CompilePool:
         outcome = _compiled(worker.key, frame)
         worker.busy = False
         worker.served += 1
+        self.start_secs = frame.document.get("start_secs", self.start_secs)
         return outcome
 
     def _feed(self) -> None:
@@ -312,6 +338,7 @@ def _compiled(key: int, frame: Frame) -> Compiled:
         raise RuntimeError(f"a compile worker failed in our own code:\n{document['bug']}")
     status = MeasureStatus(document.pop("status"))
     constants = tuple(document.pop("constants", ()))
+    document.pop("start_secs", None)
     secs = document.pop("secs")  # without start-up, which the first candidate waits for
     return Compiled(key, status, secs, object_bytes=frame.blob, constants=constants, **document)
 

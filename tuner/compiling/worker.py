@@ -18,6 +18,7 @@ from schedules.errors import ScheduleError
 from schedules.record import MeasureStatus
 
 from ..process.frames import Frame, FrameReader, write_frame
+from ..process.linux import process_age_secs
 from ..process.serving import MEMORY_BYTES, end_with, limit_memory, take_over_pipes
 from .spare import SpareEnds, fork_spare
 
@@ -69,9 +70,12 @@ def _warm(compiler_name: str) -> Any:
 
 
 def _serve(compiler: Any, requests: int, answers: int) -> None:
+    start_secs = process_age_secs()
     reader = FrameReader(requests)
     while (frame := reader.read_frame()) is not None:
-        write_frame(answers, _timed_answer(compiler, frame.document))
+        answer = _timed_answer(compiler, frame.document)
+        answer.document["start_secs"] = start_secs
+        write_frame(answers, answer)
 
 
 def main(arguments: list[str]) -> None:

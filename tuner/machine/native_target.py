@@ -99,16 +99,18 @@ def load_target(
     *,
     cache_dir: Path | None = None,
     probe: bool = True,
+    within_secs: float = math.inf,
     control: Control | None = None,
 ) -> Target:
     """The target a user names: `native`, a level of x86-64, or a JSON file as `Target.to_json`
     makes it.
 
-    `threads` None keeps what the file says (one for `native`). TargetError says what is wrong.
+    `threads` None keeps what the file says (one for `native`). TargetError says what is wrong;
+    ProbingLateError, which is one, that probing would take longer than `within_secs`.
     MeasurementAborted by `control`, which reaches the probes.
     """
     if spec == "native":
-        prober = partial(probe_target, control=control)
+        prober = partial(probe_target, within_secs=within_secs, control=control)
         return native_target(threads or 1, cache_dir=cache_dir, probe=probe, prober=prober)
     if is_level(spec):
         return level_target(spec, threads or 1)

@@ -22,7 +22,7 @@ from ..process.child_command import module_command
 from ..process.control import Control
 from ..process.environment import clean_environment, openmp_environment
 from .lock import machine_lock
-from .probed import LEAST_SECS
+from .probed import LEAST_SECS, ProbingLateError
 
 PROCESS_DEADLINE_SECS = 60.0
 LOCK_PATIENCE_SECS = 10.0
@@ -66,7 +66,7 @@ def _probe_now(target: Target, deadline_secs: float, control: Control) -> Probes
             with control.killing(process.kill):
                 found, said = process.communicate(json.dumps(target.to_json()), deadline_secs)
         except subprocess.TimeoutExpired as error:
-            raise TargetError(
+            raise ProbingLateError(
                 f"probing {target.cpu} took longer than {deadline_secs:.0f} s and was stopped"
             ) from error
         finally:

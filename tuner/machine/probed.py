@@ -10,7 +10,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from schedules.dtypes import DType
+from schedules.errors import TargetError
 from schedules.target import Probes, Target
+
+
+class ProbingLateError(TargetError):
+    """Probing did not come to its end in the time it was given."""
+
 
 LEAST_SECS = 2.0
 """What probing takes on a quiet machine, imports included; it is not begun with less to spare."""

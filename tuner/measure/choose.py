@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from schedules.target import Target
+from schedules.target import Probes, Target
 
 from ..machine.native_target import load_target, unprobed_target
+from ..machine.probed import LEAST_SECS, ProbingLateError
 from ..process.control import Control
 from .here import factory_here
 from .protocol import MeasurerError, MeasurerFactory
+
+PROBING_SHARE, FEW_SECS = 0.5, 10.0
+"""What probing may take of a run's seconds; with fewer to spare, probes that are known will do."""
 
 CHOICES = "local, replay:FILE, simulated:FILE or dask:tcp://HOST:PORT"
 
@@ -49,7 +53,21 @@ def measured_target(
             return target_at(address, spec, threads)
         return with_fleet_probes(fleet_status(address), load_target(spec, threads, probe=False))
     if measurer == "local":
-        return load_target(spec, threads, control=control)
+        return _probed_in_time(spec, threads, control or Control())
     if spec == "native":
         return unprobed_target(threads or 1)
     return load_target(spec, threads, probe=False)
+
+
+def _probed_in_time(spec: str, threads: int | None, control: Control) -> Target:
+    """The target with its probes; a run of few seconds goes by those that are known, however old or
+    doubtful, or by none, rather than spend them on probing."""
+    within_secs = PROBING_SHARE * control.left_secs
+    if within_secs < FEW_SECS:
+        known = load_target(spec, threads, probe=False)
+        if known.probes != Probes() or within_secs < LEAST_SECS:
+            return known
+    try:
+        return load_target(spec, threads, within_secs=within_secs, control=control)
+    except ProbingLateError:
+        return load_target(spec, threads, probe=False)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import selectors
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
@@ -32,7 +32,7 @@ from ..compiling.worker import DEFAULT_COMPILER
 from ..emit.object_code import toolchain
 from ..judge.cases import DEFAULT_CASES, DEFAULT_CHECK_SECS, refuse_unaffordable
 from ..machine.lock import machine_lock
-from ..process.control import Control
+from ..process.control import Activity, Control, OutOfTime, rounded_up
 from ..process.environment import openmp_environment
 from .checking.requests import checked_in_full, full_check_calls, kernel_job
 from .checking.runner_client import RunnerClient
@@ -43,6 +43,16 @@ _TOO_SLOW = 10  # a candidate this many times slower than the best is not worth 
 _PLAUSIBLE = 1.02  # faster than the bound by more than a probe's own error
 _DRIFT = 1.5  # of the clock, between probe and measurement
 _CONFIRM_SECS = 0.15  # of timing: three times a finalist's
+_LOOK_SECS = 0.1
+_OVERRUN, _LEAST_OVERRUN_SECS = 0.25, 0.5  # of the reserve: the candidate that is running then
+_CHECK_SHARE = 0.25  # of a run's seconds, which the reference of a full check may take
+_CALLS_OF_A_CASE = 1.5  # of a full check, in terms of a quick check
+_CALLS_AT_BOUND = 20.0  # at the bound: what a quick check takes of a kernel nobody has run
+_MOST_REFERENCE_SECS, _MOST_CHECK_SECS = 120.0, 120.0
+_TIMES_PREDICTED = 10.0
+"""Where a run has no seconds, opening a workload, which computes its reference, and a full check
+take this many times as long as was predicted before they are ended, and no less than so many
+seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +130,7 @@ class LocalMeasurer:
         )
         self._control = Control()
         self._incumbent_secs: float | None = None
+        self._last_ok: MeasureResult | None = None
         self._built: dict[Trace, str] = {}
         self.costs: list[dict[str, float]] = []
 
@@ -133,9 +144,13 @@ class LocalMeasurer:
         self._runner.close()
 
     def attach(self, control: Control) -> None:
-        """Obey `control`: `abort` kills compile workers and runner, whatever they are at."""
+        """Obey `control`: `abort` kills compile workers and runner, whatever they are at, and no
+        reference takes more than a share of the seconds that are allowed."""
         self._control = control
         control.on_abort(self._kill)
+        if control.allowed_secs < inf:
+            secs = min(_CHECK_SHARE * control.allowed_secs, DEFAULT_CHECK_SECS)
+            self._runner.document["check_secs"] = secs
 
     def take_bound(self, bound: Bound) -> None:
         """See `TakesBound`; nobody who calls `measure` has to: it is derived where it is needed."""
@@ -177,8 +192,9 @@ class LocalMeasurer:
             self._run(batch, requests)
         except BaseException:
             # Half of the batch is under way: these processes would answer the next call with it.
-            self._pool.close()
-            self._runner.close()
+            self._pool.drop()
+            if self._runner.busy:
+                self._runner.close()
             raise
         finally:
             for i, object_sha256 in batch.objects.items():
@@ -188,19 +204,61 @@ class LocalMeasurer:
     def _run(self, batch: _Batch, requests: Sequence[MeasureRequest]) -> None:
         for i, request in enumerate(requests):
             self._pool.submit(i, self._document(request.trace))
-        if not self._overlaps:
-            while self._pool.pending:
-                batch.take(self._compiled(None))
-                batch.tell()
         while len(batch.results) < batch.total:
+            self._prepare(batch)
+            if len(batch.results) == batch.total:
+                return
             with self._machine():
                 while len(batch.results) < batch.total:
-                    self._advance(batch)
+                    self._advance(batch, requests)
                     if self._control.is_wanted() and not self._runner.busy:
                         break
                 batch.tell()
             if len(batch.results) < batch.total:
                 self._control.pause()  # compiling goes on meanwhile
+
+    def _prepare(self, batch: _Batch) -> None:
+        """Until there is something to run, and what to hold it against. Nothing of this is timed:
+        others may have the machine."""
+        while self._pool.pending and not (batch.ready and self._overlaps):
+            self._doing(Activity("compiling", "compiling"))
+            batch.take(self._compiled(_LOOK_SECS))
+            batch.tell()
+            self._let_others()
+        if batch.ready:
+            self._until_open()
+
+    def _until_open(self) -> None:
+        """Wait for the runner to open the workload: it computes the reference. OutOfTime."""
+        start = self._control.clock()
+        if not self._runner.running:
+            self._runner.start()
+        while not self._runner.opened and not self._runner.has_answer(_LOOK_SECS):
+            self._doing(Activity("reference", "computing the reference"))
+            self._end_late(start, _MOST_REFERENCE_SECS)
+            self._let_others()
+
+    def _let_others(self) -> None:
+        self._control.check()
+        if self._control.is_wanted():
+            with self._runner.in_background():
+                self._control.pause()
+
+    def _end_late(self, start: float, most_secs: float) -> None:
+        """OutOfTime; where the run may take as long as it likes, if what began at `start` has taken
+        so long."""
+        self._control.check()
+        if self._control.allowed_secs == inf and self._control.clock() - start > most_secs:
+            would_do = rounded_up(5 * most_secs)
+            raise OutOfTime(
+                f"stopped: {self._control.activity} took longer than {most_secs:.3g} s; `tune"
+                f" --seconds {would_do:g}` waits for it, a smaller workload takes less",
+                would_do,
+            )
+
+    def _doing(self, activity: Activity) -> None:
+        if str(activity) != str(self._control.activity):
+            self._control.doing(activity)
 
     @contextmanager
     def _machine(self) -> Iterator[None]:
@@ -215,7 +273,9 @@ class LocalMeasurer:
                 self._control.waiting(text)
 
         self._control.check()
-        with machine_lock(self._settings.lock_path, on_wait=on_wait):
+        with ExitStack() as held:
+            with self._control.locked_out():
+                held.enter_context(machine_lock(self._settings.lock_path, on_wait=on_wait))
             if told:
                 self._control.waiting("")
             yield
@@ -226,9 +286,12 @@ class LocalMeasurer:
         self._control.check()
         return outcomes
 
-    def _answer(self) -> dict[str, Any]:
-        """The runner's answer, unless it was killed from outside."""
+    def _answer(self, look: Callable[[], None]) -> dict[str, Any]:
+        """The runner's answer, unless it was killed from outside. `look` is called while it is
+        waited for: what it raises ends the wait."""
         try:
+            while not self._runner.has_answer(_LOOK_SECS):
+                look()
             return self._runner.result()
         finally:
             self._control.check()
@@ -236,8 +299,10 @@ class LocalMeasurer:
     def confirm(self, request: MeasureRequest) -> MeasureResult:
         """Rebuild twice in processes that have compiled nothing, compare the bytes with each
         other and with what was measured, and check in full (`requests.checked_in_full`)."""
+        what = f"the full check of trial {request.trial}"
+        self._doing(Activity("full check", f"building twice, anew, for {what}"))
         document = self._document(request.trace)
-        first, second = self._pool.fresh(document, builds=2)
+        first, second = self._pool.fresh(document, builds=2, look=self._control.check)
         self._control.check()
         for built in (first, second):
             if built.status is not MeasureStatus.OK:
@@ -254,21 +319,74 @@ class LocalMeasurer:
             "final_secs": max(_CONFIRM_SECS, self._settings.final_secs),
         }
         deadline_secs = full_check_calls(job) * self._deadline_secs(first.threads)
-        with self._machine():
-            self._runner.submit(job, first.object_bytes, deadline_secs, op="check")
-            return self._result(first, self._answer())
+        self._until_open()
+        self._runner.submit(job, first.object_bytes, deadline_secs, op="check")
+        try:
+            return self._result(first, self._checked(what))
+        finally:
+            if self._runner.busy:  # in the midst of a check that nobody waits for
+                self._runner.close()
 
-    def _advance(self, batch: _Batch) -> None:
+    def _checked(self, what: str) -> dict[str, Any]:
+        """The answer of a full check under way. The machine is held from the first case on, and
+        given away between two cases if others want it."""
+        start = self._control.clock()
+        known = self._last_ok or MeasureResult(
+            MeasureStatus.OK, verify_secs=_CALLS_AT_BOUND * self._bound_of_work().secs
+        )
+        predicted_secs = self.confirm_secs(known)
+        most_secs = max(_MOST_CHECK_SECS, _TIMES_PREDICTED * predicted_secs)
+        held, holds = ExitStack(), False
+
+        def on_note(note: dict[str, Any]) -> None:
+            nonlocal holds
+            self._doing(Activity("full check", what, note["case"], note["of"], predicted_secs))
+            self._control.check()
+            if self._control.is_wanted():
+                held.close()
+                holds = False
+                with self._runner.in_background():
+                    self._control.pause()
+            if not holds:
+                held.enter_context(self._machine())
+                holds = True
+
+        self._doing(Activity("full check", what, predicted_secs=predicted_secs))
+        self._runner.on_note = on_note
+        with held:
+            return self._answer(lambda: self._end_late(start, most_secs))
+
+    def confirm_secs(self, result: MeasureResult) -> float:
+        """See `PredictsCheck`: two builds in new processes, the reference of every case, as the
+        first one's took, and the calls on every case, which for the first are many."""
+        opening = self._runner.opening
+        cases = max(int(opening.get("cases", 0)), 1)
+        most_secs = float(self._runner.document.get("check_secs", DEFAULT_CHECK_SECS))
+        reference_secs = min(cases * float(opening.get("quick_secs", 0.0)), most_secs)
+        calls_secs = (cases + full_check_calls({"threads": self._target.threads})) * (
+            _CALLS_OF_A_CASE * result.verify_secs
+        )
+        builds_secs = self._pool.start_secs + result.compile_secs
+        return builds_secs + reference_secs + calls_secs + _CONFIRM_SECS
+
+    def _advance(self, batch: _Batch, requests: Sequence[MeasureRequest]) -> None:
         """Wait for whatever comes next, a compiled candidate or a timed one, and go on from it.
 
         Results are told while the next candidate runs, unless it wants every CPU for itself.
+        OutOfTime where the seconds of the run leave no room for another, which has no result then.
         """
         if not self._overlaps:
             batch.tell()
         if not self._runner.busy and batch.ready:
+            if not self._control.may_begin():
+                batch.tell()
+                raise self._control.used_up()
             compiled = batch.ready.pop(0)
             batch.running = compiled
-            deadline_secs = self._deadline_secs(compiled.threads)
+            self._doing(_measuring(requests[compiled.key]))
+            usual_secs, left_secs = self._deadline_secs(compiled.threads), self._secs_for_a_run()
+            batch.cut = left_secs < usual_secs
+            deadline_secs = min(usual_secs, left_secs)
             job = self._job(compiled, batch.traces[compiled.key])
             self._runner.submit(job, compiled.object_bytes, deadline_secs)
         batch.tell()
@@ -276,20 +394,36 @@ class LocalMeasurer:
         batch.take(self._compiled(0.0))
         if batch.running is not None and self._runner.has_answer():
             compiled, batch.running = batch.running, None
-            result = self._result(compiled, self._answer())
+            result = self._result(compiled, self._answer(self._control.check))
+            if result.status is MeasureStatus.RUN_TIMEOUT and batch.cut:
+                control = self._control  # it says nothing of the candidate
+                raise control.used_up() if control.reserve_secs else control.out_of_time()
             if result.ok and result.run_secs_estimate is not None:
                 self._incumbent_secs = min(self._incumbent_secs or inf, result.run_secs_estimate)
+                self._last_ok = result
             batch.settle(compiled.key, result)
 
+    def _secs_for_a_run(self) -> float:
+        """What one candidate may take of the seconds that are left: a little of the reserve, or
+        all where there is nothing to check at the end."""
+        reserve_secs = self._control.reserve_secs
+        if not reserve_secs:
+            return max(self._control.killed_in_secs, _LOOK_SECS)
+        left_secs = self._control.left_secs - reserve_secs
+        return max(left_secs, 0.0) + max(_OVERRUN * reserve_secs, _LEAST_OVERRUN_SECS)
+
     def _wait(self) -> None:
-        """Until a compile worker or the runner has something to say, or a compile is overdue."""
+        """Until a compile worker or the runner has something to say, a compile is overdue or the
+        run is."""
+        ends = [self._pool.secs_to_deadline(), max(self._control.killed_in_secs, 0.0)]
+        known = [secs for secs in ends if secs is not None and secs < inf]
         with selectors.DefaultSelector() as selector:
             for fd in self._pool.filenos():
                 selector.register(fd, selectors.EVENT_READ)
             if self._runner.busy:
                 selector.register(self._runner.fileno(), selectors.EVENT_READ)
             if selector.get_map():
-                selector.select(self._pool.secs_to_deadline())
+                selector.select(min(known, default=None))
 
     def _document(self, trace: Trace) -> dict[str, Any]:
         """What a compile worker is sent."""
@@ -351,6 +485,7 @@ class _Batch:
     on_result: OnResult
     ready: list[Compiled] = field(default_factory=list)
     running: Compiled | None = None
+    cut: bool = False
     results: dict[Any, MeasureResult] = field(default_factory=dict)
     objects: dict[Any, str] = field(default_factory=dict)
     untold: list[Any] = field(default_factory=list)
@@ -381,6 +516,12 @@ class _Batch:
                     outcome.status, compile_secs=outcome.secs, detail=outcome.detail
                 )
                 self.settle(outcome.key, failed)
+
+
+def _measuring(request: MeasureRequest) -> Activity:
+    if request.compared:
+        return Activity("race", "final race")
+    return Activity("measuring", f"measuring trial {request.trial}")
 
 
 def _unheard(position: int, result: MeasureResult) -> None:

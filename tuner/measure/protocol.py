@@ -75,6 +75,15 @@ class TakesBound(Protocol):
         ...
 
 
+@runtime_checkable
+class PredictsCheck(Protocol):
+    """A measurer whose full check takes time that a run has to keep in reserve."""
+
+    def confirm_secs(self, result: MeasureResult) -> float:
+        """How long `confirm` should take of a candidate with this result."""
+        ...
+
+
 class MeasurerFactory(Protocol):
     """Opens a measurer for a workload on a target."""
 

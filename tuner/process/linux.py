@@ -8,6 +8,7 @@ import os
 import resource
 import select
 import signal
+import time
 from functools import cache
 
 PROT_NONE, PROT_READ, PROT_WRITE = 0, 1, 2
@@ -125,11 +126,22 @@ def keep_freed_memory() -> None:
         libc().mallopt(parameter, value)
 
 
-def readable(fd: int) -> bool:
-    """Whether reading from a pipe would not wait."""
+def readable(fd: int, timeout_secs: float = 0.0) -> bool:
+    """Whether reading from a pipe would not wait, now or within `timeout_secs`."""
     poller = select.poll()
     poller.register(fd, select.POLLIN)
-    return bool(poller.poll(0))
+    return bool(poller.poll(timeout_secs * 1000))
+
+
+def process_age_secs() -> float:
+    """How long ago this process was started, imports included; 0 where the kernel does not say."""
+    try:
+        with open("/proc/self/stat") as stat:
+            ticks = int(stat.read().rpartition(")")[2].split()[19])
+    except (OSError, ValueError, IndexError):
+        return 0.0
+    age_secs = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+    return max(age_secs, 0.0)
 
 
 def die_with_parent(parent_pid: int) -> None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from schedules.record import MeasureResult, MeasureStatus, TuningRecord
 
 from ..measure.protocol import MeasureRequest
+from ..process.control import OutOfTime
 from .state import Run
 
 MOST_CONFIRMED = 8
@@ -58,7 +59,6 @@ def confirmed_before(run: Run) -> TuningRecord | None:
 
 def confirm(run: Run, record: TuningRecord) -> TuningRecord:
     """`record` as the full check leaves it, stored unless the measurement was lost."""
-    mark = run.options.clock()
     request = MeasureRequest(record.trial, run.trace_of(record))
     result = run.measurer.confirm(request)
     if result.ok and result.run_secs_estimate is None:
@@ -77,7 +77,7 @@ def confirm(run: Run, record: TuningRecord) -> TuningRecord:
     if result.status is not MeasureStatus.LOST:
         run.sink.add([full])
         run.confirmed[full.trace_key] = full
-    run.spend("verify", mark)
+    run.spend("verify")
     return full
 
 
@@ -100,20 +100,25 @@ def _final_race(run: Run, contenders: list[TuningRecord]) -> list[TuningRecord]:
         close.append(default)
     if len(close) < 2:
         return contenders
-    mark = run.options.clock()
+    run.reserve(run.check_secs)
     secs: dict[bytes, float] = {}
     results: list[MeasureResult] = []
     for number in range(FINAL_ROUNDS):
         order = close if number % 2 == 0 else close[::-1]
         requests = [MeasureRequest(r.trial, run.trace_of(r), compared=True) for r in order]
-        answers = run.measurer.measure(requests)
+        try:
+            answers = run.measurer.measure(requests)
+        except OutOfTime:
+            if run.control.killed_in_secs <= 0.0:
+                raise
+            break  # what is left is for the full check; whole rounds count
         results += answers
         for record, result in zip(order, answers, strict=True):
             if result.ok and result.run_secs_estimate is not None:
                 key = record.trace_key
                 before = secs.get(key, result.run_secs_estimate)
                 secs[key] = min(before, result.run_secs_estimate)
-    run.spend_measuring(run.options.clock() - mark, results)
+    run.share_out(results)
     run.raced = secs
     close.sort(key=lambda record: secs.get(record.trace_key, float("inf")))
     return close + [record for record in contenders if record not in close]

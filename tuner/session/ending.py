@@ -87,10 +87,8 @@ class Ending:
         return None if len(self.run.timed_again) > MOST_LUCKY else self.run.limit.goal_secs
 
     def _secs_for_probes(self) -> float:
-        """What is left of the budget; 0 where a run has measured nothing, or is to stop."""
+        """What is left before the end; 0 where a run has measured nothing, or is to stop."""
         run = self.run
         if not run.measured_now or run.out_of_time() is not None:
             return 0.0
-        if run.budget.seconds is None:
-            return inf
-        return run.budget.seconds - (run.elapsed_secs)
+        return run.control.left_secs - run.control.reserve_secs

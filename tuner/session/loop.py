@@ -16,7 +16,7 @@ from schedules.trace import Trace
 
 from ..machine.probed import misleading
 from ..measure.protocol import MeasureRequest
-from ..process.control import MeasurementAborted
+from ..process.control import Activity, MeasurementAborted, OutOfTime
 from ..search.base import SearchGoal
 from .ending import MAX_BATCH, Ending
 from .report import MOST_KNOBS_TOLD, TrialEvent
@@ -81,15 +81,15 @@ class Loop:
         count = min(MAX_BATCH, run.budget.trials - len(run.trials))
         if count <= 0:
             return f"all {run.budget.trials} trials of the budget are done"
-        mark = run.options.clock()
+        run.control.doing(Activity("proposing", "choosing candidates"))
         try:
             batch = run.strategy.ask(count)
+            self.predictions = run.strategy.predictions
+            made = [(candidate, self._trace(candidate)) for candidate in batch]
         except Stopped as stopped:
             return str(stopped)
         finally:
-            run.spend("propose", mark)
-        self.predictions = run.strategy.predictions
-        made = [(candidate, self._trace(candidate)) for candidate in batch]
+            run.spend("propose")
         if not batch:
             return "every candidate of the space has been tried"
         told: list[tuple[Candidate, MeasureResult]] = []
@@ -114,11 +114,14 @@ class Loop:
             self._enter_all(new)
         except Stopped as stopped:
             return str(stopped)
+        except OutOfTime as over:
+            if run.control.killed_in_secs <= 0.0:
+                raise
+            return str(over)
         for key, candidates in waiting.items():
             told += [(candidate, run.by_trace[key].record.result) for candidate in candidates]
-        mark = run.options.clock()
         run.strategy.tell(told)
-        run.spend("propose", mark)
+        run.spend("propose")
         if run.best_secs is not None:
             self.ending.hold_bound_against(run.best_secs)
             self.goal.bound_secs = self.ending.bound_to_end_at
@@ -126,6 +129,7 @@ class Loop:
         if reason is None and misleading(self.searched.probes, run.limit.target.probes):
             self.searched = run.limit.target
             run.strategy.correct(self.searched)
+        run.spend("propose")
         return reason
 
     def _is_of_space(self, candidate: Candidate, record: TuningRecord) -> bool:
@@ -160,22 +164,22 @@ class Loop:
         results: list[MeasureResult] = []
 
         def on_result(position: int, result: MeasureResult) -> None:
-            since = run.options.clock()
+            run.spend_on_batch()
+            reserve_secs = run.control.reserve_secs
             number = requests[position].trial
             record = self._record(number, numbered[number], result)
             run.sink.add([record])
             records[number] = record
             results.append(result)
             tell_ready()
-            run.spend("store", since)
-            reason = run.out_of_time() if len(results) < len(requests) else None
+            run.spend("store")
+            reason = run.out_of_time(reserve_secs) if len(results) < len(requests) else None
             if reason is not None:
                 raise Stopped(reason)
 
         tell_ready()
         if not requests:
             return
-        mark, stored = run.options.clock(), run.phases["store"]
         try:
             run.measurer.measure(requests, on_result)
         except (Stopped, MeasurementAborted):
@@ -183,8 +187,7 @@ class Loop:
                 tell(number)
             raise
         finally:
-            wall = run.options.clock() - mark - (run.phases["store"] - stored)
-            run.spend_measuring(wall, results)
+            run.share_out(results)
 
     def _enter(self, number: int, new: _New, record: TuningRecord) -> None:
         """Count a trial whose record is durable, and report it."""
@@ -194,20 +197,16 @@ class Loop:
         run.trials.append(trial)
         run.by_trace[new.key] = trial
         secs = record.result.run_secs_estimate if record.result.ok else None
-        elapsed = run.elapsed_secs
+        elapsed = run.control.wall_secs
         is_best = secs is not None and (run.best_secs is None or secs < run.best_secs)
         if is_best and secs is not None:
             run.best_secs = secs
+            run.predict_end(record.result)
             run.curve.append({"trial": trial.number, "wall_secs": elapsed, "best_run_secs": secs})
         run.on_event(self._event(trial, is_best, elapsed))
 
     def _event(self, trial: Trial, is_best: bool, elapsed: float) -> TrialEvent:
         run = self.run
-        measured = sum(not t.stored for t in run.trials)
-        left = run.budget.trials - trial.number
-        eta = elapsed / measured * left if measured else None
-        if eta is not None and run.budget.seconds is not None:
-            eta = min(eta, max(run.budget.seconds - elapsed, 0.0))
         best = run.best_secs
         return TrialEvent(
             trial=trial.number,
@@ -217,7 +216,7 @@ class Loop:
             best_run_secs=best,
             fraction_of_bound=run.limit.fraction(best) if best else None,
             wall_secs=elapsed,
-            eta_secs=eta,
+            eta_secs=self._eta_secs(trial.number),
             record_key=trial.record.key,
             reused=trial.stored,
             predicted_secs=self._predicted_secs(trial.candidate),
@@ -225,6 +224,18 @@ class Loop:
             knobs=self._knobs(trial.candidate),
             candidate=trial.candidate,
         )
+
+    def _eta_secs(self, number: int) -> float | None:
+        """How long the trials after `number`, the final race and the full check should take, as far
+        as there is time; None before anything was measured."""
+        run = self.run
+        measured = sum(not t.stored for t in run.trials)
+        if not measured:
+            return None
+        since = run.control.used_secs - run.phases["start"]
+        trials_secs = since / measured * (run.budget.trials - number)
+        end_secs = trials_secs + run.race_secs + run.check_secs
+        return max(min(end_secs, run.control.left_secs), 0.0)
 
     def _predicted_secs(self, candidate: Candidate) -> float | None:
         predicted = self.predictions.get(candidate)
@@ -256,6 +267,7 @@ class Loop:
 
     def _trace(self, candidate: Candidate) -> Trace | None:
         """The candidate's trace; None where the sketch cannot hold it after all."""
+        self.run.control.check()
         try:
             return self.run.space.trace(candidate)
         except ScheduleError:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+from ..process.control import Control
 from .limit import Machine
 from .report import Begun, TrialEvent
 
@@ -18,20 +18,18 @@ class SessionOptions:
     """What may differ between two runs of the same search.
 
     `fresh` ignores what is stored. `machine` can be probed again where a kernel beats the bound;
-    None where times come from elsewhere. `clock` gives seconds, monotonic; `timestamp` the time of
-    day for `created_at`. `should_stop` is asked after every trial; once true, nothing more is
-    measured, and the best so far is confirmed and promoted as ever. `turn` is called before each
-    batch and before the best is confirmed, and may wait; `clock` leaves such time out. `check` is
-    called all the time while candidates are chosen; what it raises ends the run. `begun` are the
-    first trials of this run, as an earlier process of it told them: they are entered as they are,
-    as far as their records are stored, and the search goes on from there.
+    None where times come from elsewhere. `timestamp` is the time of day for `created_at`.
+    `should_stop` is asked after every trial; once true, nothing more is measured, and the best so
+    far is confirmed and promoted as ever. `control` is the clock of the run, bounds it by the
+    seconds of its budget, hears what it does, and is asked all the time, also while candidates are
+    chosen; its `pause`, which may wait, is called before each batch and before the best is
+    confirmed. `begun` are the first trials of this run, as an earlier process of it told them: they
+    are entered as they are, as far as their records are stored, and the search goes on from there.
     """
 
     fresh: bool = False
     machine: Machine | None = None
-    clock: Callable[[], float] = time.monotonic
     timestamp: Callable[[], str] = lambda: datetime.now(UTC).isoformat(timespec="milliseconds")
     should_stop: Callable[[], bool] = lambda: False
-    turn: Callable[[], None] = lambda: None
-    check: Callable[[], None] = lambda: None
+    control: Control = field(default_factory=Control)
     begun: Sequence[Begun] = ()

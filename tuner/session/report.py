@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class Budget:
     """What a run may use. `trials` counts every candidate ever measured for this workload and
-    target by this strategy and seed, earlier runs included; `seconds` is wall time of this run,
-    None for no limit."""
+    target by this strategy and seed, earlier runs included; `seconds` is wall time of this run from
+    its start to its end, without that in which other jobs of a service work; None for no limit."""
 
     trials: int = 64
     seconds: float | None = None
@@ -121,6 +121,9 @@ class TuneReport:
     cost_model: dict[str, float | None] = field(default_factory=dict)
     bound: dict[str, Any] = field(default_factory=dict)
     """Of what `best.fraction_of_bound` is a share: `limit.Limit.to_json`."""
+    out_of_time: dict[str, Any] | None = None
+    """Where the seconds of the budget ended the run in the midst of something: `during` which phase
+    (`control.PHASES`), `done` of `total` parts of it, and seconds that `would_do_secs`."""
 
     def to_json(self) -> dict[str, Any]:
         from dataclasses import asdict

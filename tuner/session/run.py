@@ -8,12 +8,15 @@ without asking again, in no time.
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 from schedules.space import ScheduleSpace
 from schedules.workload.workload import Workload
 
 from ..machine.work import least_work
 from ..measure.protocol import Measurer, TakesBound
-from ..process.control import MeasurementAborted
+from ..process.control import MeasurementAborted, OutOfTime
 from ..search.base import SearchGoal
 from ..search.strategies import make_strategy
 from . import summary
@@ -22,11 +25,10 @@ from .limit import Limit
 from .loop import Loop, Stopped
 from .options import EventHandler, SessionOptions
 from .report import Budget, RecordSink, TuneReport
-from .state import STOPPED, Run
+from .state import Run
 from .trials import explain
 
 DEFAULT_BUDGET = Budget()
-DEFAULT_OPTIONS = SessionOptions()
 
 
 def run_session(
@@ -39,7 +41,7 @@ def run_session(
     budget: Budget = DEFAULT_BUDGET,
     seed: int = 0,
     on_event: EventHandler = lambda event: None,
-    options: SessionOptions = DEFAULT_OPTIONS,
+    options: SessionOptions | None = None,
 ) -> TuneReport:
     """Tune `workload` over `space` and return the whole report.
 
@@ -48,17 +50,23 @@ def run_session(
     promoted; `report.best` is None where nothing passed. StrategyError for an unknown strategy.
 
     What `on_event` raises, and KeyboardInterrupt, ends the run at once and passes through; what was
-    measured stays stored. MeasurementAborted, by the measurer or `turn`, ends it with the best that
-    was confirmed before, if any.
+    measured stays stored. MeasurementAborted, by the measurer or `options.control`, ends it with
+    the best that was confirmed before, if any; so does OutOfTime, where the seconds of the budget,
+    which count from the control's start, are over before the full check is.
     """
+    options = options or SessionOptions()
+    control = options.control
+    control.allow(budget.seconds)
+    control.reserve_secs = 0.0
     limit = Limit(least_work(workload, space.forms), space.target, options.machine)
     if isinstance(measurer, TakesBound):
         measurer.take_bound(limit.current)
 
     def check() -> None:
-        options.check()
-        if options.should_stop():
-            raise Stopped(STOPPED)
+        control.check()
+        reason = run.out_of_time()
+        if reason is not None:
+            raise Stopped(reason)
 
     goal = SearchGoal(seed, limit.goal_secs, check)
     run = Run(
@@ -77,20 +85,37 @@ def run_session(
 
 
 def _carried_out(run: Run, goal: SearchGoal) -> TuneReport:
-    options = run.options
-    run.started = options.clock()
+    control = run.control
     loop = Loop(run, goal, run.space.target, run.known())
-    reason = None
+    run.spend("start")
+    reason, out_of_time = None, None
     try:
         loop.take_up()
         while reason is None:
-            options.turn()
+            control.pause()
             reason = loop.step()
-        options.turn()
+        if not run.trials and not control.may_begin():
+            raise control.out_of_time()
+        control.pause()
         best = confirm_best(run)
+    except OutOfTime as over:
+        best, reason, out_of_time = confirmed_before(run), str(over), over
     except MeasurementAborted as aborted:
         best, reason = confirmed_before(run), str(aborted)
     if best is not None and best.result.run_secs_estimate is not None:
         loop.ending.hold_bound_against(best.result.run_secs_estimate)
         run.limit.settle(best.result.run_secs_estimate, keep=run.measured_now)
-    return summary.report(run, best, explain(reason, run.trials, found=best is not None))
+    run.spend("store")
+    report = summary.report(run, best, explain(reason, run.trials, found=best is not None))
+    return report if out_of_time is None else replace(report, out_of_time=_told(run, out_of_time))
+
+
+def _told(run: Run, over: OutOfTime) -> dict[str, Any]:
+    """That the end of the budget cut the run off, and in the midst of what."""
+    activity = run.control.activity
+    return {
+        "during": activity.phase,
+        "done": activity.done,
+        "total": activity.total,
+        "would_do_secs": over.would_do_secs,
+    }

@@ -9,14 +9,25 @@ from schedules.space import ScheduleSpace
 from schedules.trace import Trace
 from schedules.workload.workload import Workload
 
-from ..measure.protocol import Measurer
+from ..measure.protocol import Measurer, PredictsCheck
+from ..process.control import Control
 from ..search.base import SearchStrategy
 from .limit import Limit
 from .options import EventHandler, SessionOptions
 from .report import Budget, RecordSink
 from .trials import Trial
 
-PHASES = ("propose", "compile", "measure", "verify", "store")
+PHASES = ("start", "propose", "compile", "measure", "verify", "store", "wait")
+"""What wall time is spent on; together they are all of it."""
+
+RACE_RUNS, RACE_COMPILES = 10, 6
+"""What a final race takes, in runs and compiles like those of the fastest candidate."""
+
+CAUTION = 1.25
+MOST_RESERVED = 0.6
+"""The end of a run is given so much more time than it should take, but no more than this share of
+the budget."""
+
 STOPPED = "stopped on request"
 
 
@@ -48,21 +59,30 @@ class Run:
     confirmed: dict[bytes, TuningRecord] = field(default_factory=dict)
     raced: dict[bytes, float] = field(default_factory=dict)
     failed: set[bytes] = field(default_factory=set)
-    started: float = 0.0
+    race_secs: float = 0.0
+    check_secs: float = 0.0
+    """How long the final race and the full check of the fastest so far should take."""
+    _lap: float = 0.0
+    _lap_waited: float = 0.0
+    _batch_secs: float = 0.0
 
     # -- its clock
 
     @property
-    def elapsed_secs(self) -> float:
-        """Since the run began, without the turns of others."""
-        return self.options.clock() - self.started
+    def control(self) -> Control:
+        return self.options.control
 
-    def spend(self, phase: str, since: float) -> None:
-        """Count the time since `since` for a phase."""
-        self.phases[phase] += self.options.clock() - since
+    def spend(self, phase: str) -> None:
+        """Count the time since the last call, without that of others, for a phase."""
+        self.phases[phase] += self._lap_secs()
 
-    def spend_measuring(self, wall: float, results: list[MeasureResult]) -> None:
-        """Wall time of a batch, shared out as its candidates say they spent it."""
+    def spend_on_batch(self) -> None:
+        """Count the time since the last call for the batch that is being measured."""
+        self._batch_secs += self._lap_secs()
+
+    def share_out(self, results: list[MeasureResult]) -> None:
+        """Count the time of a batch as its candidates say they spent it."""
+        self.spend_on_batch()
         parts = {
             "compile": sum(r.compile_secs for r in results),
             "measure": sum(r.measure_secs for r in results),
@@ -71,16 +91,39 @@ class Run:
         total = sum(parts.values())
         for phase, secs in parts.items():
             share = secs / total if total > 0 else float(phase == "measure")
-            self.phases[phase] += wall * share
+            self.phases[phase] += self._batch_secs * share
+        self._batch_secs = 0.0
 
-    def out_of_time(self) -> str | None:
-        """Why nothing more should be measured, whatever was found."""
+    def _lap_secs(self) -> float:
+        """Since the last call, or the start of the run; what was waited is counted as that."""
+        wall, waited = self.control.wall_secs, self.control.waited_secs
+        secs, waited_secs = wall - self._lap, waited - self._lap_waited
+        self._lap, self._lap_waited = wall, waited
+        self.phases["wait"] += waited_secs
+        return max(secs - waited_secs, 0.0)
+
+    def out_of_time(self, reserve_secs: float | None = None) -> str | None:
+        """Why nothing more should be measured, whatever was found; `reserve_secs` in place of what
+        is kept in reserve by now."""
         if self.options.should_stop():
             return STOPPED
-        elapsed = self.elapsed_secs
-        if self.budget.seconds is not None and elapsed >= self.budget.seconds:
-            return f"the time budget of {self.budget.seconds:g} s is used up"
-        return None
+        reserve_secs = self.control.reserve_secs if reserve_secs is None else reserve_secs
+        is_left = self.control.left_secs > reserve_secs
+        return None if is_left else str(self.control.used_up())
+
+    def predict_end(self, result: MeasureResult) -> None:
+        """Keep time for the end of the run, whose best so far has this result."""
+        if not isinstance(self.measurer, PredictsCheck):
+            return
+        run_secs = result.verify_secs + result.measure_secs
+        self.race_secs = RACE_RUNS * run_secs + RACE_COMPILES * result.compile_secs
+        self.check_secs = self.measurer.confirm_secs(result) + result.compile_secs  # and files
+        self.reserve(self.race_secs + self.check_secs)
+
+    def reserve(self, secs: float) -> None:
+        """Keep `secs` of the budget for what is to come."""
+        most_secs = MOST_RESERVED * self.control.allowed_secs
+        self.control.reserve_secs = min(CAUTION * secs, most_secs)
 
     # -- its trials
 

@@ -43,7 +43,7 @@ def report(run: Run, best: TuningRecord | None, reason: str) -> TuneReport:
             "refused": run.refused,
             "by_status": by_status,
         },
-        wall_secs=run.elapsed_secs,
+        wall_secs=sum(run.phases.values()),
         wall_secs_by_phase=run.phases,
         stopped_because=reason,
         best=None if best is None else _best_found(run, best),

@@ -6,8 +6,12 @@ import os
 import subprocess
 import tempfile
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import IO, Any
+
+import psutil
 
 from schedules.record import MeasureStatus
 from tuner.process.child_command import module_command
@@ -28,14 +32,21 @@ class RunnerClient:
 
     Everything is asynchronous: `start` and `submit` do not wait, `result` does. At most one
     kernel is under way. Use as a context manager: leaving it ends the runner and its children.
+
+    `on_note` hears of each case of a full check before a kernel is run on it, `{"case": N, "of":
+    M}` from 0, while the runner waits: what it raises ends the check, and the runner with it.
     """
 
     document: dict[str, Any]
     program: str = BACKENDS[0].checker
     environment: dict[str, str] = field(default_factory=dict)
+    on_note: Callable[[dict[str, Any]], None] = lambda note: None
+    opening: dict[str, Any] = field(default_factory=dict)
+    """What the runner said of the workload when it had opened it, empty before."""
     _process: subprocess.Popen[bytes] | None = None
     _errors: IO[bytes] | None = None
     _reader: FrameReader | None = None
+    _answer: dict[str, Any] | None = None
     _opened: bool = False
     _busy: bool = False
     _deaths: int = 0
@@ -64,14 +75,29 @@ class RunnerClient:
         assert self._reader is not None
         return self._reader.fd
 
-    def has_answer(self) -> bool:
-        """Whether `result` will not wait; also takes note that the workload is open by now."""
+    @property
+    def running(self) -> bool:
+        """Whether there is a process, which may have ended by itself."""
+        return self._process is not None
+
+    @property
+    def opened(self) -> bool:
+        """Whether the workload is open, as far as `has_answer` has seen."""
+        return self._opened
+
+    def has_answer(self, timeout_secs: float = 0.0) -> bool:
+        """Whether `result` will not wait, after a wait of up to `timeout_secs` for anything the
+        runner says; also takes note that the workload is open by now, and passes notes on."""
         assert self._reader is not None
-        while linux.readable(self._reader.fd) or self._reader.buffered:
-            if self._opened or self._reader.ended:
-                return True
-            self.wait_open()
-        return False
+        while self._answer is None and not self._reader.ended:
+            if not (self._reader.buffered or linux.readable(self._reader.fd, timeout_secs)):
+                return False
+            timeout_secs = 0.0
+            if self._opened:
+                self._answer = self._next()
+            else:
+                self.wait_open()
+        return True
 
     def start(self) -> None:
         """Start the runner and have it open the workload, without waiting for either."""
@@ -90,7 +116,28 @@ class RunnerClient:
         assert self._process.stdout is not None
         self._reader = FrameReader(self._process.stdout.fileno())
         self._opened = self._busy = False
+        self._answer = None
         self._write(Frame({"op": "open", **self.document}))
+
+    @contextmanager
+    def in_background(self) -> Iterator[None]:
+        """While others work: what the runner and its children compute, a reference or the next
+        case, has only the cores that nobody else wants. They are not stopped: a stopped process
+        does not see that whoever started it has ended."""
+        self._schedule(os.SCHED_IDLE)
+        try:
+            yield
+        finally:
+            self._schedule(os.SCHED_OTHER)
+
+    def _schedule(self, policy: int) -> None:
+        if self._process is None:
+            return
+        with suppress(psutil.NoSuchProcess):
+            runner = psutil.Process(self._process.pid)
+            for process in (runner, *runner.children(recursive=True)):
+                with suppress(OSError):  # it has just ended, or the kernel has no such policy
+                    os.sched_setscheduler(process.pid, policy, os.sched_param(0))
 
     def kill(self) -> None:
         """End the runner, from another thread: whoever waits for its answer finds it dead."""
@@ -107,7 +154,7 @@ class RunnerClient:
         for stream in (self._process.stdin, self._process.stdout, self._errors):
             if stream is not None:
                 stream.close()
-        self._process = self._errors = self._reader = None
+        self._process = self._errors = self._reader = self._answer = None
         self._opened = self._busy = False
 
     def wait_open(self) -> dict[str, Any] | None:
@@ -117,6 +164,7 @@ class RunnerClient:
             return {}
         answer = self._read()
         self._opened = answer is not None
+        self.opening = answer or {}
         return answer
 
     def submit(
@@ -143,7 +191,9 @@ class RunnerClient:
         nothing can be verified of the workload. RuntimeError if it failed in our own code, or died
         three times in a row.
         """
-        answer = self._read() if self.wait_open() is not None else None
+        answer, self._answer = self._answer, None
+        while answer is None and self.wait_open() is not None and not self._ended:
+            answer = self._next()
         self._busy = False
         if answer is not None:
             self._deaths = 0
@@ -162,6 +212,19 @@ class RunnerClient:
             "status": MeasureStatus.LOST,
             "detail": f"the runner ended with exit code {code}",
         }
+
+    @property
+    def _ended(self) -> bool:
+        return self._reader is None or self._reader.ended
+
+    def _next(self) -> dict[str, Any] | None:
+        """The answer, if that is what the runner says next; a note is passed on, and None."""
+        document = self._read()
+        if document is None or "case" not in document:
+            return document
+        self.on_note(document)
+        self._write(Frame({"op": "go on"}))
+        return None
 
     def _write(self, frame: Frame) -> None:
         assert self._process is not None

@@ -15,6 +15,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from importlib import import_module
 from itertools import islice
 from typing import Any
@@ -63,6 +64,11 @@ class _Judge:
     kept_bytes: int
     further: list[Arena] | None = None
     checks: int = 0
+
+    @property
+    def planned(self) -> int:
+        """How many cases a full check should have; 0 where nobody says."""
+        return int(getattr(self.cases, "planned", 0))
 
     @property
     def keeps(self) -> bool:
@@ -120,6 +126,7 @@ class _Session:
     cpus: tuple[int, ...]
     plain: _Judge
     spare_bytes: int
+    quick_secs: float
     rewritten: dict[str, _Judge] = field(default_factory=dict)
 
     def judge(self, rewrites: list[Any]) -> _Judge:
@@ -153,7 +160,10 @@ def _like(arena: Arena, cases: Cases) -> Arena:
 
 
 def _open(document: dict[str, Any], lifeline: int) -> _Session:
+    start = time.perf_counter()
     cases = _cases(document)
+    quick = cases.quick
+    quick_secs = time.perf_counter() - start
     page = FaultPage()
     helpers = build_helpers(len(cases.tensors) + 1, document["lanes"], page.address)
     cpus = tuple(document["cpus"])
@@ -165,10 +175,11 @@ def _open(document: dict[str, Any], lifeline: int) -> _Session:
         cpus=cpus,
         plain=_Judge(
             cases,
-            build_arena(cases.tensors, cases.quick),
+            build_arena(cases.tensors, quick),
             document.get("kept_bytes", _KEPT_BYTES),
         ),
         spare_bytes=document.get("spare_bytes", _SPARE_BYTES),
+        quick_secs=quick_secs,
     )
     gc.collect()
     gc.freeze()  # children then share these pages instead of copying them
@@ -252,9 +263,12 @@ def _run(
     return result
 
 
-def _check(session: _Session, judge: _Judge, job: Job, deadline_secs: float) -> dict[str, Any]:
+def _check(
+    session: _Session, judge: _Judge, job: Job, deadline_secs: float, before: Callable[[int], None]
+) -> dict[str, Any]:
     """Run a kernel on every case; times are those of the first, which is the quick one, and the
-    error found is the largest of all. `evidence` says how much was compared.
+    error found is the largest of all. `evidence` says how much was compared. `before` is called
+    with the number of each case, from 0, that has a child of its own.
 
     A process of its own builds the next case meanwhile, where there is the memory for it. One
     child runs all cases after the first where they are not large: to start one takes as long as a
@@ -264,7 +278,7 @@ def _check(session: _Session, judge: _Judge, job: Job, deadline_secs: float) -> 
     spare_bytes = available_memory_bytes() - _AHEAD * linux.resident_bytes(os.getpid())
     if judge.keeps or spare_bytes < 0:
         arenas = iter([judge.quick, *judge.kept()]) if judge.keeps else judge.full()
-        return _check_each(session, arenas, job, deadline_secs, together=judge.keeps)
+        return _check_each(session, arenas, job, deadline_secs, before, together=judge.keeps)
     # What one child after the other writes is touched for the first time once.
     outputs = [(t.name, t.bytes) for t in judge.quick.outputs]
     written = [*outputs, ("the workspace", job.workspace_bytes)] * _RUNS_COMPARED
@@ -274,7 +288,9 @@ def _check(session: _Session, judge: _Judge, job: Job, deadline_secs: float) -> 
         with CaseBuilder(judge.further_cases) as builder:
             arenas = judge.full_ahead(builder)
             together = judge.quick.size_bytes <= _TOGETHER_BYTES
-            return _check_each(session, arenas, job, deadline_secs, builder.idle, together=together)
+            return _check_each(
+                session, arenas, job, deadline_secs, before, builder.idle, together=together
+            )
     finally:
         session.equipment = replace(session.equipment, scratch=())
         for buffer in scratch:
@@ -286,6 +302,7 @@ def _check_each(
     arenas: Iterator[Arena],
     job: Job,
     deadline_secs: float,
+    before: Callable[[int], None],
     is_alone: Callable[[], bool] | None = None,
     *,
     together: bool = False,
@@ -293,6 +310,7 @@ def _check_each(
     """Run a kernel on each of `arenas`, in a child of its own or, after the first, all `together`
     in one, which asks for them itself."""
     job = replace(job, misaligned=True, together=True, thorough=True)
+    before(0)
     result = _run(session, job, [next(arenas)], deadline_secs, is_alone)
     # How work is divided, where tensors lie and who else calls has nothing to do with values: the
     # first case has settled it.
@@ -313,12 +331,20 @@ def _check_each(
     for some in groups:
         if result["status"] != MeasureStatus.OK:
             return result
+        before(job.case)
         answer = _run(session, job, some, deadline_secs, cases=cases)
         if answer["status"] != MeasureStatus.OK:
             return answer
         result = child.joined(result, answer)
         job = replace(job, case=job.case + 1)
     return result
+
+
+def _let_go_on(reader: FrameReader, answers: int, planned: int, number: int) -> None:
+    """Say which case comes next, and wait to be told to go on: others may want the machine."""
+    write_frame(answers, Frame({"case": number, "of": max(planned, number + 1)}))
+    if reader.read_frame() is None:
+        raise ParentGoneError
 
 
 def _serve(requests: int, answers: int) -> None:
@@ -329,15 +355,27 @@ def _serve(requests: int, answers: int) -> None:
         try:
             if document["op"] == "open":
                 session = _open(document, requests)
-                answer = Frame({"opened": True, "burst_secs": session.equipment.burst_secs})
+                opened = {
+                    "opened": True,
+                    "burst_secs": session.equipment.burst_secs,
+                    "quick_secs": session.quick_secs,
+                    "cases": session.plain.planned,
+                }
+                answer = Frame(opened)
             else:
-                answer = Frame(_answer(document, frame.blob, session))
+                let_go_on = partial(_let_go_on, reader, answers)
+                answer = Frame(_answer(document, frame.blob, session, let_go_on))
         except WorkloadError as error:
             answer = refusal(error)
         write_frame(answers, answer)
 
 
-def _answer(document: dict[str, Any], blob: bytes, session: _Session | None) -> dict[str, Any]:
+def _answer(
+    document: dict[str, Any],
+    blob: bytes,
+    session: _Session | None,
+    let_go_on: Callable[[int, int], None],
+) -> dict[str, Any]:
     if document["op"] not in ("measure", "check") or session is None:
         raise ValueError(f"the runner takes open, then measure or check; got {document['op']!r}")
     job, rewrites = _job(document, blob), _rewrites(document)
@@ -350,7 +388,8 @@ def _answer(document: dict[str, Any], blob: bytes, session: _Session | None) -> 
         return {"status": MeasureStatus.NOT_LEGAL, "detail": detail}
     if document["op"] == "measure":
         return _run(session, job, [judge.quick], document["deadline_secs"])
-    return _check(session, judge, job, document["deadline_secs"])
+    before = partial(let_go_on, judge.planned)
+    return _check(session, judge, job, document["deadline_secs"], before)
 
 
 def main() -> None:
