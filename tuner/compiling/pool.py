@@ -175,7 +175,7 @@ class CompilePool:
 
         They run on any CPU, so nothing should be timed meanwhile. Spares of the workers are asked
         where there are enough of them. `look` is called some times a second: what it raises ends
-        them.
+        the builds.
         """
         spares = [spare for worker in self._pool for spare in worker.spares]
         if len(spares) >= builds:
@@ -199,7 +199,8 @@ class CompilePool:
     def _in_spares(
         self, spares: Sequence[Spare], document: dict[str, Any], look: Callable[[], None]
     ) -> list[Compiled]:
-        """One build in each of `spares`, which are left where they do not end in time."""
+        """One build in each of `spares`, which are left where they do not end in time, or `look`
+        raises."""
         end = time.monotonic() + self.deadline_secs
         for spare in spares:
             spare.ask(document)
@@ -209,15 +210,13 @@ class CompilePool:
             with selectors.DefaultSelector() as selector:
                 for spare in waiting:
                     selector.register(spare.reader.fd, selectors.EVENT_READ)
-                ready = selector.select(min(max(end - time.monotonic(), 0.0), _LOOK_SECS))
+                selector.select(min(max(end - time.monotonic(), 0.0), _LOOK_SECS))
             try:
                 look()
             except BaseException:
                 self._leave(waiting)
                 raise
-            if not ready and time.monotonic() < end:
-                continue
-            if not ready:
+            if time.monotonic() >= end:
                 secs, detail = self.deadline_secs, f"did not end within {self.deadline_secs:g} s"
                 late = Compiled(0, MeasureStatus.COMPILE_TIMEOUT, secs, f"the compiler {detail}")
                 outcomes |= dict.fromkeys(waiting, late)

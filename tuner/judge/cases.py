@@ -18,7 +18,7 @@ from .special_values import special_case
 
 DEFAULT_CASES = "tuner.judge.cases:open_cases"
 DEFAULT_CHECK_SECS = 4.0
-"""Seconds the reference of one full check may take on one core, as predicted from counts."""
+"""Seconds the reference of one full check may take on one core, as predicted."""
 
 
 class Case(Protocol):

@@ -268,7 +268,7 @@ def _check(
 ) -> dict[str, Any]:
     """Run a kernel on every case; times are those of the first, which is the quick one, and the
     error found is the largest of all. `evidence` says how much was compared. `before` is called
-    with the number of each case, from 0.
+    with the number of each case, from 0, that has a child of its own.
 
     A process of its own builds the next case meanwhile, where there is the memory for it. One
     child runs all cases after the first where they are not large: to start one takes as long as a
@@ -355,17 +355,16 @@ def _serve(requests: int, answers: int) -> None:
         try:
             if document["op"] == "open":
                 session = _open(document, requests)
-                answer = Frame(
-                    {
-                        "opened": True,
-                        "burst_secs": session.equipment.burst_secs,
-                        "quick_secs": session.quick_secs,
-                        "cases": session.plain.planned,
-                    }
-                )
+                opened = {
+                    "opened": True,
+                    "burst_secs": session.equipment.burst_secs,
+                    "quick_secs": session.quick_secs,
+                    "cases": session.plain.planned,
+                }
+                answer = Frame(opened)
             else:
-                on_case = partial(_let_go_on, reader, answers)
-                answer = Frame(_answer(document, frame.blob, session, on_case))
+                let_go_on = partial(_let_go_on, reader, answers)
+                answer = Frame(_answer(document, frame.blob, session, let_go_on))
         except WorkloadError as error:
             answer = refusal(error)
         write_frame(answers, answer)
@@ -375,7 +374,7 @@ def _answer(
     document: dict[str, Any],
     blob: bytes,
     session: _Session | None,
-    on_case: Callable[[int, int], None],
+    let_go_on: Callable[[int, int], None],
 ) -> dict[str, Any]:
     if document["op"] not in ("measure", "check") or session is None:
         raise ValueError(f"the runner takes open, then measure or check; got {document['op']!r}")
@@ -389,7 +388,7 @@ def _answer(
         return {"status": MeasureStatus.NOT_LEGAL, "detail": detail}
     if document["op"] == "measure":
         return _run(session, job, [judge.quick], document["deadline_secs"])
-    before = partial(on_case, judge.planned)
+    before = partial(let_go_on, judge.planned)
     return _check(session, judge, job, document["deadline_secs"], before)
 
 
