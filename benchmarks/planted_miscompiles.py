@@ -1,11 +1,15 @@
 """Who checks the checker: plant mistakes blindly and see what verification makes of them.
 
     python benchmarks/planted_miscompiles.py [--seed 0] [--each 1] [--controls 200]
-        [--tuned SETTINGS] [--only NAME,...] [--jsonl FILE] [--verbose]
+        [--tuned SETTINGS] [--unusual] [--only NAME,...] [--jsonl FILE] [--verbose]
 
 `--tuned 2` plants in two generated kernels each of workloads of the sizes people tune, for this
 machine, instead of in the small written-down ones; survivors are then run beside the right kernel
 on other inputs (`tests/tuner/planting_examiner.py`).
+
+`--unusual` plants what shows in unusual circumstances only (`tests/tuner/planting_unusual.py`):
+what memory held before, where arrays lie, what other threads do, NaN, sizes far from one, numbers
+of threads, calls before. With `--each 4` these are some 700 mistakes, other ones for each seed.
 
 A table on standard output, then one line of JSON. Exit code 1 if a mistake got through that
 `tests/tuner/planting_equivalents.py` does not explain, or a right kernel was rejected.
@@ -38,9 +42,10 @@ from schedules.target import Target  # noqa: E402
 from schedules.trace import Trace  # noqa: E402
 from schedules.workload.workload import Workload  # noqa: E402
 from tests.tuner.planting_bases import TARGET, Base, load_bases  # noqa: E402
-from tests.tuner.planting_run import COMPILER, Judged, Verdict, judge, plant  # noqa: E402
+from tests.tuner.planting_run import COMPILER, Judged, Mutant, Verdict, judge, plant  # noqa: E402
 from tests.tuner.planting_run import right_kernel as kernel_of  # noqa: E402
 from tests.tuner.planting_tuned import tuned_bases, tuned_workloads  # noqa: E402
+from tests.tuner.planting_unusual import plant_unusual, unusual_bases  # noqa: E402
 from tuner.compiling.pool import CompilePool  # noqa: E402
 from tuner.machine.native_target import detect  # noqa: E402
 
@@ -112,6 +117,24 @@ def alarms(
     return checked, in_full, rejected
 
 
+def planted(options: argparse.Namespace) -> Iterator[tuple[Base, list[Mutant]]]:
+    """Kernels whose names were asked for, and what is planted in each."""
+    if options.unusual:
+        for base, what in unusual_bases(options.seed):
+            if _asked(base.name, options):
+                yield base, plant_unusual(base, what, options.seed, options.each)
+        return
+    tuned = options.tuned
+    bases = tuned_bases(detect(), tuned, options.seed) if tuned else load_bases().values()
+    for base in bases:
+        if _asked(base.name, options):
+            yield base, plant(base, options.seed, options.each)
+
+
+def _asked(name: str, options: argparse.Namespace) -> bool:
+    return any(part in name for part in options.only.split(","))
+
+
 def table(rows: dict[str, Counter[Verdict]]) -> str:
     """Rows of counts, one a base, with their sum."""
     rows = {**rows, "all": sum(rows.values(), Counter())}
@@ -150,25 +173,19 @@ def main() -> int:
     parser.add_argument("--each", type=int, default=1, help="mistakes of each kind in each kernel")
     parser.add_argument("--controls", type=int, default=200, help="right kernels to verify")
     parser.add_argument("--tuned", type=int, default=0, help="kernels a workload of tuning size")
+    parser.add_argument("--unusual", action="store_true", help="mistakes that rarely show")
     parser.add_argument("--only", default="", help="only kernels with one of these in their names")
     parser.add_argument("--jsonl", type=Path, help="append what became of them, a line a kernel")
     parser.add_argument("--verbose", action="store_true", help="say what became of each")
     options = parser.parse_args()
     start = time.perf_counter()
     rows: dict[str, Counter[Verdict]] = {}
-    bases = (
-        {base.name: base for base in tuned_bases(detect(), options.tuned, options.seed)}
-        if options.tuned
-        else load_bases()
-    )
     statuses: Counter[str] = Counter()
     failed: list[Judged] = []
     with CompilePool(workers=2, compiler=COMPILER) as pool:
-        for name, base in bases.items():
-            if not any(part in name for part in options.only.split(",")):
-                continue
+        for base, mutants in planted(options):
+            name = base.name
             rows[name] = Counter()
-            mutants = plant(base, options.seed, options.each)
             closer = bool(options.tuned)
             survivors = []
             for judged in judge(base, mutants, pool, options.seed, examined=closer):
@@ -190,7 +207,7 @@ def main() -> int:
         controls = {
             name: workload
             for name, workload in (tuned_workloads() if options.tuned else small_workloads())
-            if any(part in name for part in options.only.split(","))
+            if _asked(name, options)
         }
         target = detect() if options.tuned else TARGET
         checked, in_full, rejected = alarms(controls, target, options.controls, options.seed, pool)

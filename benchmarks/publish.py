@@ -154,7 +154,11 @@ def _slim(data: Mapping[str, Any], told: Mapping[str, Any]) -> dict[str, Any]:
     tune = data["tune"]
     return {
         **{key: data[key] for key in _KEPT if key in data},
-        "bound": {"binds": data["bound"]["binds"], "secs": data["bound"]["secs"]},
+        "bound": {
+            key: data["bound"][key]
+            for key in ("binds", "secs", "beaten_by")
+            if key in data["bound"]
+        },
         "race": race,
         "tune": {
             "workload": {key: tune["workload"][key] for key in ("key", "flops", "min_bytes")},

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Select, and_, select, tuple_, update
+from sqlalchemy import Select, and_, or_, select, tuple_, update
 from sqlalchemy.orm import Session
 
 from schedules.full_checks import DISPROVED, FULL
@@ -113,6 +113,20 @@ class BestRepository:
             if record is not None and document is not None:
                 found.append(BestElsewhere(record, document))
         return found
+
+    def works_of_others(self, toolchain: Toolchain) -> list[tuple[str, str]]:
+        """Each work, (workload_key, target_key), whose best another toolchain made, in the order in
+        which they became best."""
+        by_others = or_(
+            RecordRow.codegen_version != toolchain.codegen_version,
+            RecordRow.llvmlite != toolchain.llvmlite,
+        )
+        statement = (
+            _served(select(RecordRow.workload_key, RecordRow.target_key))
+            .where(by_others)
+            .order_by(BestRow.moved_at, RecordRow.id)
+        )
+        return [(row[0], row[1]) for row in self._session.execute(statement)]
 
     def promote(self, key: str, now: datetime) -> bool:
         """Make the stored record `key` the best if it has reason to be; whether it is now.

@@ -40,20 +40,27 @@ class ClaimRepository:
         )
         return from_rows(self._session.scalars(statement))
 
+    def works(self) -> list[tuple[str, str]]:
+        """Each work, (workload_key, target_key), that has open claims and no best."""
+        statement = _open(
+            select(RecordRow.workload_key, RecordRow.target_key, func.min(RecordRow.id))
+        )
+        statement = (
+            statement.where(~_answered().exists())
+            .group_by(RecordRow.workload_key, RecordRow.target_key)
+            .order_by(func.min(RecordRow.id))
+        )
+        return [(row[0], row[1]) for row in self._session.execute(statement)]
+
     def waiting(self, limit: int) -> list[TuningRecord]:
         """The fastest open claim of each work that has no best."""
         place = func.row_number().over(
             partition_by=(RecordRow.workload_key, RecordRow.target_key),
             order_by=(RecordRow.estimate_secs, RecordRow.id),
         )
-        answered = select(BestRow.record_key).where(
-            BestRow.workload_key == RecordRow.workload_key,
-            BestRow.target_key == RecordRow.target_key,
-            BestRow.record_key.is_not(None),
-        )
         ranked = (
             _open(select(RecordRow.id, place.label("place")))
-            .where(~answered.correlate(RecordRow).exists())
+            .where(~_answered().exists())
             .subquery()
         )
         statement = (
@@ -87,6 +94,19 @@ class ClaimRepository:
         note = {"claim_key": claim_key, "record_key": own.key, "created_at": now}
         insert_ignore(self._session, ConfirmationRow, [note])
         return BestRepository(self._session).promote(own.key, now)
+
+
+def _answered() -> Select[Any]:
+    """The best of the work of a record."""
+    return (
+        select(BestRow.record_key)
+        .where(
+            BestRow.workload_key == RecordRow.workload_key,
+            BestRow.target_key == RecordRow.target_key,
+            BestRow.record_key.is_not(None),
+        )
+        .correlate(RecordRow)
+    )
 
 
 def _open(statement: Any) -> Select[Any]:

@@ -44,6 +44,12 @@ _CHECKS = (
     " JOIN record ON record.key = withdrawn.record_key"
     " WHERE record.workload_key = ?1 AND record.target_key = ?2"
 )
+_CLAIMS = (
+    "SELECT count(*) AS claims FROM record WHERE workload_key = ? AND target_key = ?"
+    " AND verified_level = 'imported' AND status = 'ok'"
+    " AND key NOT IN (SELECT record_key FROM withdrawn)"
+    " AND key NOT IN (SELECT claim_key FROM confirmation)"
+)
 _ARTEFACTS = "SELECT * FROM artefact WHERE record_key = ?"
 
 
@@ -73,6 +79,18 @@ def full_checks_of(
     return FullChecks.of(
         (record, row["reason"]) for row in rows if (record := _record(row)) is not None
     )
+
+
+def open_claims(
+    url: str | None, workload_key: str, target_key: str, *, timeout_secs: float = 30.0
+) -> int:
+    """How many records `Store.claims` gives, and the errors of `best_record`."""
+    url = url or default_url()
+    if is_postgres(url):
+        with _store(url, timeout_secs) as store:
+            return len(store.claims(workload_key, target_key))
+    (row,) = _rows(url, _CLAIMS, (workload_key, target_key), timeout_secs)
+    return int(row["claims"])
 
 
 def artefacts_of_record(

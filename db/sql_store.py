@@ -13,7 +13,7 @@ from typing import Any, Self, TextIO
 from sqlalchemy.orm import Session
 
 from schedules.full_checks import FullChecks
-from schedules.record import TuningRecord
+from schedules.record import Toolchain, TuningRecord
 
 from .answers import AnswerReader, BestAnswer
 from .artefact_rows import Artefact
@@ -211,6 +211,13 @@ class SqlStore(SqlJobs, SqlAnswers, SqlKeys):
 
     def claims_waiting(self, limit: int = 100) -> list[TuningRecord]:
         return self._database.read(lambda session: ClaimRepository(session).waiting(limit))
+
+    def works_to_verify(self, toolchain: Toolchain) -> list[tuple[str, str]]:
+        def work(session: Session) -> list[tuple[str, str]]:
+            made_by_others = BestRepository(session).works_of_others(toolchain)
+            return [*made_by_others, *ClaimRepository(session).works()]
+
+        return self._database.read(work)
 
     def confirm(self, claim_key: str, own: TuningRecord) -> bool:
         now = self._clock()

@@ -18,7 +18,7 @@ from .key_store import KeyStore
 
 if TYPE_CHECKING:
     from schedules.full_checks import FullChecks
-    from schedules.record import TuningRecord
+    from schedules.record import Toolchain, TuningRecord
 
     from .answers import BestAnswer
     from .artefact_rows import Artefact
@@ -217,6 +217,11 @@ class Store(JobStore, AnswerStore, KeyStore, Protocol):
 
     def claims_waiting(self, limit: int = 100) -> list[TuningRecord]:
         """Of each work that has claims and no best, the claim to verify first."""
+        ...
+
+    def works_to_verify(self, toolchain: Toolchain) -> list[tuple[str, str]]:
+        """Each (workload_key, target_key) that has no answer of `toolchain`, and records that may
+        become one when they are verified: a best that another made, or claims and no best."""
         ...
 
     def confirm(self, claim_key: str, own: TuningRecord) -> bool:

@@ -27,3 +27,35 @@ a copy: a chain of n stages that use the one before twice would have 2**n of the
 
 MAX_BYTES = 2**48
 """All tensors of a workload together: what an address can name on today's machines."""
+
+MAX_LOOP_EXTENT = MAX_BYTES
+"""Iterations of one loop: a fused one walks no more than all elements of a tensor. Indices of loops
+within it are exact in 64 bits."""
+
+MIN_FACTOR_BOUND = 4096
+
+
+def factor_bound(extent: int) -> int:
+    """The largest factor by which `extent` iterations or elements may be divided: beyond twice as
+    many as there are, and a tile's worth, guards keep everything else from running."""
+    return max(2 * extent, MIN_FACTOR_BOUND)
+
+
+MAX_STATEMENTS = 20_000
+"""Loops, allocations and leaves of a nest: steps that cut loops copy what is in them. Traces of the
+suite make up to 130."""
+
+MAX_NESTING = 96
+"""Loops and allocations that a statement may stand in. Traces of the suite make up to 20."""
+
+MAX_ATOMS = 1000
+"""Variables and divisions of one index: each loop that is split and fused again, with divisors that
+have nothing in common, doubles them. Traces of the suite make up to 20."""
+
+MAX_COPIES = 1 << 16
+"""Statements of a nest once unrolled loops are written out: LLVM takes seconds for so many. Traces
+of the suite make up to 400."""
+
+MAX_STEP_INTEGER = MAX_LOOP_EXTENT
+MAX_STEP_TEXT = 4096
+"""Integers in a step, either way from 0, and characters of a name in it, as they are read."""

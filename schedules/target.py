@@ -60,7 +60,8 @@ class Cache:
 class Probes:
     """What was measured on the machine; zeros where nothing was.
 
-    `peak_gflops[dtype]` and `bandwidth_gbs[level]` ("L1", "L2", "L3", "memory") are lists with
+    `peak_gflops[name]`, of a type or of an instruction for sums of products of narrow operands
+    ("vpdpbusd"), and `bandwidth_gbs[level]` ("L1", "L2", "L3", "memory") are lists with
     one entry a thread count: index 0 for one thread. `clock_ghz` is that of one core at work, 0
     where nobody asked for it. `doubtful`: other work ran meanwhile, or a kernel was faster than
     they allow; the machine can do more than they say.
@@ -74,7 +75,11 @@ class Probes:
 
     def peak(self, dtype: DType, threads: int) -> float:
         """Measured peak in GFLOP/s, 0.0 if it was not probed."""
-        values = self.peak_gflops.get(dtype, [])
+        return self.peak_of(dtype, threads)
+
+    def peak_of(self, name: str, threads: int) -> float:
+        """The same of a type or an instruction by name."""
+        values = self.peak_gflops.get(name, [])
         return values[min(threads, len(values)) - 1] if values else 0.0
 
     def bandwidth(self, level: str, threads: int) -> float:

@@ -11,11 +11,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Self, TypeAlias, get_type_hints
 
-from .errors import ScheduleError
-from .nest.loop_ir import Nest
+from .algebra.affine import atoms_in
+from .errors import ScheduleError, need
+from .limits import MAX_ATOMS, MAX_NESTING, MAX_STATEMENTS, MAX_STEP_INTEGER, MAX_STEP_TEXT
+from .nest.finding import accesses_of
+from .nest.loop_ir import Nest, leaves, levels
 from .primitives import PRIMITIVES, Primitive
 from .primitives.primitive import spelling_of, spellings_of
 from .rewrites import REWRITES, Rewrite
+from .workload.checks import shorten
 
 TRACE_VERSION = 1
 """Part of what a record depends on: raised when a primitive changes its meaning."""
@@ -52,12 +56,14 @@ class Trace:
         return tuple(found)
 
     def apply(self, nest: Nest) -> Nest:
-        """`nest` after every step. ScheduleError from the first step that is not legal, and from
-        a rewrite: `schedules.lowering.lower.start` does those that stand first."""
+        """`nest` after every step. ScheduleError from the first step that is not legal or makes
+        the nest too large, and from a rewrite: `schedules.lowering.lower.start` does those that
+        stand first."""
         for step in self.steps:
             if isinstance(step, Rewrite):
                 raise ScheduleError(step, "a rewrite stands before every primitive")
             nest = step.apply(nest)
+            _require_room(nest, step)
         return nest
 
     def to_json(self) -> list[Any]:
@@ -75,6 +81,21 @@ class Trace:
         return "\n".join(map(str, self.steps))
 
 
+def _require_room(nest: Nest, step: Step) -> None:
+    """ScheduleError unless `nest`, which `step` made, is of a size that can be worked on."""
+    size, deepest = 0, 0
+    for level, stmts in enumerate(levels(nest.body)):
+        size, deepest = size + len(stmts), level
+    problem = f"the nest would have {size} statements, at most {MAX_STATEMENTS} are allowed"
+    need(size <= MAX_STATEMENTS, step, problem)
+    problem = f"statements would stand in {deepest} others, at most {MAX_NESTING} are allowed"
+    need(deepest <= MAX_NESTING, step, problem)
+    indices = (i for leaf in leaves(nest.body) for _, index in accesses_of(leaf) for i in index)
+    most = max(map(atoms_in, indices), default=0)
+    problem = f"an index would have {most} variables and divisions, at most {MAX_ATOMS} are allowed"
+    need(most <= MAX_ATOMS, step, problem)
+
+
 def _document(step: Step) -> dict[str, Any]:
     spelling = spelling_of(step)
     values = {name: _plain(getattr(step, name)) for name in spelling.fields}
@@ -89,13 +110,14 @@ def _step(number: int, entry: object) -> Step:
     where = f"step {number}"
     name = entry.get("do") if isinstance(entry, dict) else entry
     if not isinstance(entry, dict) or not isinstance(name, str) or name not in _BY_NAME:
-        found = repr(name)[:80]
+        found = _shown(name)
         raise ScheduleError(where, f'"do" must be one of {", ".join(_BY_NAME)}; found {found}')
     given = {k: v for k, v in entry.items() if k != "do"}
     kind = next((kind for kind, names in _BY_NAME[name] if names == given.keys()), None)
     if kind is None:
         _, wanted = _BY_NAME[name][0]
-        raise ScheduleError(where, f"{name} takes {sorted(wanted)}, found {sorted(given)}")
+        found = shorten(str(sorted(given)))
+        raise ScheduleError(where, f"{name} takes {sorted(wanted)}, found {found}")
     hints = _HINTS[kind]
     step = kind(**{k: _checked(v, hints[k], f"{where}, {name}.{k}") for k, v in given.items()})
     if spelling_of(step).name != name:
@@ -105,13 +127,21 @@ def _step(number: int, entry: object) -> Step:
 
 def _checked(value: object, hint: Any, where: str) -> Any:
     """`value` as the field's type: str, int, bool, a tuple of names, of integers or of pairs of
-    integers."""
+    integers; none of a size that no step can have use for."""
     if hint in (str, int, bool):
         if type(value) is not hint:
-            raise ScheduleError(where, f"must be {hint.__name__}, found {value!r}")
+            raise ScheduleError(where, f"must be {hint.__name__}, found {_shown(value)}")
+        if isinstance(value, int) and abs(value) > MAX_STEP_INTEGER:
+            most = f"{-MAX_STEP_INTEGER}..{MAX_STEP_INTEGER}"
+            raise ScheduleError(where, f"must be in {most}, found one of {value.bit_length()} bits")
+        if isinstance(value, str) and len(value) > MAX_STEP_TEXT:
+            problem = f"a name has at most {MAX_STEP_TEXT} characters, found {len(value)}"
+            raise ScheduleError(where, problem)
         return value
     if not isinstance(value, list):
-        raise ScheduleError(where, f"must be a list, found {value!r}")
+        raise ScheduleError(where, f"must be a list, found {_shown(value)}")
+    if len(value) > MAX_STATEMENTS:
+        raise ScheduleError(where, f"has at most {MAX_STATEMENTS} entries, found {len(value)}")
     if hint == tuple[str, ...]:
         return tuple(_checked(v, str, where) for v in value)
     if hint == tuple[int, ...]:
@@ -119,6 +149,15 @@ def _checked(value: object, hint: Any, where: str) -> Any:
     pairs = []
     for pair in value:
         if not isinstance(pair, list) or len(pair) != 2:
-            raise ScheduleError(where, f"must be a list of pairs of integers, found {pair!r}")
+            problem = f"must be a list of pairs of integers, found {_shown(pair)}"
+            raise ScheduleError(where, problem)
         pairs.append((_checked(pair[0], int, where), _checked(pair[1], int, where)))
     return tuple(pairs)
+
+
+def _shown(value: object) -> str:
+    """`value` in a message, which stays short however large it is."""
+    short = isinstance(value, bool | float | None)
+    if short or (isinstance(value, int) and abs(value) <= MAX_STEP_INTEGER):
+        return repr(value)
+    return repr(value[:60]) if isinstance(value, str) else f"a value of type {type(value).__name__}"

@@ -123,6 +123,13 @@ TABLE: dict[str, Kind] = {
     "service.errors.CannotServe": Kind(
         503, "cannot_serve", ExitCode.FAILED, "Cannot serve", "Choose another --host or --port."
     ),
+    "service.errors.OutOfResources": Kind(
+        503,
+        "out_of_resources",
+        ExitCode.FAILED,
+        "Out of resources",
+        "Close other programs, or raise the limit (`ulimit -a`).",
+    ),
     "service.errors.CannotWrite": Kind(
         503, "cannot_write", ExitCode.FAILED, "Cannot write", "Make room, or write elsewhere."
     ),

@@ -131,5 +131,9 @@ class CannotWrite(ServiceError):
     """Standard output takes no more: a full disk behind it."""
 
 
+class OutOfResources(ServiceError):
+    """Memory, files or threads have run out, by the machine or by a limit (`ulimit`)."""
+
+
 class CannotServe(ServiceError):
     """The service cannot start: the port is taken, the address is open to others, ..."""

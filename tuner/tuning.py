@@ -38,8 +38,9 @@ def tune(
     TargetError for what cannot be; what fails on the machine is counted in the report.
 
     `control` reaches the run from another thread and lets runs share a machine; once aborted, the
-    run returns with what was checked before. `begun` are the trials of an earlier process of this
-    very run, from its events: it goes on behind them.
+    run returns with what was checked before. OutOfTime where the budget's seconds, which count from
+    the control's start, are over before there is a space to search. `begun` are the trials of an
+    earlier process of this very run, from its events: it goes on behind them.
     """
     # Start-up: `tune` is named where nothing is tuned, as in checking what was asked for.
     from schedules.sketches import space_for

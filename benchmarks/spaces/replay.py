@@ -100,7 +100,11 @@ def _sketch_row(space: ScheduleSpace, number: int, place: Place) -> dict[str, An
     shown = [default, *(tuple(int(i) for i in row) for row in good[: TRACED - 1])]
     traces, texts = [], []
     for setting in shown:
-        trace = sketch.trace(setting)
+        try:
+            trace = sketch.trace(setting)
+        except ScheduleError as error:  # primitives have the last word
+            traces.append(type(error).__name__)
+            continue
         traces.append(_digest(trace.to_json()))
         texts.append(_digest(_text(space.workload, trace, space.target)))
     return {

@@ -70,7 +70,7 @@ def _constant_line(data: dict[str, Any]) -> str:
         data["case"],
         str(data["threads"]),
         *(shown_secs(raced[key]) for key in ("run_secs", "run_secs_with_packing")),
-        f"{data['of_bound_beside']:.2f} ({data['of_bound']:.2f}) {data['bound']['binds']}",
+        f"{data['of_bound_beside']:.2f} ({data['of_bound']:.2f}) {bound_text(data['bound'])}",
         *(_peer(data["race"].get(peer, {})) for peer in ("numpy", "torch")),
         f"{best['median']:.2f}x" if best else "-",
         f"{best['median'] * share:.2f}x" if best else "-",
@@ -78,10 +78,18 @@ def _constant_line(data: dict[str, Any]) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
+def bound_text(bound: Mapping[str, Any]) -> str:
+    """What binds, and how far a kernel was ahead of it."""
+    beaten = bound.get("beaten_by")
+    return f"{bound['binds']}, beaten {beaten:.2f}x" if beaten else str(bound["binds"])
+
+
 _EXPLANATION = """
 Speed-ups are over the better of NumPy and PyTorch, beside it in one race. "Of the bound" is the
 bound of the design divided by the time in the race; where arithmetic binds, at the peak that ran
-beside the kernel, and in brackets by the session's probe alone. Packing is inside every time."""
+beside the kernel, and in brackets by the session's probe alone. A kernel that is faster than its
+bound by more than a probe's error proves it wrong: it is then the bound, which "beaten" says by how
+much. Packing is inside every time."""
 
 
 def family_table(figures: list[FamilyFigures]) -> str:
@@ -164,7 +172,7 @@ def _case_line(data: dict[str, Any]) -> str:
         f"{data['gflops']:.1f}",
         f"{data['tune']['workload']['min_bytes'] / run_secs / 1e9:.1f}",
         f"{data['of_bound_beside']:.2f} ({data['of_bound']:.2f})",
-        data["bound"]["binds"],
+        bound_text(data["bound"]),
         *(_peer(data["race"].get(peer, {})) for peer in ("numpy", "torch")),
         f"{best['median']:.2f}x ({best['low']:.2f} to {best['high']:.2f})" if best else "-",
         str(data["race"][best["peer"]].get("way", "-")) if best else "-",

@@ -17,6 +17,7 @@ from benchmarks.suite.operator_suite import constant_cases, heavy_cases, suite_c
 from benchmarks.suite.race import PEERS, build_library, race
 from benchmarks.suite.registry import workload_of
 from benchmarks.suite.tvm_side import tvm_best, tvm_request
+from tuner.session.limit import PROBE_ERROR
 
 CONSTANTS = "constants"
 RACE_SECS = 1.0
@@ -92,9 +93,7 @@ def measure(context: Context, *, key: str, case: Case, family: str, threads: int
         "tuned_at": tuned.commit,
         "process_secs": tuned.process_secs,
         "compile_secs": tuned.compile_secs,
-        "bound": bound,
-        "of_bound": bound["secs"] / result["kernel"]["run_secs"],
-        "of_bound_beside": of_bound_beside(bound, result, threads),
+        **against_bound(bound, result, threads),
         "prepack": prepack_figures(report, result),
         "tvm": tvm,
         "race": result,
@@ -149,6 +148,20 @@ def _ask(context: Context, request: dict[str, Any]) -> dict[str, Any]:
         return context.crew.tune(request, environment(context.folder), TUNE_DEADLINE_SECS)
     except RaceError as error:
         raise RowError(str(error)) from error
+
+
+def against_bound(bound: dict[str, Any], result: dict[str, Any], threads: int) -> dict[str, Any]:
+    """The bound and the kernel's fractions of it. A right kernel that is faster than the bound by
+    more than a probe's error proves it wrong: the bound is then that of the kernel, and
+    `beaten_by` says by how much it was too high."""
+    share = float(bound["secs"] / result["kernel"]["run_secs"])
+    beside = of_bound_beside(bound, result, threads)
+    wrong = {"beaten_by": max(share, beside)} if max(share, beside) > PROBE_ERROR else {}
+    return {
+        "bound": bound | wrong,
+        "of_bound": min(share, 1.0),
+        "of_bound_beside": min(beside, 1.0),
+    }
 
 
 def of_bound_beside(bound: dict[str, Any], result: dict[str, Any], threads: int) -> float:

@@ -415,6 +415,12 @@ def tighten(cond: Cond, ranges: Ranges) -> Cond:
     return Ge0(index)
 
 
+def atoms_in(index: Affine) -> int:
+    """How many variables and divisions `index` is written with, each as often as it is."""
+    inside = (atom.numerator for atom, _ in index.terms if not isinstance(atom, Var))
+    return len(index.terms) + sum(map(atoms_in, inside))
+
+
 def fresh(name: str, taken: frozenset[str] | set[str]) -> str:
     """`name`, or `name` with the first number that makes it new."""
     if name not in taken:

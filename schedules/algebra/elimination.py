@@ -70,7 +70,9 @@ class _Rows:
 
     def without(self, atom: Atom) -> _Rows:
         """What follows for the other atoms."""
-        rows, below, above = _Rows(), [], []
+        rows = _Rows()
+        below: list[tuple[int, Affine]] = []
+        above: list[tuple[int, Affine]] = []
         for row in self:
             c = next((c for a, c in row.terms if a == atom), 0)
             if c:

@@ -16,6 +16,7 @@ from ..algebra.affine import Affine, Cond, Eq0, Ge0, Interval, affine, interval,
 from ..algebra.scalar import All, Scalar, Select, rewrite, substitute
 from ..algebra.scalar import map_index as map_scalar_index
 from ..errors import ScheduleError, need
+from ..limits import MAX_COPIES
 from ..nest.editing import map_writes, simplify_conds, substitute_body
 from ..nest.finding import accesses_of, ranges_of, write_sites
 from ..nest.loop_ir import (
@@ -37,6 +38,8 @@ from ..nest.loop_ir import (
 from ..nest.prepacking import prepack_problem
 from ..nest.verify_bounds import first_unproven
 from ..nest.verify_nest import MalformedNest, verify
+from ..primitives.dependence import check_marks
+from ..primitives.marks import written_out
 from ..rewrites import Rewrite
 from ..trace import Trace
 from ..workload.tensors import Stage
@@ -55,7 +58,8 @@ def lower(workload: Workload, trace: Trace) -> Nest:
 
 
 def check_lowered(nest: Nest) -> None:
-    """ScheduleError unless `nest` is well formed and all its accesses are proved in bounds.
+    """ScheduleError unless `nest` is well formed, all its accesses are proved in bounds, its
+    parallel and vectorised loops may run so, and its code is of a size that can be compiled.
 
     Steps and `clean` prove what they do, and then this finds nothing. It stands between a mistake
     in one of them, which the trace of a stranger may come upon, and code that writes where it must
@@ -65,6 +69,10 @@ def check_lowered(nest: Nest) -> None:
         verify(nest)
     except MalformedNest as error:
         raise ScheduleError("the lowered nest", str(error)) from error
+    copies = sum(map(written_out, nest.body))
+    problem = f"unrolled loops make {copies} statements, at most {MAX_COPIES} are allowed"
+    need(copies <= MAX_COPIES, "the lowered nest", problem)
+    check_marks(nest.body, "the lowered nest")
     access = first_unproven(nest)
     need(access is None, "the lowered nest", f"every access must be proved in bounds; {access}")
 

@@ -14,7 +14,22 @@ from typing import TypeAlias
 
 import numpy as np
 
-from ..algebra.affine import ZERO, Affine, Cond, Index, at_least, holds, less, recombine, var
+from ..algebra.affine import (
+    ZERO,
+    Affine,
+    Cond,
+    FloorDiv,
+    Index,
+    Interval,
+    Mod,
+    Var,
+    at_least,
+    holds,
+    less,
+    recombine,
+    simplify,
+    var,
+)
 from .finding import chain_to, writes_of
 from .loop_ir import Allocate, Buffer, For, Nest, Store, Update, walk
 
@@ -58,16 +73,59 @@ def _elements(write: Store | Update, extents: Extents, own: set[str], buffer: Bu
     """How many elements `write` can give a value at the most, in loops of these `extents`; 0 where
     a guard may keep some of them from it. Guards on loops `own` are counted out."""
     guards = [guard for guard in write.guards if guard not in _inside(write.index, buffer)]
-    total = 1
-    for loops, dims, ending in _related(write.index, guards):
-        if not ending:
-            total *= prod(extents[name] for name in loops)
+    index, total = write.index, 1
+    if guards:
+        index, guards, extents, own = _in_digits(index, guards, extents, own)
+    for loops, dims, ending in _related(index, guards):
+        sizes = [buffer.shape[d] for d in dims]
+        if not ending:  # tiles may reach beyond the end
+            total *= min(_points(loops, extents), prod(sizes))
         elif loops <= extents.keys() & own and _points(loops, extents) <= MOST_POINTS:
-            sizes = [buffer.shape[d] for d in dims]
-            total *= _reached([write.index[d] for d in dims], sizes, ending, loops, extents)
+            total *= _reached([index[d] for d in dims], sizes, ending, loops, extents)
         else:
             return 0
     return total
+
+
+def _in_digits(
+    index: Index, guards: Sequence[Cond], extents: Extents, own: set[str]
+) -> tuple[Index, list[Cond], Extents, set[str]]:
+    """The same with a loop for each digit of a fused one, where all its divisions are of one number
+    system: dimensions that only it connects are told apart."""
+    mapping, found, kept = dict[str, Affine](), dict[str, int](), set(own)
+    for name, extent in extents.items():
+        steps = _steps(name, index)
+        ends = (*steps[1:], extent)
+        if len(steps) == 1 or any(end % step for step, end in zip(steps, ends, strict=True)):
+            found[name] = extent
+            continue
+        digits = {f"{name}/{step}": end // step for step, end in zip(steps, ends, strict=True)}
+        mapping[name] = sum((var(n) * s for n, s in zip(digits, steps, strict=True)), ZERO)
+        found |= digits
+        kept |= digits.keys() if name in own else set()
+    ranges = {name: Interval(0, extent - 1) for name, extent in found.items()}
+
+    def told(i: Affine) -> Affine:
+        return simplify(i.substitute(mapping), ranges)
+
+    return tuple(map(told, index)), [type(g)(told(g.index)) for g in guards], found, kept
+
+
+def _steps(name: str, index: Index) -> list[int]:
+    """By what a variable is divided, the smallest first: 1, and the ends of its digits."""
+    found, atoms = {1}, [atom for i in index for atom, _ in i.terms]
+    while atoms:
+        atom = atoms.pop()
+        if isinstance(atom, Var):
+            continue
+        atoms += [inner for inner, _ in atom.numerator.terms]
+        step = 1
+        if isinstance(atom, Mod) and len(atom.numerator.terms) == 1:
+            (inner, _), *_ = atom.numerator.terms
+            step = inner.divisor if isinstance(inner, FloorDiv) else 1
+        if atom.numerator.vars() == {name}:
+            found.add(atom.divisor * step)
+    return sorted(found)
 
 
 def _inside(index: Index, buffer: Buffer) -> set[Cond]:

@@ -267,13 +267,21 @@ def allocated(buffers: list[Buffer], stmts: tuple[Stmt, ...]) -> tuple[Stmt, ...
 
 def before_reader(stmts: tuple[Stmt, ...], buffer: str, new: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
     """`stmts` with `new` before the first statement that reads `buffer`."""
-    for n, stmt in enumerate(stmts):
-        if reads_of((stmt,), buffer):
+
+    def changed(stmts: tuple[Stmt, ...]) -> tuple[Stmt, ...] | None:
+        for n, stmt in enumerate(stmts):
             if isinstance(stmt, Allocate):
-                inner = replace(stmt, body=before_reader(stmt.body, buffer, new))
-                return (*stmts[:n], inner, *stmts[n + 1 :])
-            return (*stmts[:n], *new, *stmts[n:])
-    raise AssertionError(f"nothing reads {buffer}")
+                body = changed(stmt.body)
+                if body is not None:
+                    return (*stmts[:n], replace(stmt, body=body), *stmts[n + 1 :])
+            elif reads_of((stmt,), buffer):
+                return (*stmts[:n], *new, *stmts[n:])
+        return None
+
+    found = changed(stmts)
+    if found is None:
+        raise AssertionError(f"nothing reads {buffer}")
+    return found
 
 
 def outlived(nest: Nest) -> Nest:

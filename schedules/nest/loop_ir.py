@@ -195,6 +195,14 @@ def walk(stmts: tuple[Stmt, ...]) -> Iterator[Stmt]:
             waiting.pop()
 
 
+def levels(stmts: tuple[Stmt, ...]) -> Iterator[list[Stmt]]:
+    """Statements by how many others they stand in: those of a block, then what is in these."""
+    level: list[Stmt] = [*stmts]
+    while level:
+        yield level
+        level = [inner for stmt in level if isinstance(stmt, _PARENTS) for inner in stmt.body]
+
+
 def leaves(stmts: tuple[Stmt, ...]) -> Iterator[Leaf]:
     for stmt in outermost(stmts):
         if isinstance(stmt, For):

@@ -6,11 +6,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from ..algebra.affine import Affine, Cond, Index, simplify
+from ..algebra.affine import Affine, Cond, Index, Ranges, simplify
 from ..algebra.conditions import in_bounds, normal_cond
 from ..algebra.neutral import identity_of
 from ..algebra.scalar import All, Const, Load, Scalar, Select, loads
 from ..errors import need
+from ..limits import factor_bound
 from ..nest.coverage import is_written_whole
 from ..nest.editing import (
     first_without,
@@ -199,15 +200,17 @@ class BlockRead(_Copy):
         words = f" with {self.along!r} in its last dimension"
         source, reads = self._readable(place, takes, words)
         old = reads[0]
-        alike = all(read.index == old.index for read in reads)
-        need(alike, self, f"several reads of {self.tensor!r} are such")
+        # Loops of one iteration, and the like, tell no two reads apart.
+        ranges = {**place.ranges, **all_ranges(place.loop.body)}
+        same = {r for r in reads if _settled(r.index, ranges) == _settled(old.index, ranges)}
+        need(same >= set(reads), self, f"several reads of {self.tensor!r} are such")
         around = self._moving(place.loop.body, old)
         extent = tuple(loop.extent for loop in around)
         box = Box.of(self.name, extent, source.dtype, True, names_in(nest))
         at = {loop.var: x for loop, x in zip(around, box.position, strict=True)}
         element = tuple(i.substitute(at) for i in old.index)
         new = Load(self.name, box.index(tuple(loop.var for loop in around)), source.dtype)
-        return self._filled(place, box, element, lambda n: new if n == old else None)
+        return self._filled(place, box, element, lambda n: new if n in same else None)
 
     def _moving(self, body: tuple[Stmt, ...], read: Load) -> tuple[For, ...]:
         """The loops of `body` around the first `read` that move it, `along` last."""
@@ -215,6 +218,11 @@ class BlockRead(_Copy):
         leaf = next(leaf for leaf in own if read in loads(leaf.value))
         moving = [loop for loop in chain_to(body, leaf) if _moves(read.index, loop.var)]
         return tuple(sorted(moving, key=lambda loop: loop.var == self.along))
+
+
+def _settled(index: Index, ranges: Ranges) -> Index:
+    """The index without what the values of loops decide: a loop may only seem to move it."""
+    return tuple(simplify(i, ranges) for i in index)
 
 
 def _moves(index: Index, loop: str) -> bool:
@@ -327,8 +335,10 @@ class TransformLayout(Primitive):
         factors = dict(self.split)
         parts = {d: (1, 2) if d in factors else (0,) for d in range(len(buffer.shape))}
         wanted = sorted((d, part) for d, own in parts.items() for part in own)
-        fits = sorted(self.dims) == wanted and all(f >= 1 for f in factors.values())
-        need(fits, self, f"the new order must be made of {wanted}")
+        need(sorted(self.dims) == wanted, self, f"the new order must be made of {wanted}")
+        for d, factor in factors.items():
+            most = factor_bound(buffer.shape[d]) if d < len(buffer.shape) else 0
+            need(1 <= factor <= most, self, f"dimension {d} may be divided by 1..{most}")
         ranges = all_ranges(nest.body)
 
         shape = tuple(_extent(buffer.shape[d], part, factors.get(d, 1)) for d, part in self.dims)

@@ -10,8 +10,24 @@ from __future__ import annotations
 from ..algebra.affine import Ranges
 from ..algebra.independence import separates
 from ..errors import ScheduleError, need
-from ..nest.finding import all_ranges, private_buffers, reads_of
-from ..nest.loop_ir import For, Prefetch, Stmt, Store, Update, leaves
+from ..nest.finding import (
+    all_ranges,
+    loops_around,
+    private_buffers,
+    ranges_of,
+    reads_of,
+    write_sites,
+)
+from ..nest.loop_ir import (
+    For,
+    LoopKind,
+    Prefetch,
+    Stmt,
+    Store,
+    Update,
+    leaves,
+    loops,
+)
 
 
 def _writers(body: tuple[Stmt, ...]) -> list[Store | Update]:
@@ -42,8 +58,12 @@ def check_disjoint(loop: For, asked_by: object, around: Ranges) -> None:
     problem = f"iterations of {loop.var!r} combine into the same elements; RFactor it first"
     need(not loop.reduce, asked_by, problem)
     ranges = all_ranges((loop,))
-    for leaf in _writers(loop.body):
-        if loop.extent > 1 and not separates(leaf.index, loop.var, ranges, leaf.guards, around):
+    private = private_buffers(loop.body)
+    for leaf, chain in write_sites((loop,)):
+        if leaf.buffer in private:
+            continue
+        known = (*leaf.guards, *(bound for inner in chain for bound in inner.bounds))
+        if loop.extent > 1 and not separates(leaf.index, loop.var, ranges, known, around):
             raise ScheduleError(
                 asked_by,
                 f"iterations of {loop.var!r} may write the same element of {leaf.buffer!r}"
@@ -52,6 +72,16 @@ def check_disjoint(loop: For, asked_by: object, around: Ranges) -> None:
         alike = all(read.index == leaf.index for read in reads_of(loop.body, leaf.buffer))
         problem = f"an iteration of {loop.var!r} may read what another writes to {leaf.buffer!r}"
         need(alike, asked_by, problem)
+
+
+def check_marks(stmts: tuple[Stmt, ...], asked_by: object) -> None:
+    """ScheduleError unless every parallel and every vectorised loop of `stmts` may run so: what
+    Parallel and Vectorize prove, of leaves that may have been changed since."""
+    for loop in loops(stmts):
+        if loop.kind is LoopKind.PARALLEL:
+            check_disjoint(loop, asked_by, ranges_of(loops_around(stmts, loop)))
+        elif loop.kind is LoopKind.VECTORIZED:
+            check_vector_lanes(loop, asked_by, ranges_of(loops_around(stmts, loop)))
 
 
 def check_vector_lanes(loop: For, asked_by: object, around: Ranges) -> None:

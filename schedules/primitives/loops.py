@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from ..algebra.affine import Interval, fresh, less, var
 from ..errors import need
+from ..limits import MAX_LOOP_EXTENT, factor_bound
 from ..nest.editing import add_guards, nest_loops, renamed_copy, substitute_body
 from ..nest.finding import names_in, perfect_chain
 from ..nest.loop_ir import For, LoopKind, Nest
@@ -22,8 +23,9 @@ class Split(LoopMaker):
                                          for ii in 0..factor:
                                              if io*factor + ii < n: S(io*factor + ii)
 
-    The guard is left out where `factor` divides n. Legal on every serial loop with factor >= 1:
-    each iteration still runs once, in the old order. The new loops are called `loop`o and `loop`i.
+    The guard is left out where `factor` divides n. Legal on every serial loop with a factor from 1
+    to `limits.factor_bound(n)`: each iteration still runs once, in the old order. The new loops
+    are called `loop`o and `loop`i.
     """
 
     loop: str
@@ -31,10 +33,11 @@ class Split(LoopMaker):
 
     def made(self, nest: Nest) -> Made:
         """The nest after the split, and the outer and the inner loop. ScheduleError: no
-        such loop, not serial, factor < 1."""
+        such loop, not serial, factor out of range."""
         place = serial_loop(nest, self.loop, self)
         loop, factor = place.loop, self.factor
-        need(factor >= 1, self, f"factor must be >= 1, got {factor}")
+        most = factor_bound(loop.extent)
+        need(1 <= factor <= most, self, f"factor must be 1..{most}, the loop has {loop.extent}")
         taken, trips = names_in(nest), -(-loop.extent // factor)
         outer, inner = fresh(f"{self.loop}o", taken), fresh(f"{self.loop}i", taken)
         index = var(outer) * factor + var(inner)
@@ -65,7 +68,7 @@ class Fuse(LoopMaker):
 
     def made(self, nest: Nest) -> Made:
         """The nest after fusing, and the one loop. ScheduleError: not perfectly nested, not
-        serial, mixed kinds."""
+        serial, mixed kinds, too long."""
         place = find_loop(nest, self.outer, self)
         outer, inner = place.loop, find_loop(nest, self.inner, self).loop
         require_serial(outer, self)
@@ -74,8 +77,11 @@ class Fuse(LoopMaker):
         need(outer.body == (inner,), self, problem)
         same = outer.reduce == inner.reduce
         need(same, self, "one loop is spatial and the other of a reduction")
+        extent = inner.extent
+        problem = f"the fused loop would have more than {MAX_LOOP_EXTENT} iterations"
+        need(outer.extent * extent <= MAX_LOOP_EXTENT, self, problem)
         name = fresh(f"{self.outer}f", names_in(nest))
-        fused, extent = var(name), inner.extent
+        fused = var(name)
         mapping = {self.outer: fused // extent, self.inner: fused % extent}
         body = substitute_body(inner.body, mapping)
         loop = For(name, outer.extent * extent, body, reduce=outer.reduce)
@@ -141,7 +147,7 @@ class Partition(LoopMaker):
         loop = place.loop
         together = loop.kind in (LoopKind.VECTORIZED, LoopKind.PARALLEL)
         need(not together, self, f"loop {self.loop!r} is {loop.kind.value}")
-        need(1 <= self.at < loop.extent, self, f"at must be 1..{loop.extent - 1}, got {self.at}")
+        need(1 <= self.at < loop.extent, self, f"at must be 1..{loop.extent - 1}")
         (tail,), made = renamed_copy((loop,), ".t", names_in(nest))
         assert isinstance(tail, For)
         shifted = substitute_body(tail.body, {tail.var: var(tail.var) + self.at})

@@ -64,7 +64,7 @@ class Unroll(Primitive):
     def apply(self, nest: Nest) -> Nest:
         """The nest with the loop marked. ScheduleError: not serial, or too many copies."""
         place = serial_loop(nest, self.loop, self)
-        copies = place.loop.extent * _copies(place.loop)
+        copies = place.loop.extent * written_out(place.loop)
         for outer in place.outer:
             copies *= outer.extent if outer.kind is LoopKind.UNROLLED else 1
         problem = f"unrolling makes {copies} copies; at most {MAX_UNROLLED} are allowed"
@@ -72,12 +72,12 @@ class Unroll(Primitive):
         return place.marked(LoopKind.UNROLLED)
 
 
-def _copies(stmt: Stmt) -> int:
+def written_out(stmt: Stmt) -> int:
     """How many leaves `stmt` becomes when its unrolled loops are written out."""
     if not isinstance(stmt, For | Allocate):
         return 1
     times = stmt.extent if isinstance(stmt, For) and stmt.kind is LoopKind.UNROLLED else 1
-    return times * sum(map(_copies, stmt.body))
+    return times * sum(map(written_out, stmt.body))
 
 
 @dataclass(frozen=True, slots=True)

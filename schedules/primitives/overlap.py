@@ -131,6 +131,10 @@ def _before(stmts: tuple[Stmt, ...], loop: For) -> tuple[Stmt, ...] | None:
     return None
 
 
+MAX_CUTS = 16
+"""Each cut is one more copy of what the loop does, before it and behind it. Sketches make two."""
+
+
 @dataclass(frozen=True, slots=True)
 class Stagger(LoopMaker):
     """Software pipelining: cut the body of `loop` before each of the loops `starts`, and run the
@@ -165,6 +169,7 @@ class Stagger(LoopMaker):
         buffers, flat = flattened(loop.body)
         steps = self._steps(flat)
         cuts, count = len(steps) - 1, loop.extent
+        need(cuts <= MAX_CUTS, self, f"at most {MAX_CUTS} cuts are allowed, found {cuts}")
         need(count > cuts, self, f"{self.loop!r} must have more than {cuts} iterations")
         self._check_order(steps)
         taken, made = names_in(nest), dict[str, str]()

@@ -8,6 +8,7 @@ from math import prod
 
 from ..algebra.affine import ZERO, Affine, Index, Interval, affine, interval, var
 from ..errors import need
+from ..limits import MAX_EXTENT
 from ..nest.editing import map_allocation
 from ..nest.finding import all_ranges, buffers_in, private_buffers, reads_of
 from ..nest.loop_ir import Nest, with_body
@@ -66,8 +67,8 @@ class Prefetch(Primitive):
         place = open_loop(nest, self.loop, self)
         body = place.loop.body
         reads = reads_of(body, self.tensor)
-        legal = bool(reads) and self.ahead >= 1
-        need(legal, self, f"{self.loop!r} must read {self.tensor!r} and ahead be >= 1")
+        legal = bool(reads) and 1 <= self.ahead <= MAX_EXTENT
+        need(legal, self, f"{self.loop!r} must read {self.tensor!r}, ahead be 1..{MAX_EXTENT}")
         need(not (self.deal or self.step), self, "deal and step are for prefetches within a loop")
         first = dict.fromkeys(all_ranges(body), ZERO) | {self.loop: var(self.loop) + self.ahead}
         prefetch = PrefetchLeaf(self.tensor, tuple(i.substitute(first) for i in reads[0].index))
@@ -87,8 +88,8 @@ class Prefetch(Primitive):
         reads = reads_of(body, self.tensor)
         own = self.tensor in private_buffers(body)
         need(not own, self, f"{self.tensor!r} is made inside {self.within!r}")
-        legal = bool(reads) and self.ahead >= 1 and self.step >= 1
-        problem = f"{self.within!r} must read {self.tensor!r}, ahead and step be >= 1"
+        legal = bool(reads) and 1 <= self.ahead <= MAX_EXTENT and 1 <= self.step <= MAX_EXTENT
+        problem = f"{self.within!r} must read {self.tensor!r}, ahead and step be 1..{MAX_EXTENT}"
         need(legal, self, problem)
         index = reads[0].index
         moved = bool(self.deal) and any(self.deal in i.vars() for i in index)

@@ -15,7 +15,9 @@ from ..algebra.affine import Affine, Var
 from ..algebra.scalar import Binary, BinaryOp, Load, Scalar, Unary, children, vars_of
 from ..workload.tensors import Stage
 from ..workload.workload import Workload
+from .active import active_share
 from .contract import Contraction, recognise
+from .reads import full_box
 from .sample import Sample, grid_of, sampled_stage
 
 
@@ -42,12 +44,15 @@ _ELEMENT_SECS = 20e-9
 _ROUNDED = (BinaryOp.ADD, BinaryOp.SUB, BinaryOp.DIV)
 
 
-def predicted_secs(workload: Workload, sample: Sample | None = None, *, bounded: bool) -> float:
-    """Seconds to evaluate `workload`, or `sample` of it; `bounded`: with its error bound."""
+def predicted_secs(
+    workload: Workload, sample: Sample | None = None, *, bounded: bool, finite: bool = True
+) -> float:
+    """Seconds to evaluate `workload`, or `sample` of it; `bounded`: with its error bound; `finite`:
+    for inputs without NaN and infinities, times which zero is not zero."""
     grids = {s.name: grid_of(sample, s) for s in workload.stages}
     held = {name for name, grid in grids.items() if any(p is not None for p in grid)}
     rates = BOUNDED if bounded else VALUES
-    return sum(_stage_secs(s, sample, held, rates) for s in workload.stages)
+    return sum(_stage_secs(s, sample, held, rates, finite) for s in workload.stages)
 
 
 def kernel_secs(workload: Workload) -> float:
@@ -58,7 +63,8 @@ def kernel_secs(workload: Workload) -> float:
         if plan is not None:
             total += _KERNEL_PRODUCT_SECS * _products(plan)
         else:
-            total += _KERNEL_POINT_SECS * prod(_extents(stage).values())
+            whole = full_box((*stage.axes, *stage.reduce_axes))
+            total += _KERNEL_POINT_SECS * whole.points * active_share(stage, whole)
     return total
 
 
@@ -73,7 +79,9 @@ def points(workload: Workload) -> int:
     return sum(prod(_extents(s).values()) for s in workload.stages)
 
 
-def _stage_secs(stage: Stage, sample: Sample | None, held: Collection[str], rates: Rates) -> float:
+def _stage_secs(
+    stage: Stage, sample: Sample | None, held: Collection[str], rates: Rates, finite: bool
+) -> float:
     compact, places = sampled_stage(stage, grid_of(sample, stage))
     plan = recognise(compact, whole=places)
     if plan is not None:
@@ -82,7 +90,9 @@ def _stage_secs(stage: Stage, sample: Sample | None, held: Collection[str], rate
         return sum(sides) + rates.product * _products(plan)
     extents = _extents(compact)
     total = rates.node * prod(extents.values())  # to write it, or to reduce it
-    return total + _node_secs(stage.body, extents, places, held, rates)
+    total += _node_secs(stage.body, extents, places, held, rates)
+    whole = full_box((*compact.axes, *compact.reduce_axes), places)
+    return total * active_share(compact, whole, finite=finite)
 
 
 def _products(plan: Contraction) -> int:

@@ -37,6 +37,7 @@ from ..algebra.scalar import loads, walk
 from ..dtypes import DType
 from ..workload.tensors import Stage
 from ..workload.workload import Workload
+from .active import active_boxes
 from .boxes import MAX_BOX_POINTS, over_boxes
 from .contract import (
     Contraction,
@@ -63,10 +64,10 @@ from .error_sums import (
     measured_growth,
     terms_to_look_for,
 )
-from .evaluate import evaluate_stage, held, load_inputs, masks_over
+from .evaluate import are_finite, evaluate_stage, held, load_inputs, masks_over
 from .exactness import exact_inputs_range
 from .extended import Side, contract_sides
-from .math import Array, combiner, reduce, value_dtype
+from .math import Array, combiner, constant, reduce, value_dtype
 from .reads import Box, Places, Stored, full_box, leading_tiles
 from .sample import Sample, grid_of, sampled_stage
 
@@ -158,16 +159,32 @@ def _by_boxes(
     shape, dtype = stage.tensor.shape, stage.tensor.dtype
     dims = tuple(range(outer, outer + len(stage.reduce_axes)))
     whole = full_box((*stage.axes, *stage.reduce_axes), places)
-    boxes = list(leading_tiles(whole, MAX_BOX_POINTS))
-    values = np.empty(shape, value_dtype(dtype))
-    # Zeros that nothing is written over take no memory.
-    parts = [np.zeros(shape) for _ in range(PARTS[stage.reducer])]
-    wanted = terms_to_look_for(stage, boxes[0], env)
+    read = [r.tensor for r in loads(stage.body)]
+
+    def finite() -> bool:
+        return are_finite([t[name] for t in (env.tensors, env.errors) for name in read])
+
+    active = active_boxes(stage, whole, MAX_BOX_POINTS, finite)
+    if stage.reducer is None:
+        values, parts = np.empty(shape, value_dtype(dtype)), [np.zeros(shape)]
+    else:
+        values = np.full(shape, stage.reducer.identity(dtype), value_dtype(dtype))
+        identity = stage.reducer.identity(DType.F64)
+        # Zeros that nothing is written over take no memory.
+        parts = [
+            np.full(shape, identity, float) if identity else np.zeros(shape)
+            for _ in range(PARTS[stage.reducer])
+        ]
+    largest = max(active.boxes, key=lambda box: box.points, default=whole)
+    wanted = terms_to_look_for(stage, largest, env)
+
+    def combine(where: tuple[slice, ...], total: Array, part: Array) -> None:
+        assert stage.reducer is not None, "only reductions are combined"
+        total[where] = combiner(stage.reducer.op, total.dtype)(total[where], part)
 
     def fill(box: Box) -> tuple[bool, int | None]:
         """Whether there is an error, and the common step of the terms."""
         where = box.slices[:outer]
-        first = not any(box.starts[outer:])
         value, new_parts, step = box_parts(stage, box, env, wanted)
         if stage.reducer is None:
             values[where] = value
@@ -176,23 +193,22 @@ def _by_boxes(
                 return False, step
             parts[0][where] = _given(errors)
             return True, step
-        partial = reduce(stage.reducer, np.broadcast_to(value, box.extents), dims)
-        combine = combiner(stage.reducer.op, partial.dtype)
-        values[where] = partial if first else combine(values[where], partial)
-        for total, part in zip(parts, new_parts, strict=True):
-            if part is None:
-                continue
-            partial = reduce(stage.reducer, np.broadcast_to(part, box.extents), dims)
-            combine = combiner(stage.reducer.op, partial.dtype)
-            total[where] = partial if first else combine(total[where], partial)
+        for total, part in zip((values, *parts), (value, *new_parts), strict=True):
+            if part is not None:
+                some = reduce(stage.reducer, np.broadcast_to(part, box.extents), dims)
+                combine(where, total, some)
         return True, step
 
-    apart = not any(any(box.starts[outer:]) for box in boxes)
-    done = over_boxes(fill, boxes, apart=apart)
+    done = over_boxes(fill, active.boxes, apart=active.apart)
+    for box in active.beside:
+        assert active.neutral is not None, "what is left out is known"
+        rest = constant(active.neutral.value, dtype)
+        for total in (values, *parts):
+            combine(box.slices[:outer], total, rest.astype(total.dtype))
     if stage.reducer is None:
         return values, parts[0] if any(wrong for wrong, _ in done) else None
     steps = [step for _, step in done]
-    step = None if None in steps else min(s for s in steps if s is not None)
+    step = None if None in steps else min((s for s in steps if s is not None), default=NO_STEP)
     errors = _given(combined_errors(stage, values, parts, wanted, step, measured))
     return values, errors if errors.any() else None
 

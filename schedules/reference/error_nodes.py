@@ -7,6 +7,7 @@ together with its bound.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from math import isnan
 from typing import assert_never
 
@@ -138,7 +139,8 @@ def _select(cond: Bounded, on_true: Bounded, on_false: Bounded) -> Bounded:
     if doubt is not None:
         apart = np.abs(on_true[0].astype(np.float64) - on_false[0])
         # The difference of two infinities is no number, which as a bound is an infinite one.
-        apart = np.where(same(on_true[0], on_false[0]), 0.0, apart)
+        # Beside a side far away (-1e30, say) the other would vanish in this and the next rounding.
+        apart = np.where(same(on_true[0], on_false[0]), 0.0, apart * (1 + 2.0**-50))
         other = np.where(chosen, false_errors, true_errors)
         errors = np.where(doubt > 0, np.maximum(errors, apart + other), errors)
     return values, errors
@@ -186,7 +188,12 @@ def _addition(node: Binary, box: Box, env: BoundedTensors) -> Bounded:
         exact = exact_sums(joint_step(operands, node.dtype), size, errors, node.dtype)
     growth = rounding_growth(node.dtype, len(terms) - 1)
     bound = rounded(node.dtype, values, errors, growth * size, exact)
-    return values, at_specials(values, bound, lambda: _is_sure_sum(terms, errors, node.dtype))
+    signs = [sign for sign, _ in terms]
+
+    def sure(total: Bounded, *parts: Bounded) -> Array:
+        return _is_sure_sum(list(zip(signs, parts, strict=True)), total[1], node.dtype)
+
+    return values, at_specials(values, bound, sure, (values, errors), *(t for _, t in terms))
 
 
 def _is_sure_sum(terms: list[tuple[int, Bounded]], errors: Errors, dtype: DType) -> Array:
@@ -221,11 +228,12 @@ def _extreme(op: BinaryOp, a: Bounded, b: Bounded, keeps_nan: bool) -> Bounded:
         low = values - binary(op, x - as_array(ex), y - as_array(ey))
         errors = np.where(is_open(plus(ex, ey)), np.inf, np.maximum(high, low))
 
-    def sure() -> Array:
-        nan = is_sure_nan(a) | is_sure_nan(b) if keeps_nan else np.asarray(False)
-        return np.asarray(nan | (~np.isnan(values) & ~is_open(plus(ex, ey))))
+    def sure(one: Bounded, other: Bounded) -> Array:
+        nan = is_sure_nan(one) | is_sure_nan(other) if keeps_nan else np.asarray(False)
+        number = ~np.isnan(one[0]) & ~np.isnan(other[0])
+        return np.asarray(nan | (number & ~is_open(plus(one[1], other[1]))))
 
-    return values, at_specials(values, errors, sure)
+    return values, at_specials(values, errors, sure, a, b)
 
 
 def _product(a: Bounded, b: Bounded, dtype: DType) -> Bounded:
@@ -236,7 +244,7 @@ def _product(a: Bounded, b: Bounded, dtype: DType) -> Bounded:
         return values, or_wrapped(dtype, np.abs(x.astype(float)) * np.abs(y.astype(float)), errors)
     exact = exact_product(x, y, values, dtype)
     bound = _scaled(values, errors, rounding_growth(dtype, 1), exact, a, b, dtype)
-    return values, at_specials(values, bound, lambda: sure_product(a, b))
+    return values, at_specials(values, bound, sure_product, a, b)
 
 
 def _quotient(a: Bounded, b: Bounded, dtype: DType, *, signed_zeros: bool) -> Bounded:
@@ -245,9 +253,8 @@ def _quotient(a: Bounded, b: Bounded, dtype: DType, *, signed_zeros: bool) -> Bo
     errors = _quotient_error(values, y, ex, ey)
     exact = exact_quotient(x, y, values, dtype)
     bound = _scaled(values, errors, rounding_growth(dtype, 2), exact, a, b, dtype)
-    return values, at_specials(
-        values, bound, lambda: sure_quotient(a, b, signed_zeros=signed_zeros)
-    )
+    sure = partial(sure_quotient, signed_zeros=signed_zeros)
+    return values, at_specials(values, bound, sure, a, b)
 
 
 def _scaled(
@@ -294,12 +301,12 @@ def _unary(op: UnaryOp, x: Bounded, dtype: DType, *, signed_zero: bool) -> Bound
         return values, error
     change = None if error is None else _moved(op, value, values, error)
 
-    def sure() -> Array:
-        ends = _neighbourhood(value, as_array(error))
+    def sure(x: Bounded) -> Array:
+        ends = _neighbourhood(x[0], as_array(x[1]))
         return sure_function(op, x, *ends, signed_zero=signed_zero)
 
     if op is UnaryOp.FLOOR:
-        return values, at_specials(values, change, sure)
+        return values, at_specials(values, change, sure, x)
     # 1 ulp is at most 2 u |result|; the float64 function is within 2 ulps itself. Below the
     # smallest normal number a kernel may also return zero.
     fresh = (op.function.allowed_ulps * 2 * unit_roundoff(dtype) + 2.0**-51) * np.abs(values)
@@ -309,7 +316,7 @@ def _unary(op: UnaryOp, x: Bounded, dtype: DType, *, signed_zero: bool) -> Bound
     if exact is not None and error is not None:
         exact = exact & (error == 0)
     bound = rounded(dtype, values, change, fresh, exact)
-    return values, at_specials(values, bound, sure)
+    return values, at_specials(values, bound, sure, x)
 
 
 def _moved(op: UnaryOp, x: Array, values: Array, error: Array) -> Array:
@@ -347,7 +354,7 @@ def _cast(x: Bounded, source: DType, target: DType) -> Bounded:
         low, high = _neighbourhood(value.astype(np.float64), error)
         change = _change(values, round_to(low, target), round_to(high, target))
         bound = or_overflow(target, np.abs(values), np.where(is_open(error), np.inf, change))
-        return values, at_specials(values, bound, lambda: _is_given(x))
+        return values, at_specials(values, bound, _is_given, x)
     if target.is_float:
         narrowing = not source.is_float or source.binary.precision > target.binary.precision
         return values, _conversion_error(value, error, target) if narrowing else error
@@ -373,7 +380,7 @@ def _conversion_error(values: Array, error: Errors, dtype: DType) -> Errors:
     if values.dtype.kind == "f" and is_number_of(sample(values), dtype).any():
         exact = is_number_of(values, dtype)
     bound = rounded(dtype, values, error, fresh, exact)
-    return at_specials(values, bound, lambda: _is_given((values, error)))
+    return at_specials(values, bound, _is_given, (values, error))
 
 
 def _is_given(x: Bounded) -> Array:

@@ -38,6 +38,7 @@ from .padding import needed
 from .reads import Box, Stored
 
 Bounded = tuple[Array, Errors]
+_Terms = list[tuple[Array, Array]]
 
 
 # --- what is known of one value ------------------------------------------------------------------
@@ -76,12 +77,22 @@ def same(a: Array, b: Array) -> Array:
     return equal if a.dtype.kind != "f" else equal | (np.isnan(a) & np.isnan(b))
 
 
-def at_specials(values: Array, errors: Errors, sure: Callable[[], Array]) -> Errors:
-    """`errors` of finite values; of others 0 where `sure`, infinite elsewhere."""
-    finite = np.isfinite(values)
-    if finite.all():
+def at_specials(
+    values: Array, errors: Errors, sure: Callable[..., Array], *operands: Bounded
+) -> Errors:
+    """`errors` of finite values; of others 0 where they are `sure`, infinite elsewhere. `sure` is
+    asked about the others alone: with vectors of what the `operands` are there."""
+    special = ~np.isfinite(values)
+    if not special.any():
         return errors
-    return np.where(finite, as_array(errors), np.where(sure(), 0.0, np.inf))
+    shape = values.shape
+    there = [
+        (np.broadcast_to(v, shape)[special], np.broadcast_to(as_array(e), shape)[special])
+        for v, e in operands
+    ]
+    found = np.array(np.broadcast_to(as_array(errors), shape))
+    found[special] = np.where(sure(*there), 0.0, np.inf)
+    return found
 
 
 def joint(own: Sequence[Bounded], other: Sequence[Bounded]) -> list[Bounded]:
@@ -210,20 +221,24 @@ class ProductTerms:
         padded_left, padded_right = (
             self._outside(conds, box) for conds, box in zip(self._padding, boxes, strict=True)
         )
-        where = output_slices(self._plan, piece)
+        marks = (left, right, padded_left, padded_right)
         whole = np.asarray(True)
         unsure = [(doubtful[0], whole), (whole, doubtful[1])]
-        opened = [
-            *_open_terms(left, right, padded_left, padded_right),
-            *((a, b) for a, b in unsure if a is not None and b is not None),
-        ]
-        nan_terms = _nan_terms(left, right, padded_left, padded_right)
-        for total, terms in ((self._open, opened), (self._nan, nan_terms)):
-            for pair in terms:
-                a, b = (np.broadcast_to(m, box.extents) for m, box in zip(pair, boxes, strict=True))
-                if a.any() and b.any():
-                    counted = (np.ascontiguousarray(m, np.float32) for m in (a, b))
-                    total[where] += contract(self._plan, piece, *counted)
+        opened = _open_terms(*marks)
+        opened += [(a, b) for a, b in unsure if a is not None and b is not None]
+        if self._count(self._open, opened, piece, boxes):
+            self._count(self._nan, _nan_terms(*marks), piece, boxes)
+
+    def _count(self, total: Array, terms: _Terms, piece: Box, boxes: tuple[Box, Box]) -> bool:
+        """Add the number of the marked products to `total`; whether there is any."""
+        found = False
+        for pair in terms:
+            a, b = (np.broadcast_to(m, box.extents) for m, box in zip(pair, boxes, strict=True))
+            if a.any() and b.any():
+                counted = (np.ascontiguousarray(m, np.float32) for m in (a, b))
+                total[output_slices(self._plan, piece)] += contract(self._plan, piece, *counted)
+                found = True
+        return found
 
     def _outside(self, conds: tuple[Scalar, ...], box: Box) -> Array:
         """Where a factor is padding: one of its conditions fails."""
@@ -237,11 +252,11 @@ class ProductTerms:
         if not self._any:
             return errors
         errors = np.where(self._open > 0, np.inf, errors)
-        found = at_specials(values, errors, lambda: (self._nan > 0) | np.isfinite(errors))
-        return as_array(found)
-
-
-_Terms = list[tuple[Array, Array]]
+        return as_array(
+            at_specials(
+                values, errors, lambda n: np.isfinite(n[1]) | (n[0] > 0), (self._nan, errors)
+            )
+        )
 
 
 def _open_terms(left: Bounded, right: Bounded, out_left: Array, out_right: Array) -> _Terms:
@@ -251,7 +266,7 @@ def _open_terms(left: Bounded, right: Bounded, out_left: Array, out_right: Array
     for one, other, out_one, out_other, turned in pairs:
         anything = is_open(one[1]) & ~out_one
         special = ~np.isfinite(one[0]) | is_open(one[1])
-        unclear = ~(is_nonzero(other) | is_zero(other))
+        unclear = ~(is_nonzero(other) | is_zero(other) | is_sure_nan(other))
         whole = np.ones_like(other[0], np.bool_)
         terms = [(anything, whole), (special, out_other), (np.isinf(one[0]), unclear)]
         found += [(b, a) if turned else (a, b) for a, b in terms]

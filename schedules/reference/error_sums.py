@@ -35,7 +35,7 @@ from .error_rounding import (
     sum_errors,
     unit_roundoff,
 )
-from .error_special import at_specials, finite_size, is_open, special_total, sure_factors
+from .error_special import Bounded, at_specials, finite_size, is_open, special_total, sure_factors
 from .evaluate import value_of
 from .math import Array
 from .reads import Box, Places, full_box
@@ -148,8 +148,10 @@ def combined_errors(
             growth = np.minimum(growth, growth_of(dtype, np.maximum(nonzero - 1, 0)))
         exact = exact_sums(step, magnitude, errors, dtype)
         bound = sum_errors(dtype, growth, magnitude, errors, tiny=0.0, exact=exact)
-        sure = at_specials(values, bound, lambda: np.isnan(special) | np.isfinite(bound))
-        return as_array(sure)
+        found = at_specials(
+            values, bound, lambda s: np.isnan(s[0]) | np.isfinite(as_array(s[1])), (special, bound)
+        )
+        return as_array(found)
     if stage.reducer is Reducer.PROD:
         exact_size, reach, partial, special, clear = parts
         growth = rounding_growth(dtype, count)
@@ -158,10 +160,12 @@ def combined_errors(
         errors = errors + np.where(reach > 0, count * smallest_step(dtype) * partial, 0.0)
         bound = or_overflow(dtype, partial, errors)
 
-        def is_sure() -> Array:
-            return np.asarray(np.isnan(special) | (np.isfinite(bound) & (clear == 1)))
+        def is_sure(given: Bounded, known: Bounded) -> Array:
+            return np.asarray(
+                np.isnan(given[0]) | (np.isfinite(as_array(given[1])) & (known[0] == 1))
+            )
 
-        return as_array(at_specials(values, bound, is_sure))
+        return as_array(at_specials(values, bound, is_sure, (special, bound), (clear, None)))
     wide = values.astype(np.float64, copy=False)
     # Equal first: the difference of two infinities is no number.
     above = np.where(parts[0] == wide, 0.0, parts[0] - wide)

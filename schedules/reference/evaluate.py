@@ -7,7 +7,7 @@ throughout, integers exact modulo 2**bits.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import assert_never
 
 import numpy as np
@@ -24,10 +24,12 @@ from ..algebra.scalar import (
     Scalar,
     Select,
     Unary,
+    loads,
 )
 from ..errors import WorkloadError
 from ..workload.tensors import Stage
 from ..workload.workload import Workload
+from .active import active_boxes
 from .boxes import MAX_BOX_POINTS, over_boxes
 from .contract import (
     Contraction,
@@ -127,25 +129,42 @@ def evaluate_stage(stage: Stage, tensors: Mapping[str, Stored], grid: Grid | Non
 
 def _by_boxes(stage: Stage, tensors: Mapping[str, Stored], places: Mapping[str, Places]) -> Array:
     """The general path: the body over boxes of all axes, reduced box by box."""
-    result = np.empty(stage.tensor.shape, value_dtype(stage.tensor.dtype))
+    dtype, reducer = stage.tensor.dtype, stage.reducer
     outer = len(stage.axes)
     dims = tuple(range(outer, outer + len(stage.reduce_axes)))
-    box = full_box((*stage.axes, *stage.reduce_axes), places)
-    boxes = list(leading_tiles(box, MAX_BOX_POINTS))
+    whole = full_box((*stage.axes, *stage.reduce_axes), places)
+    active = active_boxes(
+        stage,
+        whole,
+        MAX_BOX_POINTS,
+        lambda: are_finite(tensors[r.tensor] for r in loads(stage.body)),
+    )
+    if reducer is None:
+        result = np.empty(stage.tensor.shape, value_dtype(dtype))
+    else:
+        result = np.full(stage.tensor.shape, reducer.identity(dtype), value_dtype(dtype))
+
+    def combine(where: tuple[slice, ...], part: Array) -> None:
+        assert reducer is not None, "only reductions are combined"
+        result[where] = combiner(reducer.op, result.dtype)(result[where], part)
 
     def fill(box: Box) -> None:
-        values = value_of(stage.body, box, tensors)
-        where = box.slices[:outer]
-        if stage.reducer is None:
+        values, where = value_of(stage.body, box, tensors), box.slices[:outer]
+        if reducer is None:
             result[where] = values
-            return
-        part = reduce(stage.reducer, np.broadcast_to(values, box.extents), dims)
-        if any(box.starts[outer:]):
-            part = combiner(stage.reducer.op, part.dtype)(result[where], part)
-        result[where] = part
+        else:
+            combine(where, reduce(reducer, np.broadcast_to(values, box.extents), dims))
 
-    over_boxes(fill, boxes, apart=not any(any(box.starts[outer:]) for box in boxes))
+    over_boxes(fill, active.boxes, apart=active.apart)
+    for box in active.beside:
+        assert active.neutral is not None, "what is left out is known"
+        combine(box.slices[:outer], constant(active.neutral.value, dtype))
     return result
+
+
+def are_finite(tensors: Iterable[Stored | None]) -> bool:
+    """Whether all elements are finite numbers; None has none."""
+    return all(t is None or bool(np.isfinite(values_in(t)).all()) for t in tensors)
 
 
 def _contracted(

@@ -235,8 +235,8 @@ class _Analysis:
             return Span(ends[0], ends[1], None if x.step is None else 0)
         if not target.is_narrow_float:
             return self._result(x, target)
-        # Through f32 and rounded once from there: the same bits in every schedule.
-        wide = self._result(x, target.wide)
+        # Rounded once: the same bits in every schedule, if what is rounded is.
+        wide = self._result(x, DType.F64)
         if not wide.magnitude <= target.binary.largest / 4:
             self.bounded = False
         room = 1 + 2.0 ** (1 - target.binary.precision)

@@ -158,7 +158,11 @@ def _filter(
     )
     read = Load(load.tensor, index, load.dtype)
     conds = tuple(substitute_cond(c, moved) for c in kept)
-    for i, new, extent in zip(load.index, index, found.shape, strict=True):
-        if found.axis.name in i.vars() and new != var(tap.name):
-            conds = (*conds, *exists, *within(new, extent))
+    for dim, (i, new, extent) in enumerate(zip(load.index, index, found.shape, strict=True)):
+        if dim == found.dim:
+            continue
+        # What is left out of the guard may have kept other dimensions inside as well.
+        conds = (*conds, *within(new, extent))
+        if found.axis.name in i.vars():
+            conds = (*conds, *exists)
     return Select(All(conds), read, factor.on_false) if conds else read

@@ -7,7 +7,8 @@ default are tried first.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import combinations, islice
 
 import numpy as np
@@ -28,17 +29,22 @@ MOST_CHANGED = 2
 
 
 def accepted_settings(
-    workload: Workload, inlined: Sequence[str], parts: Sequence[PartSketch]
+    workload: Workload,
+    inlined: Sequence[str],
+    parts: Sequence[PartSketch],
+    check: Callable[[], None] = lambda: None,
 ) -> tuple[tuple[int, ...], ...]:
-    """A setting of each part, the first with which all those so far can be written.
-    ScheduleError: what was wrong with the default of a part that has none."""
+    """A setting of each part, the first with which all those so far can be written; `check` is
+    called before each step. ScheduleError: what was wrong with the default of a part that has none.
+    """
+    refusal = partial(_refusal, workload, inlined, parts, check)
     chosen: list[tuple[int, ...]] = []
     for part in parts:
         default = part.default()
-        reason = _refusal(workload, inlined, parts, [*chosen, default])
+        reason = refusal([*chosen, default])
         if reason is not None:
             others = islice(nearby(part, default), MOST_TRIED)
-            tried = (x for x in others if not _refusal(workload, inlined, parts, [*chosen, x]))
+            tried = (x for x in others if not refusal([*chosen, x]))
             default = next(tried, ())
             if not default:
                 raise reason
@@ -50,11 +56,12 @@ def _refusal(
     workload: Workload,
     inlined: Sequence[str],
     parts: Sequence[PartSketch],
+    check: Callable[[], None],
     chosen: Sequence[tuple[int, ...]],
 ) -> ScheduleError | None:
     """Why the first parts cannot be written with the settings `chosen`, if they cannot."""
     try:
-        write_parts(workload, inlined, parts[: len(chosen)], chosen)
+        write_parts(workload, inlined, parts[: len(chosen)], chosen, check)
     except ScheduleError as error:
         return error
     return None
@@ -65,9 +72,11 @@ def write_parts(
     inlined: Sequence[str],
     parts: Sequence[PartSketch],
     settings: Sequence[Sequence[int]],
+    check: Callable[[], None] = lambda: None,
 ) -> TraceWriter:
-    """The steps of `parts`, one after the other. ScheduleError where a primitive refuses one."""
-    writer = TraceWriter(workload)
+    """The steps of `parts`, one after the other, `check` called before each. ScheduleError where a
+    primitive refuses one."""
+    writer = TraceWriter(workload, check)
     writer.do(*(Inline(name) for name in inlined))
     for part, setting in zip(parts, settings, strict=True):
         part.write(writer, tuple(int(i) for i in setting))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from itertools import islice
 
@@ -38,7 +38,8 @@ MAX_SKETCHES = 4
 class ProgramSketch:
     """Several groups one after the other; knobs are those of the parts, in order.
 
-    `workload` is the one the parts speak of: that of the space after `rewrites`.
+    `workload` is the one the parts speak of: that of the space after `rewrites`. `check` is called
+    again and again while a trace is written: what it raises ends that.
     """
 
     workload: Workload
@@ -47,6 +48,7 @@ class ProgramSketch:
     rewrites: tuple[Rewrite, ...] = ()
     accepted: tuple[tuple[int, ...], ...] = ()
     """Of each part, a setting that stands for its default, if primitives refuse some."""
+    check: Callable[[], None] = field(default=lambda: None, compare=False, repr=False)
 
     @property
     def name(self) -> str:
@@ -66,7 +68,7 @@ class ProgramSketch:
     def alone(self, number: int) -> ProgramSketch:
         """The sketch that has this part only."""
         accepted = self.accepted[number : number + 1]
-        return ProgramSketch(self.workload, self.inlined, (self.parts[number],), (), accepted)
+        return replace(self, parts=(self.parts[number],), rewrites=(), accepted=accepted)
 
     def own_settings(self, settings: IntArray) -> list[IntArray]:
         """The columns of `settings` that belong to each part."""
@@ -126,8 +128,8 @@ class ProgramSketch:
         return Trace((*self.rewrites, *writer.trace.steps))
 
     def _written(self, setting: Sequence[int]) -> TraceWriter:
-        own = self.own_settings(np.asarray([setting]))
-        return write_parts(self.workload, self.inlined, self.parts, [one[0] for one in own])
+        own = [one[0] for one in self.own_settings(np.asarray([setting]))]
+        return write_parts(self.workload, self.inlined, self.parts, own, self.check)
 
 
 def structure(part: PartSketch) -> Hashable:
@@ -204,7 +206,7 @@ def _sketches(
     found: list[Sketch | DroppedSketch] = []
     for parts in islice(likeliest(ways), MAX_SKETCHES):
         check()
-        sketch = ProgramSketch(workload, inlined, parts, form.steps)
+        sketch = ProgramSketch(workload, inlined, parts, form.steps, check=check)
         found.append(_with_legal_default(sketch))
     return found
 
@@ -220,7 +222,7 @@ def _with_legal_default(sketch: ProgramSketch) -> Sketch | DroppedSketch:
 
 def _with_accepted(sketch: ProgramSketch) -> Sketch | DroppedSketch:
     try:
-        accepted = accepted_settings(sketch.workload, sketch.inlined, sketch.parts)
+        accepted = accepted_settings(sketch.workload, sketch.inlined, sketch.parts, sketch.check)
         found = replace(sketch, accepted=accepted)
         found.lowered(found.default())
     except ScheduleError as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial, reduce
 from typing import TypeVar
 
@@ -46,9 +46,11 @@ MARKS = {VECTORIZED: Vectorize, UNROLLED: Unroll}
 
 class TraceWriter:
     """Builds a trace for a workload in normal form. ScheduleError from a step that is not legal
-    is a bug of the rule that wrote it."""
+    is a bug of the rule that wrote it. `check` is called before each step: what it raises ends
+    this."""
 
-    def __init__(self, workload: Workload) -> None:
+    def __init__(self, workload: Workload, check: Callable[[], None] = lambda: None) -> None:
+        self._check = check
         self._steps: list[Primitive] = []
         self.nest: Nest = plain_nest(workload)
         self._buffer_of = {
@@ -65,6 +67,7 @@ class TraceWriter:
         program."""
         found: list[str] = []
         for step in steps:
+            self._check()
             made = step.made(self.nest)
             self.nest = made.nest
             self._steps.append(step)

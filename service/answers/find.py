@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from schedules.record import Toolchain, TuningRecord
 from schedules.target import Target
 from schedules.trace_document import has_rewrites
 from service.answers.grades import Answer, Stored, choose
@@ -13,7 +14,6 @@ from service.grade import Grade
 
 if TYPE_CHECKING:
     from db.evidence import Evidence
-    from schedules.record import Toolchain, TuningRecord
     from schedules.workload.workload import Workload
 
 

@@ -19,10 +19,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from schedules.full_checks import MOCKED
+from schedules.record import Toolchain, TuningRecord
 from service.grade import Grade
 
 if TYPE_CHECKING:
-    from schedules.record import Toolchain, TuningRecord
     from schedules.target import Target
     from schedules.trace import Trace
 

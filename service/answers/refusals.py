@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from schedules.full_checks import FullCheck, FullChecks
+from schedules.record import Toolchain, TuningRecord
 from service.answers.grades import same_toolchain, toolchain_text
 from service.errors import NoAnswer, VerificationFailed
 
 if TYPE_CHECKING:
     from db import Store
-    from schedules.record import Toolchain, TuningRecord
     from schedules.trace import Trace
     from schedules.workload.workload import Workload
 
@@ -65,14 +65,12 @@ def refuse_pins(failed: Iterable[tuple[str, str]]) -> None:
         )
 
 
-def to_verify(store: Store, workload_key: str, target_key: str, toolchain: Toolchain) -> str:
-    """What is stored that `verify` may make an answer of, though nothing was checked with
-    `toolchain`; "" for nothing."""
-    best = store.best(workload_key, target_key)
+def to_verify(best: TuningRecord | None, claims: int, toolchain: Toolchain) -> str:
+    """What is stored of a work that `verify` may make an answer of, though nothing was checked with
+    `toolchain`: its best, or so many imported records; "" for nothing."""
     if best is not None and not same_toolchain(best.toolchain, toolchain):
         return f"the stored best was made by {toolchain_text(best.toolchain)}"
-    claims = len(store.claims(workload_key, target_key)) if best is None else 0
-    if claims:
+    if best is None and claims:
         records = "1 imported record waits" if claims == 1 else f"{claims} imported records wait"
         return f"{records} to be verified"
     return ""

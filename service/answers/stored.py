@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from db.errors import StoreMissing
 from schedules.full_checks import NONE_KNOWN, FullChecks
-from schedules.record import Toolchain
+from schedules.record import Toolchain, TuningRecord
 from schedules.target import Target
 from service import database
 from service.answers.find import Found, find_answer
@@ -24,7 +24,6 @@ from service.resolve.workloads import workload_summary
 from . import analytic
 
 if TYPE_CHECKING:
-    from schedules.record import TuningRecord
     from schedules.workload.workload import Workload
 
 
@@ -119,6 +118,7 @@ def _no_answer(
 ) -> NoAnswer:
     """Why there is none, and the command that makes one."""
     from db.location import default_url, file_is_there, sqlite_path
+    from db.quick import best_record, open_claims
 
     threads = "1 thread" if target.threads == 1 else f"{target.threads} threads"
     message = (
@@ -127,7 +127,8 @@ def _no_answer(
     )
     named = database.database_url(db)
     spelled = workload.name if ":" in workload.name else "WORKLOAD"
-    where = ["--db", db] if db else []
+    where = ["--threads", str(target.threads)] if target.threads > 1 else []
+    where += ["--db", db] if db else []
     command = shlex.join(["tilewright", "tune", spelled, *where])
     if named is not None and "://" not in named.replace("sqlite://", ""):
         path = sqlite_path(named or default_url())
@@ -136,10 +137,11 @@ def _no_answer(
                 f"{message}: there is no database at {path}",
                 advice=f"Check the name; `{command}` makes it.",
             )
-    from db import open_store
-
-    with open_store(named, create=False, upgrade=False) as store:
-        waiting = to_verify(store, workload.key, target.key, toolchain())
+    work = workload.key, target.key
+    try:
+        waiting = to_verify(best_record(named, *work), open_claims(named, *work), toolchain())
+    except StoreMissing:
+        waiting = ""
     if waiting:
         verify = shlex.join(["tilewright", "verify", spelled, *where])
         return NoAnswer(

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any
 from schedules.full_checks import DISPROVED, FULL
 from schedules.record import MeasureResult, TuningRecord
 from schedules.target import Target
+from schedules.trace import Trace
 from schedules.workload.workload import Workload
 from service import database
-from service.answers.grades import Answer, same_toolchain
+from service.answers.grades import same_toolchain
 from service.answers.publish import publish
 from service.resolve import toolchains
 
 if TYPE_CHECKING:
     from db import Store
-    from schedules.trace import Trace
 
 IMPORTED = "imported"
 
@@ -51,33 +51,31 @@ class Verification:
         }
 
 
-def verify(workload: Workload, found: Answer, target: Target, seed: int) -> MeasureResult:
+def verify(workload: Workload, trace: Trace, target: Target, seed: int) -> MeasureResult:
     """Rebuild in a fresh process and check in full."""
     # Start-up: what checks a kernel takes as long to load as all else here.
     from tuner.measure.local import verify_full
 
-    return verify_full(workload, found.trace, target, seed=seed)
+    return verify_full(workload, trace, target, seed=seed)
 
 
 def verify_stored(
-    db: str | None, workload: Workload, target: Target, found: Answer, seed: int
+    db: str | None, workload: Workload, target: Target, record_key: str, trace: Trace, seed: int
 ) -> Verification:
-    """Check the record of `found`, which is stored, in fresh processes."""
-    assert found.record_key is not None
-    result = verify(workload, found, target, seed)
+    """Check a stored record, whose schedule is `trace`, in fresh processes."""
+    result = verify(workload, trace, target, seed)
     with database.session(db) as store:
         if result.status in DISPROVED:
-            withdraw_wrong(store, found.record_key, result)
-            return Verification(found.record_key, result, withdrawn=True)
+            withdraw_wrong(store, record_key, result)
+            return Verification(record_key, result, withdrawn=True)
         if not result.ok:
-            return Verification(found.record_key, result)
-        record = store.record(found.record_key)
+            return Verification(record_key, result)
+        record = store.record(record_key)
         own = None
         if record is not None and not _ours(record):
             own = renewed(store, record, result)
-        key = own or found.record_key
-        published = publish(store, workload, target, key, found.trace)
-    return Verification(found.record_key, result, renewed_as=own, warning=published.warning)
+        published = publish(store, workload, target, own or record_key, trace)
+    return Verification(record_key, result, renewed_as=own, warning=published.warning)
 
 
 def withdraw_wrong(store: Store, record_key: str, result: MeasureResult) -> None:

@@ -12,15 +12,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from schedules.errors import TargetError, TilewrightError, WorkloadError
+from schedules.record import TuningRecord
+from schedules.target import Target
 from service.grade import Grade
 
 from .locked import Inconsistent, LockedKernel, LockedVariant, LockFile
-
-if TYPE_CHECKING:
-    from schedules.target import Target
 
 # Start-up: a lock file is read without what reads workloads.
 
@@ -31,8 +30,6 @@ _RECORD_LINE = re.compile(r"^ \* record: (.*)$", re.MULTILINE)
 def check_parts(lock: LockFile, where: str) -> LockFile:
     """`lock`, if its parts agree; nothing is looked up. Inconsistent names the first that does
     not."""
-    from schedules.target import Target
-
     targets: dict[str, Target] = {}
     for key, document in lock.targets.items():
         try:
@@ -71,8 +68,6 @@ def check_header(kernel: LockedKernel, header: bytes) -> None:
 
 def check_record(kernel: LockedKernel, variant: LockedVariant, record: dict[str, Any]) -> None:
     """Inconsistent where a record, as it is exported, is not the one that `variant` tells of."""
-    from schedules.record import TuningRecord
-
     try:
         found = TuningRecord.from_json(record)
     except (KeyError, TypeError, ValueError) as error:

@@ -217,7 +217,7 @@ def _found(
     if every_cpu or minimum is Grade.DEFAULT:
         return _analytic(workload, target, checks)
     threads = "1 thread" if target.threads == 1 else f"{target.threads} threads"
-    waiting = "" if store is None else to_verify(store, workload.key, target.key, toolchain())
+    waiting = "" if store is None else _to_verify(store, workload.key, target.key)
     reason = waiting or why_none_passed(checks, toolchain())
     raise NoAnswer(
         f"no {minimum.value} answer stored for {workload.name or workload.key} on {target.cpu}"
@@ -276,6 +276,11 @@ def _of_trace(workload: Workload, target: Target, trace: Trace, note: str) -> An
         steps=trace.to_json(),
         note=note,
     )
+
+
+def _to_verify(store: Store, workload_key: str, target_key: str) -> str:
+    best, claims = store.best(workload_key, target_key), store.claims(workload_key, target_key)
+    return to_verify(best, len(claims), toolchain())
 
 
 def _refuse(workload: Workload, failed: FullCheck | None) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from service.errors import NoAnswer, UsageProblem
+from service.errors import NoAnswer, UsageProblem, VerificationFailed
 from service.resolve.workloads import workload_of
 from service.written import write_whole
 
@@ -71,8 +71,8 @@ def locked(
     lock: LockFile, asked: Sequence[Mapping[str, Any]], builder: Builder, *, upgrade: bool
 ) -> Locked:
     """`lock` with the kernels `asked` for (`BuildIn` documents). One that is there already stays on
-    its records, unless it is another computation now or `upgrade` is set; with `upgrade` the others
-    are asked for anew as well."""
+    its records, unless it is another computation now, its schedule has failed a full check since,
+    or `upgrade` is set; with `upgrade` the others are asked for anew as well."""
     changes = []
     named = {str(document["name"]) for document in asked}
     again = [kernel for kernel in lock.kernels if upgrade and kernel.name not in named]
@@ -84,7 +84,7 @@ def locked(
             change = Change(new.name, "added", new)
         elif not fields:
             change = Change(new.name, "kept", old)
-        elif upgrade or _asks_another(old, new):
+        elif upgrade or _asks_another(old, new) or _is_refused(old, builder):
             change = Change(new.name, "moved", new, fields)
         elif not is_stale(old, new):
             change = Change(new.name, "kept", old)
@@ -102,7 +102,8 @@ def checked(lock: LockFile, builder: Builder) -> Locked:
     for kernel in lock.kernels:
         try:
             new, _ = builder.build(question(lock, kernel))
-            fields = differing(kernel, new) if is_stale(kernel, new) else ()
+            stale = is_stale(kernel, new) or _is_refused(kernel, builder)
+            fields = differing(kernel, new) if stale else ()
         except NoAnswer:
             fields = NOTHING_NOW
         changes.append(Change(kernel.name, "stale" if fields else "kept", kernel, fields))
@@ -139,6 +140,15 @@ def differing(old: LockedKernel, new: LockedKernel) -> tuple[str, ...]:
     """The members in which two entries of a lock file differ."""
     before, after = old.to_json(), new.to_json()
     return tuple(sorted(n for n in {*before, *after} if before.get(n) != after.get(n)))
+
+
+def _is_refused(kernel: LockedKernel, builder: Builder) -> bool:
+    """Whether its schedule has failed a full check since it was pinned."""
+    try:
+        builder.refuse_failed([kernel])
+    except VerificationFailed:
+        return True
+    return False
 
 
 def _asks_another(old: LockedKernel, new: LockedKernel) -> bool:

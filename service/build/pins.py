@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from schedules.full_checks import FullCheck
 from schedules.record import Toolchain
 from service.answers.refusals import record_refusal
 
@@ -13,7 +14,6 @@ from .locked import LockedKernel, LockedVariant, LockError
 
 if TYPE_CHECKING:
     from db import Store
-    from schedules.full_checks import FullCheck
 
 
 @dataclass(frozen=True, slots=True)

@@ -243,6 +243,8 @@ def job_facts(job: Document) -> RenderableType:
         rows.append(("best", f"{duration(best['run_secs'])}, {speed(flops, best['run_secs'])}"))
     elif progress.get("best_run_secs"):
         rows.append(("best so far", speed(flops, float(progress["best_run_secs"]))))
+    if not job["done"] and progress.get("doing"):
+        rows.append(("doing", str(progress["doing"])))
     if not job["done"] and progress.get("eta_secs") is not None:
         rows.append(("ETA", clock(float(progress["eta_secs"]))))
     sharing = job.get("sharing") or {}

@@ -10,8 +10,9 @@ from schedules.errors import TilewrightError
 from service.cli.output import drop_stdout, print_problem
 from service.cli.quick import run_quickly
 from service.error_table import Problem, problem_of
-from service.errors import MissingExtra
+from service.errors import MissingExtra, ServiceError
 from service.exit_codes import ExitCode
+from service.shortage import shortage
 
 EXTRAS = {
     "numpy": "tune",
@@ -40,21 +41,31 @@ def run(arguments: Sequence[str]) -> int:
         # Typer takes longer to import than a quick command takes: by name, where it is needed.
         return int(import_module("service.cli.tree").run_tree(arguments))
     except TilewrightError as error:
-        return _tell(problem_of(error), as_json=as_json)
-    except ImportError as error:
-        return _tell(problem_of(missing_extra(error)), as_json=as_json)
-    except KeyboardInterrupt:
-        sys.stderr.write("\ntilewright: interrupted\n")
-        return ExitCode.INTERRUPTED
+        return _tell(problem_of(shortage(error) or error), as_json=as_json)
     except BrokenPipeError:
         drop_stdout()
         return ExitCode.DONE
+    except (MemoryError, OSError, RuntimeError, ImportError) as error:
+        return _tell(problem_of(not_a_bug(error)), as_json=as_json)
+    except KeyboardInterrupt:
+        sys.stderr.write("\ntilewright: interrupted\n")
+        return ExitCode.INTERRUPTED
     except SystemExit as error:
         # Typer and rich leave with 1 where the reader left (`| head`), which is no failure.
         if not isinstance(error.__context__, BrokenPipeError):
             raise
         drop_stdout()
         return ExitCode.DONE
+
+
+def not_a_bug(error: Exception) -> ServiceError:
+    """What has run out, or is not installed, as `error` says; any other is raised again."""
+    found = shortage(error)
+    if found is not None:
+        return found
+    if not isinstance(error, ImportError):
+        raise error
+    return missing_extra(error)
 
 
 def missing_extra(error: ImportError) -> MissingExtra:

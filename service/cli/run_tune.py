@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from service import database
+from service.answers.refusals import every_failed, rejected_words
 from service.cli.options import Common, Machine
 from service.cli.output import Output
 from service.cli.progress import trial_reporter
@@ -41,7 +42,6 @@ def tune_with_progress(
     confirmed, kept and printed, if that takes no longer than `STOP_SECS`. The second leaves at
     once.
     """
-    from service.answers.refusals import every_failed, rejected_words
     from service.jobs import tuning
     from tuner.measure.choose import measured_target, parse_measurer
 

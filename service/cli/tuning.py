@@ -11,7 +11,8 @@ from service.answers import stored
 from service.cli import asking, benching
 from service.cli.options import Common, Machine, command
 from service.cli.search_options import SecondsOption, StrategyOption
-from service.errors import NoAnswer, VerificationFailed
+from service.cli.verify_all import verify_everything
+from service.errors import NoAnswer, UsageProblem, VerificationFailed
 from service.resolve import targets, workloads
 from service.resolve.spelling import Spelling
 from tuner.search.strategies import Strategy
@@ -105,16 +106,30 @@ def add_commands(app: typer.Typer) -> None:
     def verify(
         spelling: Spelling,
         *,
+        everything: Annotated[
+            bool,
+            typer.Option(
+                "--all",
+                help="Instead of one WORKLOAD: all that waits to be verified on this machine.",
+            ),
+        ] = False,
         machine: Machine = Machine(),  # noqa: B008
         common: Common = Common(),  # noqa: B008
     ) -> None:
         """Rebuild the stored best in a fresh process and check it. Exit code 6 if it fails.
 
         A best that computes wrong results is withdrawn. Where there is none, the fastest imported
-        record is checked, and is the best if it passes.
+        record is checked, and is the best if it passes. With --all, every best that another
+        version of Tilewright or LLVM made, and what was imported; the same command goes on where
+        it was interrupted.
         """
         from service.answers.verification import verify_stored
         from service.cli.render import verified_facts
+
+        if everything:
+            if spelling != Spelling():
+                raise UsageProblem("verify --all takes no WORKLOAD: it verifies what waits for it")
+            return verify_everything(machine, common)
 
         workload = workloads.read_workload(spelling)
         target = targets.read_target(machine.target, machine.threads, probe=False)
@@ -125,7 +140,10 @@ def add_commands(app: typer.Typer) -> None:
             if claim is None:
                 raise
             answer = claim
-        verification = verify_stored(common.db, workload, target, answer, machine.seed)
+        assert answer.record_key is not None
+        verification = verify_stored(
+            common.db, workload, target, answer.record_key, answer.trace, machine.seed
+        )
         if not verification.result.ok:
             raise VerificationFailed(
                 f"{answer.record_key}: {verification.result.status}"

@@ -160,7 +160,9 @@ class JobRun:
             except StoreError as error:
                 self._means.tally.store_error()
                 log.warning("job %s: %s; trying again in %g s", self._job.id, error, pause_secs)
-            if self._means.stop.wait(pause_secs):
+            with self._control.paused():
+                stopped = self._means.stop.wait(pause_secs)
+            if stopped:
                 return  # whoever starts next takes it up at once
             pause_secs = min(2 * pause_secs, LONGEST_STORE_PAUSE_SECS)
 
@@ -198,6 +200,7 @@ class JobRun:
     def _run(self) -> None:
         self._failed = self._reused = 0
         self._works = False
+        self._control.allow((self._job.request.get("budget") or {}).get("seconds"))
         with self._control.paused():
             self._let_answers_go_first()
             self._turns.wait(self._job.id, self._look)
@@ -205,7 +208,6 @@ class JobRun:
             self._give_up()
             return
         self._is_at_work()
-        self._control.allow((self._job.request.get("budget") or {}).get("seconds"))
         request = stored_job(self._job.request, self._means.fleet, self._control)
         report = self._tune(request, request.options)
         self._conclude(request, report)

@@ -109,7 +109,7 @@ def whole_document(
     of the run are over, they are built when somebody asks for them."""
 
     def publish_in_time(*args: Any) -> Published:
-        if control.left_secs <= 0.0:
+        if control.killed_in_secs <= 0.0:
             return Published(warning="no time was left: the object file is built when asked for")
         return publish(*args)
 

@@ -24,9 +24,12 @@ class Turns:
     """Whose turn it is. Safe to call from any thread; names of participants are unique."""
 
     def __init__(
-        self, turn_secs: float = TURN_SECS, clock: Callable[[], float] = time.monotonic
+        self,
+        turn_secs: float = TURN_SECS,
+        clock: Callable[[], float] = time.monotonic,
+        look_secs: float = LOOK_SECS,
     ) -> None:
-        self._turn_secs = turn_secs
+        self._turn_secs, self._look_secs = turn_secs, look_secs
         self._clock = clock
         self._owners: dict[str, str] = {}
         """Of those in the row, in the order in which they came or had their last turn."""
@@ -65,7 +68,7 @@ class Turns:
         while True:
             with self._changed:
                 if self._first != name:
-                    self._changed.wait(LOOK_SECS)
+                    self._changed.wait(self._look_secs)
                 before = self._before(name)
             if not before:
                 return
@@ -82,7 +85,7 @@ class Turns:
         try:
             while others_first():
                 look()
-                time.sleep(LOOK_SECS)
+                time.sleep(self._look_secs)
         finally:
             with self._changed:
                 self._enter(name, owner)

@@ -23,7 +23,12 @@ from benchmarks.suite.family_goals import (
     judge_suite,
     read_tvm,
 )
-from benchmarks.suite.family_report import constant_sections, suite_sections, under_table
+from benchmarks.suite.family_report import (
+    bound_text,
+    constant_sections,
+    suite_sections,
+    under_table,
+)
 from benchmarks.suite.operator_suite import constant_cases, heavy_cases, suite_cases
 from benchmarks.suite.race import (
     LEAST_UNSHARED,
@@ -36,7 +41,13 @@ from benchmarks.suite.race import (
 )
 from benchmarks.suite.registry import every_case, workload_of
 from benchmarks.suite.results import Result, ResultsFile
-from benchmarks.suite.rows_suite import constant_rows, of_bound_beside, prepack_figures, suite_rows
+from benchmarks.suite.rows_suite import (
+    against_bound,
+    constant_rows,
+    of_bound_beside,
+    prepack_figures,
+    suite_rows,
+)
 from benchmarks.suite.rows_tails import (
     LEAST,
     MOST,
@@ -341,6 +352,17 @@ def test_a_prepacked_side_computes_what_one_that_packs_does(name: str, tmp_path:
         results.append(side.result())
     assert np.array_equal(results[0], results[1])
     assert np.abs(results[0] - reference(case, 1)).max() < 1e-3
+
+
+def test_a_kernel_that_beats_its_bound_is_the_bound() -> None:
+    bound = {"secs": 3.3, "binds": "L2", "peak_gflops": 100.0}
+    result = {"kernel": {"run_secs": 1.0}, "peak": {}}
+    found = against_bound(bound, result, 1)
+    assert (found["of_bound"], found["of_bound_beside"]) == (1.0, 1.0)
+    assert bound_text(found["bound"]) == "L2, beaten 3.30x"
+    near = against_bound({**bound, "secs": 1.01}, result, 1)
+    assert near["of_bound"] == 1.0
+    assert bound_text(near["bound"]) == "L2"
 
 
 def test_the_bound_is_taken_at_the_peak_beside_the_kernel() -> None:

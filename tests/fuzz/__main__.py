@@ -2,9 +2,10 @@
 
     python -m tests.fuzz --kind fronts --cases 5000 --seed 1
 
-Kinds: `documents` (default and sampled schedules, compiled), `traces` (random legal primitives),
-`fronts` (three spellings, one key), `mutations` (typed errors only). All values are compared with
-`evaluate`, which shares no code with the product. Cases run in worker processes, each with a
+Kinds: `documents` (default and sampled schedules, compiled), `spaces` (made and priced, not
+compiled), `traces` (random legal primitives), `fronts` (three spellings, one key), `mutations`
+(typed errors only). All values are compared with `evaluate`, which shares no code with the product.
+Cases run in worker processes, each with a
 deadline; a failure is printed with its number and made small; `--only N` runs one case here. The
 last line is JSON; the exit code is 1 if anything failed.
 """

@@ -13,13 +13,14 @@ from typing import Any
 from .computation import Computation
 from .fronts import check_fronts
 from .generate import random_computation
-from .kernels import check_document, check_trace
+from .kernels import check_document, check_space, check_trace
 from .mutations import check_mutations
 from .shrink import shrunk
 from .spell_notation import to_notation
 
 KINDS: dict[str, Callable[[Computation, int], str]] = {
     "documents": check_document,
+    "spaces": check_space,
     "traces": check_trace,
     "fronts": check_fronts,
     "mutations": check_mutations,

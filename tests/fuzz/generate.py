@@ -26,6 +26,7 @@ from .computation import (
     Num,
     Read,
     Stage,
+    Tensor,
     Un,
     Value,
     ValueTest,
@@ -69,6 +70,10 @@ class _Patterns(Drawing):
             return self._own_read(dtype)
         return super()._read(dtype)
 
+    @property
+    def _tensors(self) -> list[Stage | Tensor]:
+        return [*self._stages, *self._inputs]
+
     def _add(self, dtype: str, body: Value, reducer: str = "") -> Stage:
         axes = tuple((n, self._extents[n]) for n in self._spatial)
         reduced = tuple((n, self._extents[n]) for n in self._reduced)
@@ -92,7 +97,7 @@ class _Patterns(Drawing):
         """An elementwise stage that reads tensors by its axes in other orders, or by some of them:
         layouts of images, broadcasts, attention by heads."""
         rng = self._rng
-        known = [s.shape for s in (*self._stages, *self._inputs) if 1 < len(s.shape) < 6]
+        known = [s.shape for s in self._tensors if 1 < len(s.shape) < 6]
         if known and rng.random() < 0.6:
             extents = list(rng.choice(known))
             rng.shuffle(extents)
@@ -109,7 +114,7 @@ class _Patterns(Drawing):
     def _reordered(self, dtype: str) -> Read:
         """A tensor of which each axis of the stage, or of some, is one dimension, in any order."""
         rng = self._rng
-        tensors = [t for t in (*self._stages, *self._inputs) if t.dtype == dtype]
+        tensors = [t for t in self._tensors if t.dtype == dtype]
         rng.shuffle(tensors)
         for tensor in tensors if rng.random() < 0.7 else ():
             order = self._names_for(tensor.shape)
@@ -192,7 +197,7 @@ class _Patterns(Drawing):
     def _image(self, dtype: str, index: tuple[Ix, ...]) -> Read:
         """A tensor there is, of so many dimensions, or a new one that the index fits, or nearly."""
         rng = self._rng
-        fitting = [t for t in (*self._stages, *self._inputs)
+        fitting = [t for t in self._tensors
                    if t.dtype == dtype and len(t.shape) == len(index)]  # fmt: skip
         if fitting and rng.random() < 0.5:
             return Read(rng.choice(fitting).name, index, dtype)

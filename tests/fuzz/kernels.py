@@ -90,6 +90,24 @@ def check_document(computation: Computation, seed: int, settings: int = 2) -> st
     return "run"
 
 
+def check_space(computation: Computation, seed: int, settings: int = 20) -> str:
+    """The space alone, on two targets: nothing is dropped, and every sketch has a price."""
+    rng, drawn = random.Random(seed), np.random.default_rng(seed)
+    workload = _workload(computation, rng)
+    if workload is None:
+        return "refused"
+    for threads, bits in ((1, 512), (2, rng.choice((128, 256)))):
+        space = space_for(workload, this_machine(threads, bits))
+        if space.dropped:
+            raise Finding(f"sketches are dropped: {space.dropped}")
+        for number, sketch in enumerate(space.sketches):
+            points = drawn.integers(
+                0, [len(k.values) for k in sketch.knobs], (settings, len(sketch.knobs))
+            )
+            _judge_costs(space, number, points[sketch.feasible(points)])
+    return "made"
+
+
 def _judge_costs(space: ScheduleSpace, sketch: int, settings: IntArray) -> None:
     """What the cost model says of feasible settings and of the default: numbers, none below 0."""
     default = np.asarray([space.sketches[sketch].default()])
@@ -182,10 +200,10 @@ def _case(
             values = draw.normal(size=tensor.shape)
         elif kind > 0.7:
             values = np.abs(values) + 1
-        values = values if tensor.dtype == "f64" else values.astype(np.float32)
         if kind > 0.95:
             extreme = draw.choice(np.asarray(EXTREMES), tensor.shape)
             values = np.where(draw.random(tensor.shape) < 0.3, extreme, values)
+        values = values if tensor.dtype == "f64" else values.astype(np.float32)
         if tensor.dtype == "bf16":
             flat = [to_bf16(float(v)) for v in values.reshape(-1)]
             values = np.array(flat, np.float32).reshape(tensor.shape)

@@ -13,7 +13,7 @@ from tests.fuzz.evaluate import evaluate
 from tests.fuzz.generate import random_computation
 from tests.fuzz.shrink import shrunk
 
-CASES = {"documents": 12, "traces": 25, "fronts": 40, "mutations": 8}
+CASES = {"documents": 12, "spaces": 80, "traces": 25, "fronts": 40, "mutations": 8}
 
 
 @pytest.mark.parametrize("kind", list(KINDS))

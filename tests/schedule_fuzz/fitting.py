@@ -246,18 +246,14 @@ def _fuse(rng: random.Random, nest: Nest, _: str) -> Primitive | None:
 
 
 def _rfactor(rng: random.Random, nest: Nest, new: str) -> Primitive | None:
-    """A reduction loop around one update at the loops that do not reduce; or, before, a spatial
-    loop of such an update, divided by more than it has, which leaves a guard."""
+    """A reduction loop around one update at the loops that do not reduce."""
     found: list[Primitive] = []
     for leaf, around in write_sites(nest.body):
         reduced = [loop.var for loop in around if loop.reduce and loop.kind is LoopKind.SERIAL]
         if isinstance(leaf, Update) and leaf.first is not None and reduced:
             spatial = [loop for loop in around if not loop.reduce]
             if [loop.var for loop in spatial] == [str(i) for i in leaf.index]:
-                guarded = any(not g.index.vars() <= set(reduced) for g in leaf.guards)
                 found += [RFactor(loop, new) for loop in reduced]
-                if not guarded:
-                    found += [Split(loop.var, loop.extent + 1) for loop in spatial]
     return _one_of(rng, found)
 
 

@@ -59,19 +59,21 @@ def random_trace(rng: random.Random, workload: Workload, most_steps: int = 25) -
     """A legal trace of up to `most_steps` steps, and how many illegal steps were refused; rewrites
     stand before them where the workload allows any, or is better regrouped.
 
-    Any exception but ScheduleError is a failure of the primitives, and so is a nest, before or after
-    it is cleaned up, that is malformed or has an access that is not proved in bounds.
+    Any exception but ScheduleError is a failure of the primitives, and so is a nest, before or
+    after it is cleaned up, that is malformed or has an access that is not proved in bounds.
     """
     form = workload.normalised()
     choices = [other.steps for other in (*rewrites_for(form), regrouped(form)) if other.steps]
     rewrites = rng.choice(choices) if choices and rng.random() < 0.7 else ()
     rewritten, _ = start(workload, Trace(rewrites))
     nest = plain_nest(rewritten)
+    _require_sound(nest, rewrites)
     steps: list[Step] = [*rewrites]
     refused = 0
     kinds = _some_kinds(rng)
-    for _ in range(rng.randint(1, most_steps)):
-        step = _step_of(rng, nest, kinds)
+    first = _longer_loop(rng, nest) if rng.random() < 0.3 else []
+    for _ in range(rng.randint(1, most_steps) + len(first)):
+        step = first.pop(0) if first else _step_of(rng, nest, kinds)
         try:
             made = step.made(nest)
         except ScheduleError:
@@ -96,6 +98,16 @@ def random_trace(rng: random.Random, workload: Workload, most_steps: int = 25) -
     except ScheduleError:
         refused += 1
     return Trace(tuple(steps)), refused
+
+
+def _longer_loop(rng: random.Random, nest: Nest) -> list[Primitive]:
+    """Steps that put a loop of more iterations, and a guard, in the place of one loop: to a step
+    that looks at indices alone the stage is as it was."""
+    loop = rng.choice(list(loops(nest.body)))
+    around = [x for x in loops(nest.body) if x.body == (loop,) and x.reduce == loop.reduce]
+    parts = (f"{loop.var}o", f"{loop.var}i")
+    outer, inner = (around[0].var, parts[0]) if around else parts
+    return [Split(loop.var, loop.extent + rng.choice((1, 3))), Fuse(outer, inner)]
 
 
 def _some_kinds(rng: random.Random) -> Sequence[type[Primitive]]:

@@ -4,11 +4,23 @@ from __future__ import annotations
 
 import pytest
 
+from schedules.algebra.affine import floor_div, var
 from schedules.algebra.scalar import All, Load, Select
 from schedules.algebra.scalar import walk as walk_scalar
 from schedules.errors import ScheduleError
 from schedules.lowering.lower import clean, lower, plain_nest
-from schedules.nest.loop_ir import Allocate, Scope, Store, Update, leaves, loops, walk
+from schedules.nest.loop_ir import (
+    Allocate,
+    For,
+    LoopKind,
+    Nest,
+    Scope,
+    Store,
+    Update,
+    leaves,
+    loops,
+    walk,
+)
 from schedules.nest.printer import to_text
 from schedules.primitives import (
     CacheRead,
@@ -24,6 +36,9 @@ from schedules.primitives import (
 from schedules.trace import Trace
 from tests.golden_text import Golden
 from tests.schedule_fuzz.cases import applied, bias_relu, convolution, matmul, notation, softmax
+from tests.schedule_fuzz.check import this_machine
+from tests.schedules.hand_nests import loop, number, store, tensor
+from tuner.emit.kernel import generated
 
 
 def test_the_plain_nest_is_the_expression_written_out(golden: Golden) -> None:
@@ -130,3 +145,34 @@ def test_registers_need_constant_indices(kind: type[Unroll] | None) -> None:
             lower(matmul(), trace)
     else:
         assert lower(matmul(), trace)
+
+
+I, J = var("i"), var("j")
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (
+            loop("i", 4, store("C", (I + 1,), number(0))),
+            r"the lowered nest: .* C\[i \+ 1\]: index 0, i \+ 1, may leave 0\.\.3",
+        ),
+        (loop("i", 4, store("C", (J,), number(0))), "the lowered nest: .* uses j"),
+        (
+            loop("i", 4, store("C", (floor_div(I, 2),), number(0)), kind=LoopKind.PARALLEL),
+            "the lowered nest: iterations of 'i' may write the same element of 'C'",
+        ),
+        (
+            loop("i", 4, store("C", (floor_div(I, 2),), number(0)), kind=LoopKind.VECTORIZED),
+            "the lowered nest: iterations of 'i' may write the same element of 'C'",
+        ),
+    ],
+)
+def test_no_code_is_generated_from_a_nest_that_is_wrong(
+    body: For, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever step or pass made it: here the last one gives another nest."""
+    nest = Nest((), (tensor("C", 4),), (body,))
+    monkeypatch.setattr("schedules.lowering.lower.clean", lambda _: nest)
+    with pytest.raises(ScheduleError, match=message):
+        generated(matmul(), Trace(), this_machine())

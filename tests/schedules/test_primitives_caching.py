@@ -185,10 +185,12 @@ def test_a_layout_keeps_every_part_once_and_is_for_private_buffers() -> None:
         ((), ((0, 0),)),
         ((), ((0, 0), (0, 0))),
         (((1, 4),), ((0, 0), (1, 0))),
-        (((1, 0),), ((0, 0), (1, 1), (1, 2))),
     ):
         with pytest.raises(ScheduleError, match="the new order must be made of"):
             TransformLayout("p", split, dims).apply(nest)
+    for factor in (0, 2**64):
+        with pytest.raises(ScheduleError, match=r"dimension 1 may be divided by 1\.\.4096"):
+            TransformLayout("p", ((1, factor),), ((0, 0), (1, 1), (1, 2))).apply(nest)
 
 
 def test_copies_of_moved_stages_and_of_copies() -> None:

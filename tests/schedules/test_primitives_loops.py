@@ -56,7 +56,7 @@ def test_split_needs_a_loop_a_factor_and_a_serial_loop() -> None:
     nest = plain_nest(matmul())
     with pytest.raises(ScheduleError, match=r"no loop 'i'; the nest has s0\.d0, s0\.d1, s0\.r0"):
         Split("i", 2).apply(nest)
-    with pytest.raises(ScheduleError, match="factor must be >= 1, got 0"):
+    with pytest.raises(ScheduleError, match=r"factor must be 1\.\.4096, the loop has 7"):
         Split("s0.d0", 0).apply(nest)
     with pytest.raises(ScheduleError, match="is parallel; this needs a serial loop"):
         Split("s0.d0", 2).apply(Parallel("s0.d0").apply(nest))
@@ -147,7 +147,7 @@ def test_buffers_in_the_rest_are_its_own() -> None:
 def test_partition_refuses_empty_parts_and_loops_that_do_not_run_in_order() -> None:
     nest = plain_nest(matmul())
     for at in (0, 7, -1):
-        with pytest.raises(ScheduleError, match=rf"at must be 1\.\.6, got {at}"):
+        with pytest.raises(ScheduleError, match=r"at must be 1\.\.6"):
             Partition("s0.d0", at).apply(nest)
     with pytest.raises(ScheduleError, match="is parallel"):
         Partition("s0.d0", 2).apply(Parallel("s0.d0").apply(nest))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 
 import pytest
@@ -151,6 +152,28 @@ RANGES = {"a": Interval(0, 3), "b": Interval(0, 4), "f": Interval(0, 8)}
 )
 def test_separation_of_iterations(index: tuple, name: str, expected: bool) -> None:  # type: ignore[type-arg]
     assert separates(index, name, RANGES) is expected
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_walks_along_several_axes_are_proved_apart(seed: int) -> None:
+    """Axes of which some are of one element, fused and divided again and again: an element for each
+    iteration of the inner loop, whatever the loops around it are."""
+    rng = random.Random(seed)
+    shape = [rng.choice((1, 2, 3, 5, 8)) for _ in range(rng.choice((2, 3, 4)))]
+    names = [f"x{n}" for n in range(len(shape))]
+    at = ",".join(names)
+    spec = f"f32[{','.join(map(str, shape))}]"
+    workload = notation(f"Y[{at}] = X[{at}] * 2", X=spec).normalised()
+    (output,) = workload.outputs
+    loop, nest = f"{output}.d0", plain_nest(workload)
+    for n in range(1, len(shape)):
+        nest = Fuse(loop, f"{output}.d{n}").apply(nest)
+        loop += "f"
+    widths = (8, 4, 2)[rng.randrange(3) :]
+    for width in rng.sample(widths, len(widths)):
+        nest, loop = Split(loop, width).apply(nest), f"{loop}o"
+    inner = next(x.var for x in reversed(list(loops(nest.body))))
+    assert Vectorize(inner).apply(nest) != nest
 
 
 def test_what_separation_claims_is_true() -> None:

@@ -82,7 +82,7 @@ def test_a_prefetch_says_why_not() -> None:
     refused(Prefetch("i1", "s0.d0i", 1, "s0.r0", "", 4), "must be in 's0.d0i'")
     refused(Prefetch("i1", "s0.d0o", 1, "s0.r0", "s0.d1o", 4), "must be between the other two")
     refused(Prefetch("s0", "s0.d1o", 1, "s0.r0", "", 4), "must read 's0'")
-    refused(Prefetch("i1", "s0.d1o", 0, "s0.r0", "", 4), "ahead and step be >= 1")
+    refused(Prefetch("i1", "s0.d1o", 0, "s0.r0", "", 4), "ahead and step be 1")
     refused(Prefetch("i0", "s0.d1o", 1, "s0.r0", "s0.d0o", 4), "'s0.d0o' moves 'i0'")
     refused(Prefetch("i1", "s0.d1o", 1, "s0.d0o", "", 1), "more than 32 prefetches")
     refused(Prefetch("p", "s0.d1o", 1, "s0.r0", "", 4), "'p' is made inside 's0.r0'",

@@ -135,6 +135,12 @@ def test_sums_over_taps_mean_the_same(name: str) -> None:
         same_meaning(workload, steps)
 
 
+def test_a_filter_stays_inside_where_its_taps_did_not_say_so() -> None:
+    """`k + x <= 0` keeps `2*x` inside as well, and no tap says it."""
+    workload = expression("Y[x] += W[k+x,2*x] * X[k]", "W=f32[1,3] X=f32[2]", x=31)
+    same_meaning(workload, (OverTaps("s0", "r0"),))
+
+
 @settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_any_filter_means_the_same(data: st.DataObject) -> None:

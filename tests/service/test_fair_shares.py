@@ -24,7 +24,8 @@ from tests.service.service_cases import HOST, MATMUL, fake_run
 from tests.service.test_worker import SETTINGS, read
 from tuner.process.control import Activity, Control
 
-PATIENCE_SECS = 60.0
+PATIENCE_SECS, REAL_PATIENCE_SECS, SLOW_SECS = 60.0, 300.0, 20.0
+"""Bounds for a machine under any load: what is bounded would take minutes each."""
 
 
 class _NotNowError(TilewrightError):
@@ -36,7 +37,7 @@ class Machine:
 
     def __init__(self) -> None:
         self.secs = 0.0
-        self.turns = Turns(turn_secs=2.0, clock=lambda: self.secs)
+        self.turns = Turns(turn_secs=2.0, clock=lambda: self.secs, look_secs=0.0)
         self.used: dict[str, float] = {}
 
     def first(self, names: list[str]) -> str:
@@ -276,3 +277,37 @@ def test_waiting_for_a_turn_uses_no_seconds(store: Store) -> None:
     thread.join(PATIENCE_SECS)
     assert read(store, found).state is JobState.SUCCEEDED
     assert used == [pytest.approx(0.0, abs=5.0)]
+
+
+def test_a_foreign_job_ends_beside_four_hostile_ones_on_this_machine(store: Store) -> None:
+    """A reference of 2^31 terms takes minutes; theirs are to take five seconds each."""
+    sums = {"expr": "Y[0] += f32(i)*X[0]", "tensors": {"X": "f32[1]"}, "ranges": {"i": 2**31 - 1}}
+    hostile = [
+        submitted(
+            store, "hostile", workload=sums, target="native", seed=n,
+            budget={"trials": 1, "seconds": 5.0},
+        )
+        for n in range(4)
+    ]  # fmt: skip
+    stop = threading.Event()
+    means = Means(store, 5.0, stop, publish=lambda *_: Published())
+    thread = threading.Thread(target=Worker(means, "test", poll_secs=0.05).work)
+    thread.start()
+    end = time.monotonic() + REAL_PATIENCE_SECS
+    try:
+        while not any(read(store, found).progress.get("phase") for found in hostile):
+            assert time.monotonic() < end
+            time.sleep(0.1)
+        foreign = submitted(store, "other", target="native", seed=9, budget={"trials": 4})
+        jobs = [foreign, *hostile]
+        while not all(read(store, found).done for found in jobs):
+            assert time.monotonic() < end
+            time.sleep(0.1)
+    finally:
+        stop.set()
+        thread.join(PATIENCE_SECS)
+    assert read(store, foreign).state is JobState.SUCCEEDED
+    for found in hostile:
+        ended = read(store, found)
+        assert ended.state is JobState.SUCCEEDED or ended.error, "a reason"
+        assert float(ended.progress["used_secs"]) < 5.0 + SLOW_SECS

@@ -163,6 +163,9 @@ def test_a_pin_that_was_found_wrong_since_is_not_fetched(
             said = f"{kernel['name']} is pinned to a schedule that failed its full check ({REASON})"
             assert said in error["message"]
     assert not Path("again").exists()
+    assert {c["change"] for c in command("lock", "--check", code=3)["changes"]} == {"stale"}
+    moved = command("lock", f"measured={MATMUL}", *LEAST)["changes"]
+    assert [change["change"] for change in moved] == ["moved"], "without --upgrade"
     answer = api.post("/v1/builds:check", json={"kernels": lock["kernels"]})
     assert [pin["name"] for pin in answer.json()["refused"]] == ["chosen", "measured"]
     asked = {"name": "measured", "workload": MATMUL, "targets": ["native"]}

@@ -135,7 +135,7 @@ def _nodes(
             pass
 
 
-def _on_values(nest: Nest, change: Callable[[Scalar], Iterator[tuple[str, Scalar]]]) -> Edited:
+def on_values(nest: Nest, change: Callable[[Scalar], Iterator[tuple[str, Scalar]]]) -> Edited:
     def one(leaf: Store | Update) -> Iterator[tuple[str, Stmt]]:
         for what, value in _nodes(leaf.value, change):
             yield what, replace(leaf, value=value)
@@ -161,7 +161,7 @@ def _on_conds(nest: Nest, change: Callable[[Cond], Iterator[tuple[str, Cond | No
                     yield f"select {what}", value.on_true
 
     yield from _on_leaves(nest, guards)
-    yield from _on_values(nest, node)
+    yield from on_values(nest, node)
 
 
 def _one_of(
@@ -190,7 +190,7 @@ def _on_loaded(nest: Nest, change: Callable[[Index], Iterator[tuple[str, Index]]
                     replace(value, index=index),
                 )
 
-    return _on_values(nest, node)
+    return on_values(nest, node)
 
 
 def _text(index: Index) -> str:
@@ -517,7 +517,7 @@ def swap_operands(nest: Nest) -> Edited:
         elif isinstance(value, Select):
             yield "sides swapped", replace(value, on_true=value.on_false, on_false=value.on_true)
 
-    return _on_values(nest, change)
+    return on_values(nest, change)
 
 
 def other_operation(nest: Nest) -> Edited:
@@ -528,7 +528,7 @@ def other_operation(nest: Nest) -> Edited:
             other = _OTHER_TEST[value.op]
             yield f"{value.op} -> {other}", replace(value, op=other)
 
-    return _on_values(nest, change)
+    return on_values(nest, change)
 
 
 def drop_operation(nest: Nest) -> Edited:
@@ -541,7 +541,7 @@ def drop_operation(nest: Nest) -> Edited:
         elif isinstance(value, Unary):
             yield f"{value.op} dropped", value.x
 
-    return _on_values(nest, change)
+    return on_values(nest, change)
 
 
 def change_constant(nest: Nest) -> Edited:
@@ -550,7 +550,7 @@ def change_constant(nest: Nest) -> Edited:
             yield f"{value.value} -> {value.value + 1}", replace(value, value=value.value + 1)
             yield f"{value.value} -> {-value.value}", replace(value, value=-value.value)
 
-    return _on_values(nest, change)
+    return on_values(nest, change)
 
 
 def cast_too_late(nest: Nest) -> Edited:
@@ -565,7 +565,7 @@ def cast_too_late(nest: Nest) -> Edited:
             case _:
                 return
 
-    return _on_values(nest, change)
+    return on_values(nest, change)
 
 
 def other_tensor(nest: Nest) -> Edited:
@@ -583,7 +583,7 @@ def other_tensor(nest: Nest) -> Edited:
                 if name != value.tensor and ranks[name] == ranks[value.tensor]:
                     yield f"{value.tensor} -> {name}", replace(value, tensor=name)
 
-    return _on_values(nest, change)
+    return on_values(nest, change)
 
 
 OPERATORS: tuple[Callable[[Nest], Edited], ...] = (

@@ -9,9 +9,10 @@ import pytest
 from schedules.frontend.notation import from_notation
 from schedules.spelling import parse_workload
 from schedules.target import Target
+from tests.schedule_fuzz.cases import notation
 from tests.synthetic_sketch import synthetic_target
-from tuner.machine.roofline import bound, home_level
-from tuner.machine.work import pipe_slots, saved_by_allowing_error
+from tuner.machine.roofline import bound, bound_of, home_level, shown_by_kernel
+from tuner.machine.work import least_work, pipe_slots, saved_by_allowing_error
 
 TARGET = synthetic_target()
 PEAK = TARGET.probes.peak_gflops["f32"][0] * 1e9
@@ -96,3 +97,82 @@ def test_a_chain_of_products_has_less_to_do_where_an_error_is_allowed() -> None:
     assert saved_by_allowing_error(chain.allowing(1e-6)) == 1.0
     product = from_notation("D[i,k] += A[i,j]*B[j,k]", {"A": square, "B": square})
     assert saved_by_allowing_error(product) == 1.0
+
+
+NARROW = {
+    "i8": "matmul:M=256,N=256,K=256,dtype=i8",
+    "u8": "matmul:M=256,N=256,K=256,dtype=u8s8s32",
+    "bf16": "matmul:M=256,N=256,K=256,dtype=bf16",
+}
+
+
+def with_features(*features: str, triple: str = TARGET.triple, **peaks: float) -> Target:
+    known = TARGET.probes.peak_gflops | {name: [value] for name, value in peaks.items()}
+    probes = replace(TARGET.probes, peak_gflops=known)
+    return replace(TARGET, features=features, triple=triple, probes=probes)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "features", "triple", "by", "gain"),
+    [
+        ("i8", ("avx512vnni",), "x86_64-unknown-linux-gnu", "vpdpbusd", 4),
+        ("u8", ("avxvnni",), "x86_64-unknown-linux-gnu", "vpdpbusd", 4),
+        ("i8", ("amx-int8", "avx512vnni"), "x86_64-unknown-linux-gnu", "tdpbusd", 32),
+        ("i8", ("avx2",), "x86_64-unknown-linux-gnu", "vpmaddwd", 2),
+        ("bf16", ("avx512bf16",), "x86_64-unknown-linux-gnu", "vdpbf16ps", 2),
+        ("i8", ("dotprod",), "aarch64-unknown-linux-gnu", "sdot", 4),
+        ("bf16", ("bf16",), "aarch64-unknown-linux-gnu", "bfmmla", 4),
+        ("i8", ("neon",), "aarch64-unknown-linux-gnu", "smlal", 2),
+    ],
+)
+def test_sums_of_narrow_products_are_bound_by_the_instruction_for_them(
+    dtype: str, features: tuple[str, ...], triple: str, by: str, gain: int
+) -> None:
+    workload = parse_workload(NARROW[dtype])
+    derived = bound(workload, with_features(*features, triple=triple))
+    assert (derived.by, derived.binds) == (by, "compute")
+    assert derived.secs == pytest.approx(2 * 256**3 / (gain * PEAK))
+    assert not derived.probed
+    known = bound(workload, with_features(*features, triple=triple, **{by: 3 * PEAK / 1e9}))
+    assert known.secs == pytest.approx(2 * 256**3 / (3 * PEAK))
+    assert known.probed
+    assert known.least_secs == known.secs
+
+
+def test_without_an_instruction_narrow_floats_are_bound_by_what_they_are_widened_to() -> None:
+    found = bound(parse_workload(NARROW["bf16"]), with_features("avx2"))
+    assert (found.by, found.probed) == ("f32", True)
+    assert found.secs == pytest.approx(2 * 256**3 / PEAK)
+
+
+def test_products_of_different_types_are_widened_first() -> None:
+    mixed = notation("C[i,j] += f32(A[i,k]) * B[k,j]", A="bf16[64,64]", B="f32[64,64]")
+    assert bound(mixed, with_features("avx512bf16")).by == "f32"
+
+
+def test_what_follows_the_products_counts_in_its_own_type() -> None:
+    scaled = notation(
+        "C[i,j] += i32(A[i,k]) * i32(B[k,j]); D[i,j] = f32(C[i,j]) * 0.5",
+        A="i8[64,64]", B="i8[64,64]",
+    )  # fmt: skip
+    found = bound(scaled, with_features("avx512vnni"))
+    assert found.by == "vpdpbusd+f32"
+    assert found.secs == pytest.approx((2 * 64**3 / 4 + 2 * 64**2) / PEAK)
+
+
+@pytest.mark.parametrize(("dtype", "lanes"), [("u8", 4), ("i32", 1), ("i64", 0.5)])
+def test_whole_numbers_that_are_not_multiplied_take_as_many_bits_as_they_have(
+    dtype: str, lanes: float
+) -> None:
+    work = least_work(notation("Y[i] max= X[i,j]", X=f"{dtype}[64,4096]"))
+    found = bound_of(replace(work, min_bytes=1), TARGET)
+    assert found.secs == pytest.approx(2 * work.slots / (lanes * PEAK))
+    assert not found.probed
+
+
+def test_a_kernel_that_beats_an_instruction_raises_its_figure() -> None:
+    target = with_features("avx512vnni", vpdpbusd=3 * PEAK / 1e9)
+    work = least_work(parse_workload(NARROW["i8"]))
+    shown = shown_by_kernel(work, target, bound_of(work, target).secs / 1.01)
+    assert shown.peak_gflops["f32"] == TARGET.probes.peak_gflops["f32"]
+    assert Target.from_json(replace(target, probes=shown).to_json()).probes == shown

@@ -231,3 +231,16 @@ def test_what_has_no_value_for_any_input_cannot_be_verified() -> None:
         with pytest.raises(WorkloadError, match="cannot be verified") as found:
             _ = Oracle(notation(text, X="f32[32]")).quick
         assert found.value.code == "not_verifiable"
+
+
+def test_beside_a_side_far_away_the_other_is_within_the_bound() -> None:
+    """-1e30 + (1e30 + 1) is 0 in f64; a largest value that is computed again may be below itself."""
+    workload = notation(
+        "l[i,j] = X[i,j] * sigmoid(X[i,j]); m[i] max= l[i,j];"
+        " D[i] max= where(l[i,j] < m[i], l[i,j], -1e30)", X="f32[8,3]",
+    ).normalised()  # fmt: skip
+    case = Oracle(workload).case(InputKind.NORMAL, 0)
+    (x,) = case.inputs
+    values = (x / (1 + np.exp(-x.astype(np.float64)))).astype(np.float32)
+    assert case.check([np.sort(values, axis=1)[:, -2]]) is None
+    assert case.check([values.max(axis=1)]) is None

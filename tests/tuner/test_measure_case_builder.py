@@ -153,6 +153,33 @@ def test_shares_of_slow_kernels_run_on_noise_in_full_checks_only(slow: bool, op:
         assert "threads 0 and 1 both write byte" in result["detail"]
 
 
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        ("for (;;);", MeasureStatus.RUN_TIMEOUT),
+        ("*(volatile int *)0 = 1;", MeasureStatus.RUN_CRASH),
+        ("b[N + 1] = 0;", MeasureStatus.OUT_OF_BOUNDS),
+        ("b[3] = 7;", MeasureStatus.WRONG_RESULT),
+    ],
+)
+@pytest.mark.parametrize("check", ["first", "second"])
+def test_what_goes_wrong_on_a_later_case_of_one_child_is_told(
+    body: str, status: MeasureStatus, check: str
+) -> None:
+    """Cases after the first share a child; from the second check on they are kept."""
+    mistake = f"{planted.RIGHT} if (a[0] != (float)(int)a[0]) {{ {body} }}"
+    job = {"symbol": "kernel", "workspace_bytes": 4 * planted.N, "threads": 1}
+    document = {name: value for name, value in OPEN.items() if name != "kept_bytes"}
+    with RunnerClient(document) as client:
+        if check == "second":
+            client.submit(job, planted.c_object(planted.RIGHT), 20.0, "check")
+            right = client.result()
+            assert right["status"] == MeasureStatus.OK, right
+            assert right["evidence"] == {"cases": 2, "sampled_fraction": 1.0}
+        client.submit(job, planted.c_object(mistake), 2.0, "check")
+        assert client.result()["status"] == status
+
+
 def test_cases_that_there_are_none_of_are_refused_by_their_type() -> None:
     def cases() -> Iterator[SomeCase]:
         yield from some_cases(1)

@@ -119,3 +119,54 @@ def test_a_bug_of_ours_is_raised_with_its_traceback() -> None:
         ),
     ):
         compile_all(pool, "bug")
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_builds_in_spares_are_in_processes_that_never_compiled(workers: int) -> None:
+    with CompilePool(workers=workers, compiler=FAKE) as pool:
+        compiled = {o.object_bytes for o in compile_all(pool, "right", "right")}
+        assert len([spare for worker in pool._pool for spare in worker.spares]) == 2
+        pids = [o.object_bytes for _ in range(3) for o in pool.fresh({"do": "right"}, builds=2)]
+        assert len({*pids, *compiled}) == 6 + len(compiled)
+
+
+@pytest.mark.parametrize(
+    ("do", "status", "detail"),
+    [
+        ("refuse", MeasureStatus.NOT_LEGAL, "factor must be"),
+        ("abort", MeasureStatus.COMPILE_CRASH, "the compiler ended with signal 6"),
+        ("exit", MeasureStatus.COMPILE_CRASH, "the compiler ended with exit code 1"),
+        ("hang", MeasureStatus.COMPILE_TIMEOUT, "did not end within 0.5 s"),
+    ],
+)
+def test_a_failure_in_a_spare_says_what_happened(
+    do: str, status: MeasureStatus, detail: str
+) -> None:
+    with CompilePool(workers=1, compiler=FAKE, deadline_secs=60.0) as pool:
+        (built,) = pool.fresh({"do": "right"})
+        assert built.status == MeasureStatus.OK
+        pool.deadline_secs = 0.5 if do == "hang" else 60.0
+        first, second = pool.fresh({"do": do}, builds=2)
+        assert first.status == second.status == status
+        assert detail in first.detail
+        pool.deadline_secs = 60.0
+        assert [o.status for o in pool.fresh({"do": "right"}, builds=2)] == [MeasureStatus.OK] * 2
+
+
+def test_a_bug_in_a_spare_is_a_bug() -> None:
+    with (
+        CompilePool(workers=1, compiler=FAKE) as pool,
+        pytest.raises(RuntimeError, match="failed in our own code"),
+    ):
+        pool.fresh({"do": "bug"})
+
+
+def test_spares_end_with_their_workers() -> None:
+    pool = CompilePool(workers=1, compiler=FAKE)
+    pool.start()
+    compile_all(pool, "right")
+    group = psutil.Process(pool.process_ids[0]).children()
+    assert len(group) == 2
+    pool.close()
+    _, alive = psutil.wait_procs(group, timeout=20)
+    assert not alive

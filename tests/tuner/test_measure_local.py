@@ -130,8 +130,19 @@ def test_faster_than_possible_is_implausible(matmul: Workload) -> None:
     with LocalMeasurer(matmul, detect(), 0, bound_secs=1.0) as measurer:
         (result,) = measurer.measure([MeasureRequest(1, Trace())])
     assert result.status == MeasureStatus.IMPLAUSIBLE
-    assert "the bound is 1 s" in result.detail
+    assert "an eighth of 1 s: the time is wrong" in result.detail
     assert result.run_secs == ()
+
+
+def test_a_right_kernel_that_beats_the_bound_is_not_refused(matmul: Workload) -> None:
+    """The bound is wrong then, and a session says so: `tuner/session/limit.py`."""
+    request = MeasureRequest(1, Trace())
+    with LocalMeasurer(matmul, detect(), 0) as measurer:
+        (first,) = measurer.measure([request])
+    assert first.run_secs_estimate is not None
+    with LocalMeasurer(matmul, detect(), 0, bound_secs=1.5 * first.run_secs_estimate) as measurer:
+        (result,) = measurer.measure([request])
+    assert result.ok
 
 
 def test_measuring_waits_for_the_machine_lock(

@@ -17,6 +17,7 @@ from schedules.nest.loop_ir import Nest
 from schedules.record import MeasureStatus
 from schedules.trace import Trace
 from tests.tuner import planting_nests, planting_text
+from tests.tuner import planting_unusual as unusual
 from tests.tuner.planting_bases import TARGET, Base, load_bases
 from tests.tuner.planting_equivalents import ANY, EQUIVALENTS, why_equivalent
 from tests.tuner.planting_examiner import ROUNDS, compare
@@ -31,6 +32,7 @@ from tests.tuner.planting_run import (
     right_kernel,
 )
 from tests.tuner.planting_tuned import tuned_bases
+from tests.tuner.planting_unusual import plant_unusual, unusual_bases
 from tuner.codegen.abi import Needs
 from tuner.codegen.generate import generate
 from tuner.compiling.pool import CompilePool
@@ -173,6 +175,18 @@ def test_a_sample_of_mistakes_at_sizes_people_tune(pool: CompilePool) -> None:
         judged += judge(base, some, pool, seed=0, examined=True)
     assert [j.mutant.name for j in judged if j.verdict in (Verdict.MISSED, Verdict.ALARM)] == []
     assert sum(j.verdict in (Verdict.QUICK, Verdict.FULL) for j in judged) >= 8
+
+
+def test_a_sample_of_mistakes_that_rarely_show(pool: CompilePool) -> None:
+    bases = list(unusual_bases(seed=0, threads=(2,)))
+    planted = [(base, plant_unusual(base, what, seed=0, each=1)) for base, what in bases]
+    found = {mutant.operator for _, mutants in planted for mutant in mutants}
+    assert found == set(unusual.OPERATORS)  # each finds a place
+    judged: list[Judged] = []
+    for base, mutants in planted[::5]:
+        judged += judge(base, mutants, pool, seed=0)
+    assert [j.mutant.name for j in judged if j.verdict in (Verdict.MISSED, Verdict.ALARM)] == []
+    assert sum(j.verdict in (Verdict.QUICK, Verdict.FULL) for j in judged) >= 12
 
 
 def test_results_below_the_least_normal_number_have_no_relative_error() -> None:

@@ -18,6 +18,7 @@ from schedules.dtypes import FLOATS, DType
 from schedules.errors import TargetError
 from schedules.target import Cache, Probes, Target
 from tuner.backend.cpu.probing import kernels, machine, prober, rounds
+from tuner.backend.cpu.probing.machine import probed_dots
 from tuner.machine import lock as machine_lock
 from tuner.machine import probe
 from tuner.machine.native_target import detect
@@ -246,7 +247,7 @@ def test_probes_of_this_machine_are_plausible_and_start_no_openmp_here() -> None
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False, capture_output=True)
     assert (done.returncode, done.stderr) == (0, b"")
     found, target = Probes(**json.loads(done.stdout)), detect()
-    assert set(found.peak_gflops) == {*FLOATS, "i32"}
+    assert set(found.peak_gflops) == {*FLOATS, "i32", *probed_dots(target)}
     levels = [f"L{i + 1}" for i in range(len(target.caches))]
     assert list(found.bandwidth_gbs) == [*levels, "memory"]
     for values in (*found.peak_gflops.values(), *found.bandwidth_gbs.values()):
@@ -258,6 +259,32 @@ def test_probes_of_this_machine_are_plausible_and_start_no_openmp_here() -> None
     assert 0 < found.parallel_region_secs <= machine.MAX_REGION_SECS
     assert 0.1 < found.clock_ghz < 10
     assert found.peak(DType.F32, 1) < 2 * target.lanes(DType.F32) * 8 * 10  # 8 a cycle at 10 GHz
+
+
+@pytest.mark.parametrize(
+    ("name", "features", "bits"),
+    [
+        ("vpdpbusd", ("avx512vnni",), 512),
+        ("vpdpbusd", ("avx512vl", "avx512vnni"), 256),
+        ("vpdpbusd", ("avxvnni",), 256),
+        ("vdpbf16ps", ("avx512bf16",), 512),
+        ("vdpbf16ps", ("avx512bf16", "avx512vl"), 256),
+    ],
+)
+def test_dot_products_are_probed_by_their_instruction(
+    name: str, features: tuple[str, ...], bits: int
+) -> None:
+    plain = Target(
+        "x86_64-unknown-linux-gnu", "x86-64-v3", (), bits, 16, (Cache(32768, 8),), cores=1
+    )
+    assert kernels.dot_kernel(plain, name, "probe") is None
+    kernel = kernels.dot_kernel(replace(plain, features=features), name, "probe")
+    assert kernel is not None
+    text = assembly_of(kernel.text, replace(plain, features=features))
+    loop = text[text.index("LBB0_1:") : text.index("LBB0_2") if "LBB0_2" in text else None]
+    assert len(re.findall(rf"\b{name}\b", loop)) == kernels.accumulators(plain)
+    per_lane = 4 if name == "vpdpbusd" else 2
+    assert kernel.ops_per_iteration == 2 * kernels.accumulators(plain) * bits // 32 * per_lane
 
 
 def program(monkeypatch: pytest.MonkeyPatch, text: str) -> None:

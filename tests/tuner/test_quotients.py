@@ -18,6 +18,7 @@ from tests.schedule_fuzz.check import Pair, check_pair, run_kernel, this_machine
 from tuner.emit.kernel import compile_kernel, llvm_text
 from tuner.judge.compare import Case
 from tuner.judge.input_plan import InputKind
+from tuner.search.default import default_trace
 
 Array = npt.NDArray[Any]
 
@@ -157,3 +158,50 @@ def test_a_quotient_before_a_floor_is_rounded_once() -> None:
     inputs = tuple(a if len(tensor.shape) == 2 else t for tensor in workload.inputs)
     (y,) = run_kernel(kernel, workload, Case(InputKind.NORMAL, 0, False, inputs, ()))
     assert (y == np.arange(1, 17)).all()
+
+
+@pytest.mark.parametrize(("dtype", "kind"), [("f32", np.float32), ("f64", np.float64)])
+@pytest.mark.parametrize("divisor", [3.0, -49.0, 0.1, 1e-20, 7e20, 1.5e-42, 1e38, 64.0, 0.0, -0.0])
+def test_a_constant_divides_with_one_rounding(divisor: float, dtype: str, kind: type) -> None:
+    """Quotients that are numbers of the type are exact, others within 0.51 ulp."""
+    rng = np.random.default_rng(9)
+    sizes = rng.integers(-60, 60, 4000)
+    with np.errstate(over="ignore"):
+        x: Array = np.concatenate([
+            np.ldexp(rng.uniform(1, 2, 4000), sizes) * rng.choice([-1, 1], 4000),
+            np.arange(-999, 1000) * np.float64(kind(divisor)), special(kind),
+        ]).astype(kind)  # fmt: skip
+    workload = notation(f"Y[i] = X[i] / {divisor!r}", X=f"{dtype}[{x.size}]")
+    steps = (Split("s0.d0", 16), Vectorize("s0.d0i"))
+    kernel = compile_kernel(workload, Trace(steps), this_machine())
+    (y,) = run_kernel(kernel, workload, Case(InputKind.NORMAL, 0, False, (x,), ()))
+    with np.errstate(all="ignore"):
+        exact = x.astype(np.longdouble) / np.longdouble(kind(divisor))
+        rounded: Array = exact.astype(kind)
+        np.testing.assert_array_equal(np.isnan(y), np.isnan(rounded))
+        special_values = ~np.isfinite(rounded)
+        np.testing.assert_array_equal(y[special_values], rounded[special_values])
+        held = np.isfinite(rounded) & (
+            np.abs(exact) >= 2.0 ** (-100 if kind is np.float32 else -900)
+        )
+        number = held & (rounded == exact)
+        assert number.sum() >= 4 or not held.any()
+        np.testing.assert_array_equal(y[number], rounded[number])
+        unit = np.spacing(np.abs(rounded[held])).astype(np.longdouble)
+        assert (np.abs(y[held] - exact[held]) <= 0.51 * unit).all()
+
+
+@pytest.mark.parametrize("value", [3e-45, 1e-42, 1e-40, 1e-38, 1e-20, 1.0, 1e20, 1e30, 3e36])
+@pytest.mark.parametrize("text", [
+    "S[i] += X[i,j]; Y[i,j] = X[i,j] / S[i]", "S[j] += X[i,j]; Y[i,j] = X[i,j] / S[j]",
+])  # fmt: skip
+def test_rows_of_any_size_are_normalised(text: str, value: float) -> None:
+    """Denormal and huge ones, too: neither the reciprocal nor a product with it leaves the type."""
+    workload = notation(text, X="f32[64,64]").normalised()
+    x = np.full((64, 64), value, np.float32)
+    for bits in (128, 512):
+        target = this_machine(1, bits)
+        kernel = compile_kernel(workload, default_trace(workload, target), target)
+        (y,) = run_kernel(kernel, workload, Case(InputKind.NORMAL, 0, False, (x,), ()))
+        # Sixty-three additions and a quotient.
+        np.testing.assert_allclose(y, 1 / 64, rtol=64 * 2.0**-24)

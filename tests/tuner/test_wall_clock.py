@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import psutil
 import pytest
 
 from schedules import operators
+from schedules.frontend.notation import from_notation
 from schedules.record import MeasureResult, MeasureStatus
 from schedules.sketches import space_for
 from schedules.target import Probes, Target
@@ -171,7 +173,9 @@ def run_timed(
     on_event: Callable[[TrialEvent], None] = lambda event: None,
     trials: int = 64,
     turn: Callable[[Clock], None] = lambda clock: None,
-    **costs: float,
+    run_secs: float = 1.0,
+    check_secs: float = 3.0,
+    predicted_secs: float = 3.0,
 ) -> tuple[TuneReport, float, list[str]]:
     """A run by a clock of its own; its report, what it took by that, and the phases told."""
     clock, phases = Clock(), list[str]()
@@ -180,7 +184,13 @@ def run_timed(
         on_activity=lambda activity: phases.append(activity.phase),
         turn=lambda: turn(clock),
     )
-    measurer = Timed(lambda request: ok(1e-3 / (1 + request.trial % 7)), clock=clock, **costs)
+    measurer = Timed(
+        lambda request: ok(1e-3 / (1 + request.trial % 7)),
+        clock=clock,
+        run_secs=run_secs,
+        check_secs=check_secs,
+        predicted_secs=predicted_secs,
+    )
     measurer.attach(control)
     clock.pass_secs(0.5)  # what is done before there is a session
     space = synthetic_space(64, 64, 64, small=True)
@@ -277,11 +287,12 @@ def test_choosing_candidates_ends_with_the_seconds(monkeypatch: pytest.MonkeyPat
     class Slow:
         """A strategy that would choose for ever, looking up now and then."""
 
-        name, stop_reason, predictions = "slow", None, {}
+        name, stop_reason = "slow", None
         prior_trust = gain_over_prior = None
 
         def __init__(self, goal: Any) -> None:
             self.goal = goal
+            self.predictions: dict[Any, float] = {}
 
         def ask(self, count: int) -> list[Any]:
             while True:
@@ -297,6 +308,25 @@ def test_choosing_candidates_ends_with_the_seconds(monkeypatch: pytest.MonkeyPat
     assert report.best is None
     assert "5 s ended during choosing candidates" in report.stopped_because
     assert report.out_of_time is not None
+
+
+def test_a_long_trace_is_written_in_steps_that_look_at_the_clock() -> None:
+    stages = "; ".join(
+        f"M{n}[i] += T{n - 1}[i,k]; T{n}[i,j] = T{n - 1}[i,j]*0.9+M{n}[i]*0.001"
+        for n in range(1, 8)
+    )
+    workload = from_notation(stages, {"T0": ("f32", (32, 32))})
+    looks: list[None] = []
+    space = space_for(workload, detect(), lambda: looks.append(None))
+    steps = len(space.sketches[0].trace(space.sketches[0].default()).steps)
+    assert steps > 50
+    assert len(looks) > steps, "the default was written already"
+
+    def over() -> None:
+        raise OutOfTime("enough")
+
+    with pytest.raises(OutOfTime, match="enough"):
+        replace(space.sketches[0], check=over).trace(space.sketches[0].default())  # type: ignore[type-var]
 
 
 def test_a_space_is_not_built_for_longer_than_there_is_time() -> None:
@@ -356,7 +386,7 @@ def test_a_reference_that_is_never_there_ends_a_run_without_seconds_too(
     told: list[Activity] = []
     with opened(tmp_path, Control(on_activity=told.append), cases=NEVER) as measurer:
         request = default_request()
-        says = "computing the reference took longer than 0.5 s; give the run `--seconds 1.5`"
+        says = "computing the reference took longer than 0.5 s; `tune --seconds 3` waits for it"
         ends(lambda: measurer.measure([request]), OutOfTime, says)
     assert "computing the reference" in [activity.text for activity in told]
 
@@ -461,8 +491,10 @@ def test_others_have_the_machine_between_two_cases(tmp_path: Path) -> None:
 
 def test_others_have_the_machine_while_a_reference_is_computed(tmp_path: Path) -> None:
     free: list[bool] = []
+    policies: list[int] = []
 
     def turn() -> None:
+        policies.append(os.sched_getscheduler(measurer.process_ids[-1]))
         with machine_lock(tmp_path / "lock", patience_secs=0.0) as held:
             free.append(held)
 
@@ -473,6 +505,7 @@ def test_others_have_the_machine_while_a_reference_is_computed(tmp_path: Path) -
         threading.Timer(1.5, control.abort).start()
         ends(lambda: measurer.measure([request]), MeasurementAborted, "stopped on request")
     assert free == [True] * 3
+    assert policies == [os.SCHED_IDLE] * 3, "and nothing of it disturbs what they measure"
 
 
 def test_a_reference_gets_a_share_of_few_seconds(tmp_path: Path) -> None:

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 (statements of C are kept together)
 """Kernels written by hand in C, each right but for one mistake that generated code does not make.
 
 A kernel's body is compiled twice: with `WRONG` 0 it must pass the full check, with 1 it must not.
@@ -245,6 +246,20 @@ _LIES = [
     _lies("f16 at 14", "AT(C) >> 2 == 3", "f16"),
     _lies("large, A at 24", "AT(A) == 24", "f32", 4096),
 ]
+
+_LIES.append(
+    WrongKernel(
+        "lies where shares begin at a line of the output",
+        _ADD,
+        ("A=f32[96,128]", "B=f32[96,128]"),
+        """int head = (64 - AT(C)) % 64 / 4, blocks = (96 * 128 - head) / 512, end = head + 512 * blocks;
+SHARES { int t = omp_get_thread_num(), n = omp_get_num_threads();
+  for (int i = head + t * blocks / n * 512; i < head + (t + 1) * blocks / n * 512; i++) C[i] = A[i] + B[i]; }
+for (int i = 0; i < head; i++) C[i] = A[i] + B[i];
+for (int i = end + (WRONG && head == 5); i < 96 * 128; i++) C[i] = A[i] + B[i];""",
+        threads=2,
+    )
+)
 
 # --- shares that write back what is others' -------------------------------------------------
 

@@ -132,6 +132,8 @@ def test_it_is_verified_and_an_exact_answer_then(store: Store, path: Path) -> No
     except TargetError as error:
         pytest.skip(str(error))
     old = stored.answer(str(path), workload, target, "exact", any_toolchain=True)
-    verification = verify_stored(str(path), workload, target, old, seed=0)
+    verification = verify_stored(
+        str(path), workload, target, str(old.record_key), old.trace, seed=0
+    )
     assert verification.result.ok
     assert stored.answer(str(path), workload, target, "exact").record_key != old.record_key

@@ -35,6 +35,7 @@ from .indices import Indices, VectorAxis
 from .memory import Memory
 from .module import ModuleText
 from .narrow_floats import NARROWED, WIDENED, before_narrowing
+from .reciprocals import reciprocal_of
 from .text import FunctionText
 from .values import Val, lane_numbers, literal, suffix, type_text
 
@@ -236,10 +237,20 @@ class Scalars:
         shared = not self._is_moving(node.b) or self._is_settled(node.b)
         if not shared or a.lanes == 1 or not a.dtype.is_float or self._is_before_jump:
             return self.binary(node.op, a, self.value(node.b, where))
+        if isinstance(node.b, Const) and self.module.instructions.multiply_add:
+            return self._by_constant(a, node.b.value)
         scale, reciprocal = (self.broadcast(v, a.lanes) for v in self._reciprocal(node.b, where))
         scaled = self.text.assign(f"fmul {a.typed}, {scale.name}")
         name = self.text.assign(f"fmul {a.type} {scaled}, {reciprocal.name}")
         return Val(name, a.dtype, a.lanes)
+
+    def _by_constant(self, a: Val, divisor: float) -> Val:
+        """`a / divisor`: LLVM divides by powers of two by their reciprocals."""
+        parts = reciprocal_of(divisor, a.dtype)
+        if parts is None:
+            return self.binary(BinaryOp.DIV, a, literal(divisor, a.dtype))
+        high, low = (literal(part, a.dtype) for part in parts)
+        return self.multiply_add(a, high, self.binary(BinaryOp.MUL, a, low))
 
     def _reciprocal(self, node: Scalar, where: Val | None) -> tuple[Val, Val]:
         """`(s, r)` with x / node = (x * s) * r for all x it divides, as far outside as may be.

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import selectors
+import signal
 import subprocess
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import IO, Any
 
@@ -18,10 +20,12 @@ from ..codegen.abi import Needs
 from ..process.child_command import module_command, tail
 from ..process.environment import child_environment
 from ..process.frames import Frame, FrameReader, write_frame
+from .spare import Spare
 from .worker import DEFAULT_COMPILER
 
 _LOOK_SECS = 0.1
 _RECYCLE_AFTER = 500  # LLVM keeps some memory of every module
+_SPARES = 2  # a full check builds twice
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +63,7 @@ class _Worker:
     errors: IO[bytes]
     reader: FrameReader
     key: int = -1
+    spares: tuple[Spare, ...] = ()
     busy: bool = False
     started: float = 0.0
     served: int = 0
@@ -85,6 +90,7 @@ class CompilePool:
     deadline_secs: float = 30.0
     compiler: str = DEFAULT_COMPILER
     recycle_after: int = _RECYCLE_AFTER
+    spares: int = _SPARES
     _pool: list[_Worker] = field(default_factory=list)
     _queue: deque[tuple[int, dict[str, Any]]] = field(default_factory=deque)
     _apart: CompilePool | None = None
@@ -118,7 +124,7 @@ class CompilePool:
     def kill(self) -> None:
         """End what runs at this moment, from another thread: whoever waits finds workers dead."""
         for worker in list(self._pool):
-            worker.process.kill()
+            _kill_group(worker)
         if self._apart is not None:
             self._apart.kill()
 
@@ -165,10 +171,16 @@ class CompilePool:
     ) -> list[Compiled]:
         """Compile `builds` times, at once, in processes of their own that compiled nothing yet.
 
-        They run on any CPU, so nothing should be timed meanwhile. `look` is called some times a
-        second: what it raises ends them.
+        They run on any CPU, so nothing should be timed meanwhile. Spares of the workers are asked
+        where there are enough of them. `look` is called some times a second: what it raises ends
+        them.
         """
-        pool = replace(self, workers=builds, cpus=(), _pool=[], _queue=deque(), _apart=None)
+        spares = [spare for worker in self._pool for spare in worker.spares]
+        if len(spares) >= builds:
+            return self._in_spares(spares[:builds], document, look)
+        pool = replace(
+            self, workers=builds, cpus=(), spares=0, _pool=[], _queue=deque(), _apart=None
+        )
         self._apart = pool
         try:
             with pool:
@@ -181,6 +193,50 @@ class CompilePool:
             return outcomes
         finally:
             self._apart = None
+
+    def _in_spares(
+        self, spares: Sequence[Spare], document: dict[str, Any], look: Callable[[], None]
+    ) -> list[Compiled]:
+        """One build in each of `spares`, which are left where they do not end in time."""
+        end = time.monotonic() + self.deadline_secs
+        for spare in spares:
+            spare.ask(document)
+        outcomes: dict[Spare, Compiled] = {}
+        while len(outcomes) < len(spares):
+            waiting = [spare for spare in spares if spare not in outcomes]
+            with selectors.DefaultSelector() as selector:
+                for spare in waiting:
+                    selector.register(spare.reader.fd, selectors.EVENT_READ)
+                ready = selector.select(min(max(end - time.monotonic(), 0.0), _LOOK_SECS))
+            try:
+                look()
+            except BaseException:
+                self._leave(waiting)
+                raise
+            if not ready and time.monotonic() < end:
+                continue
+            if not ready:
+                secs, detail = self.deadline_secs, f"did not end within {self.deadline_secs:g} s"
+                late = Compiled(0, MeasureStatus.COMPILE_TIMEOUT, secs, f"the compiler {detail}")
+                outcomes |= dict.fromkeys(waiting, late)
+                self._leave(waiting)
+                break
+            for spare in waiting:
+                frames = spare.reader.read_some()
+                if frames:
+                    outcomes[spare] = _compiled(0, frames[0])
+                elif spare.reader.ended and spare not in outcomes:
+                    crashed = MeasureStatus.COMPILE_CRASH
+                    outcomes[spare] = Compiled(0, crashed, 0.0, "the compiler was ended")
+                    self._leave([spare])
+        return [outcomes[spare] for spare in spares]
+
+    def _leave(self, spares: Sequence[Spare]) -> None:
+        """Ask nothing of `spares` any more, which ends what they are at."""
+        for worker in self._pool:
+            worker.spares = tuple(spare for spare in worker.spares if spare not in spares)
+        for spare in spares:
+            spare.close()
 
     def _next_wait(self, end: float | None) -> float | None:
         """Seconds until the caller's patience or a worker's deadline is over."""
@@ -212,7 +268,7 @@ class CompilePool:
         secs = time.monotonic() - worker.started
         frames = worker.reader.read_some()
         if frames:
-            return self._outcome(worker, frames[0], secs)
+            return self._outcome(worker, frames[0])
         if worker.reader.ended:
             status, detail = MeasureStatus.COMPILE_CRASH, worker.describe_end()
         elif secs >= self.deadline_secs:
@@ -224,18 +280,11 @@ class CompilePool:
         worker.busy = False
         return Compiled(worker.key, status, secs, detail)
 
-    def _outcome(self, worker: _Worker, frame: Frame, secs: float) -> Compiled:
-        document = dict(frame.document)
-        if "bug" in document:
-            raise RuntimeError(f"a compile worker failed in our own code:\n{document['bug']}")
+    def _outcome(self, worker: _Worker, frame: Frame) -> Compiled:
+        outcome = _compiled(worker.key, frame)
         worker.busy = False
         worker.served += 1
-        status = MeasureStatus(document.pop("status"))
-        constants = tuple(document.pop("constants", ()))
-        secs = document.pop("secs")  # without start-up, which the first candidate waits for
-        return Compiled(
-            worker.key, status, secs, object_bytes=frame.blob, constants=constants, **document
-        )
+        return outcome
 
     def _feed(self) -> None:
         for worker in self._pool:
@@ -256,8 +305,17 @@ class CompilePool:
 
     def _spawn(self) -> _Worker:
         errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the worker)
+        wanted = self.spares - sum(len(worker.spares) for worker in self._pool)
+        here = -(-max(wanted, 0) // max(self.workers - len(self._pool), 1))
+        spares = tuple(Spare() for _ in range(here))
         process = subprocess.Popen(
-            module_command("tuner.compiling.worker", self.compiler, ",".join(map(str, self.cpus))),
+            module_command(
+                "tuner.compiling.worker",
+                self.compiler,
+                ",".join(map(str, self.cpus)),
+                *(str(spare.ends) for spare in spares),
+            ),
+            pass_fds=[fd for s in spares for fd in (s.ends.requests, s.ends.answers)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,
@@ -266,12 +324,34 @@ class CompilePool:
         )
         assert process.stdout is not None
         os.set_blocking(process.stdout.fileno(), False)
-        return _Worker(process, errors, FrameReader(process.stdout.fileno()))
+        for spare in spares:
+            spare.ends.close()
+        return _Worker(process, errors, FrameReader(process.stdout.fileno()), spares=spares)
+
+
+def _compiled(key: int, frame: Frame) -> Compiled:
+    """What the answer of a worker says of candidate `key`. RuntimeError: it met a bug of ours."""
+    document = dict(frame.document)
+    if "bug" in document:
+        raise RuntimeError(f"a compile worker failed in our own code:\n{document['bug']}")
+    status = MeasureStatus(document.pop("status"))
+    constants = tuple(document.pop("constants", ()))
+    secs = document.pop("secs")  # without start-up, which the first candidate waits for
+    return Compiled(key, status, secs, object_bytes=frame.blob, constants=constants, **document)
+
+
+def _kill_group(worker: _Worker) -> None:
+    """The worker and its spares: it leads a session of its own."""
+    with suppress(ProcessLookupError):
+        os.killpg(worker.process.pid, signal.SIGKILL)
 
 
 def _end(worker: _Worker) -> None:
     worker.process.kill()
     worker.process.wait()
+    for spare in worker.spares:
+        spare.close()
+    worker.spares = ()
     for stream in (worker.process.stdin, worker.process.stdout, worker.errors):
         if stream is not None:
             stream.close()

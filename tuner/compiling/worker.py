@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 import traceback
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -18,6 +19,7 @@ from schedules.record import MeasureStatus
 
 from ..process.frames import Frame, FrameReader, write_frame
 from ..process.serving import MEMORY_BYTES, end_with, limit_memory, take_over_pipes
+from .spare import SpareEnds, fork_spare
 
 DEFAULT_COMPILER = "tuner.compiling.requests:compile_document"
 
@@ -49,31 +51,44 @@ def _answer(compiler: Any, document: dict[str, Any]) -> Frame:
     return Frame(document, kernel.object_bytes)
 
 
-def _serve(compiler_name: str, requests: int, answers: int) -> None:
+def _timed_answer(compiler: Any, document: dict[str, Any]) -> Frame:
+    start = time.perf_counter()
+    answer = _answer(compiler, document)
+    answer.document["secs"] = time.perf_counter() - start
+    return answer
+
+
+def _warm(compiler_name: str) -> Any:
+    """The function that compiles, its module ready for the first candidate."""
     module_name, _, function = compiler_name.partition(":")
     module = import_module(module_name)
-    compiler = getattr(module, function)
     warm_up = getattr(module, "warm_up", None)
     if warm_up is not None:
         warm_up()
+    return getattr(module, function)
+
+
+def _serve(compiler: Any, requests: int, answers: int) -> None:
     reader = FrameReader(requests)
     while (frame := reader.read_frame()) is not None:
-        start = time.perf_counter()
-        answer = _answer(compiler, frame.document)
-        answer.document["secs"] = time.perf_counter() - start
-        write_frame(answers, answer)
+        write_frame(answers, _timed_answer(compiler, frame.document))
 
 
 def main(arguments: list[str]) -> None:
-    """`python -m tuner.compiling.worker COMPILER [CPU,CPU,...]`"""
+    """`python -m tuner.compiling.worker COMPILER [CPU,CPU,... [REQUESTS,ANSWERS ...]]`: the last
+    are pipes of spares, see `spare`."""
     requests, answers = take_over_pipes()
-    threading.Thread(target=end_with, args=(requests,), daemon=True).start()
     limit_memory()
-    if len(arguments) > 1 and arguments[1]:
-        os.sched_setaffinity(0, {int(cpu) for cpu in arguments[1].split(",")})
     done = False
     try:
-        _serve(arguments[0], requests, answers)
+        compiler = _warm(arguments[0])
+        for ends in map(SpareEnds.parse, arguments[2:]):
+            if fork_spare(ends, partial(_timed_answer, compiler), unused=(requests, answers)):
+                os._exit(0)
+        threading.Thread(target=end_with, args=(requests,), daemon=True).start()
+        if len(arguments) > 1 and arguments[1]:
+            os.sched_setaffinity(0, {int(cpu) for cpu in arguments[1].split(",")})
+        _serve(compiler, requests, answers)
         done = True
     finally:
         if not done:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Protocol
 
 from schedules.errors import WorkloadError
@@ -80,29 +79,29 @@ class WorkloadCases:
 
     @property
     def planned(self) -> int:
-        """How many cases `full` should yield: those whose inputs turn out to judge nothing are
-        left out of it."""
-        return self.oracle.planned + len(self._special_draws)
+        """How many cases `full` has at most."""
+        return self.oracle.planned + 1 + len(self._alone)
 
-    @cached_property
-    def _special_draws(self) -> list[tuple[SpecialDraw, ...]]:
-        """Draws with NaN and infinities: all of them together, then some alone."""
+    @property
+    def _alone(self) -> list[tuple[SpecialDraw]]:
+        """Further draws of special values, a case each."""
         workload = self.oracle.workload
-        floats = any(t.dtype.is_float for t in workload.inputs)
-        return [DRAWS, *((draw,) for draw in further_draws(workload) if floats)]
+        if not any(t.dtype.is_float for t in workload.inputs):
+            return []
+        return [(draw,) for draw in further_draws(workload)]
 
     def full(self) -> Iterator[Case]:
         yield from self.oracle.full()
         oracle = self.oracle
         rewritten = oracle.rewritten if oracle.rewrites else None
-        alone = len(self._special_draws) - 1
-        for number, draws in enumerate(self._special_draws):
+        alone = self._alone
+        for number, draws in enumerate((DRAWS, *alone)):
             special = special_case(
                 oracle.workload,
                 rewritten,
                 positive=oracle.plan.positive,
                 seed=oracle.seed + number,
-                secs=oracle.case_secs / (alone if number else 1),
+                secs=oracle.case_secs / (len(alone) if number else 1),
                 draws=draws,
             )
             if special is not None:

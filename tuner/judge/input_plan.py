@@ -70,7 +70,8 @@ class InputKind(StrEnum):
 
     Workloads that need positive inputs get U(0.5, 1.5) for normal and uniform, positive peaks
     only, and powers of two between 1/64 and 64 times U(1, 2) for special; what is sunk is 1/64 to
-    1/32, and eight times as much at one place of each row. Their anchors are 1/4, 1 and 4.
+    1/32, and eight times as much at one place of each row. Their anchors are 1/4, 1 and 4. A
+    quarter of what is swept is negative even so.
     """
 
     INTEGERS = "integers"

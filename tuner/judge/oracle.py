@@ -33,7 +33,7 @@ from .input_plan import (
 )
 from .inputs import make_inputs
 from .sampling import EVERYTHING, Extent, affordable
-from .telling_inputs import depends_on_size, places_that_tell, subtracts_sums, sums_of_vanishing
+from .telling_inputs import places_that_tell, subtracts_sums, sums_of_vanishing, told_by_size
 
 HEAVY_POINTS = 1 << 31
 """Points of the iteration spaces above which a full check has three sets of inputs instead of
@@ -52,6 +52,8 @@ LITTLE_JUDGED = 0.2
 FEW_JUDGED = 0.02
 ENOUGH_LEVELS, MOST_SWEEPS = 1 << 10, 4
 """Sizes that an input takes in all cases together, where that takes no more cases."""
+CHEAP_SWEEP_POINTS = 1 << 20
+"""Points that all cases with one input swept may have together."""
 _INEXACT_KINDS = (InputKind.SPIKES, InputKind.INTEGERS, InputKind.UNIFORM, InputKind.NORMAL)
 _QUICK_SHARE = 0.25
 """Of the seconds of a full check, for the case that every candidate is held to."""
@@ -183,7 +185,8 @@ class Oracle:
 
     @property
     def planned(self) -> int:
-        """How many cases `full` yields at most."""
+        """How many cases `full` has at most: those whose inputs turn out to judge too little, or
+        that do not fit, are left out of it."""
         return 1 + len(self._attempts)
 
     @cached_property
@@ -277,15 +280,16 @@ class Oracle:
     def _swept(self) -> Iterator[_Attempt]:
         """Cases with arguments of every size, where results depend on it: each input in turn, more
         of them where a case has few. What overflows is not judged."""
-        floats = [t for t in self.workload.inputs if t.dtype.is_float]
-        if not floats or not depends_on_size(self.workload):
-            return
+        floats = [n for n, t in enumerate(self.workload.inputs) if t.dtype.is_float]
         dims = self.plan.dims if self.plan.terms > 1 else {}
-        levels = min(t.elements // prod(t.shape[d] for d in dims.get(t.name, ())) for t in floats)
-        cheap = max(1, CHEAP_POINTS // self._points)
-        turns = min(-(-ENOUGH_LEVELS // levels), MOST_SWEEPS, cheap)
-        for number in range(turns * min(len(floats), MOST_FACTORS)):
-            yield _Attempt((InputKind.SWEPT,), self.seed + number, FEW_JUDGED)
+        for number in told_by_size(self.workload)[:MOST_FACTORS]:
+            tensor = self.workload.inputs[number]
+            levels = tensor.elements // prod(tensor.shape[d] for d in dims.get(tensor.name, ()))
+            cheap = max(1, CHEAP_SWEEP_POINTS // self._points)
+            first = floats.index(number) - self.seed % len(floats)  # the seed for which it is swept
+            for turn in range(min(-(-ENOUGH_LEVELS // levels), MOST_SWEEPS, cheap)):
+                seed = self.seed + first % len(floats) + turn * len(floats)
+                yield _Attempt((InputKind.SWEPT,), seed, FEW_JUDGED)
 
     def _shifted(self) -> Iterator[_Attempt]:
         """Cases that show what maxima and minima start from, and whether they miss a place: of many

@@ -42,13 +42,15 @@ class Extent:
 EVERYTHING = Extent(None, 0.0)
 
 
-def affordable(forms: Sequence[Workload], secs: float, *, bounded: bool) -> Extent:
+def affordable(
+    forms: Sequence[Workload], secs: float, *, bounded: bool, finite: bool = True
+) -> Extent:
     """The most that is compared if the reference evaluates all `forms` of one workload within
-    `secs`; the least there is if nothing can be."""
+    `secs`, on inputs that are `finite` or not; the least there is if nothing can be."""
 
     def predicted(samples: Sequence[Sample | None]) -> float:
         pairs = zip(forms, samples, strict=True)
-        return sum(predicted_secs(form, sample, bounded=bounded) for form, sample in pairs)
+        return sum(predicted_secs(f, s, bounded=bounded, finite=finite) for f, s in pairs)
 
     found = Extent(None, predicted([None] * len(forms)))
     shapes = [t.shape for t in forms[0].output_tensors]

@@ -21,17 +21,18 @@ ZERO_SHARE = 0.1
 """Of elements that are zero, half of them -0.0."""
 _DENSEST = 1 / 24
 _FEWEST_ELEMENTS = 16
-_FEW_LINES = 8  # of an input, each as long as the longest reduction
+_SMALL_ELEMENTS = 1 << 11
 _MOST_ALONE = 4
 
 
 @dataclass(frozen=True, slots=True)
 class SpecialDraw:
-    """Which special values there are, and whether in the largest input only, or in that of the
-    number `only`, however small it is."""
+    """Which special values there are, and whether in the largest input only, in all but that one,
+    or in that of the number `only`, however small it is."""
 
     values: tuple[float, ...]
     largest_only: bool = False
+    but_largest: bool = False
     only: int | None = None
 
 
@@ -44,21 +45,15 @@ DRAWS = (
 
 
 def further_draws(workload: Workload) -> list[SpecialDraw]:
-    """Special values in one input alone, of inputs whose own the draws of `DRAWS` may never show:
-    beside those of another factor, or where a few already reach every output."""
-    terms = _terms(workload)
-    floats = [(n, t) for n, t in enumerate(workload.inputs) if t.dtype.is_float][:_MOST_ALONE]
-    largest = max(t.elements for _, t in floats)
-    found = []
-    for number, tensor in floats:
-        if tensor.elements < _FEW_LINES * terms:  # NaN hides infinities of the same line
-            found += [SpecialDraw((np.nan,), only=number)]
-            found += [SpecialDraw((np.inf, -np.inf), only=number)]
-        elif terms > 1 and tensor.elements < largest:
-            found += [SpecialDraw((np.nan, np.inf, -np.inf), only=number)]
-        elif terms > 1 and len(floats) > 1 and (number, tensor) == floats[-1]:
-            found += [SpecialDraw((np.nan, np.inf, -np.inf), only=number)]
-    return found
+    """Special values in some inputs alone, whose own the draws of `DRAWS` may never show: beside
+    those of another factor, or where a few already reach every output. Where inputs are small
+    enough, in each input alone, and NaN, which hides infinities of its line, in another case."""
+    floats = [(n, t) for n, t in enumerate(workload.inputs) if t.dtype.is_float]
+    if max(t.elements for _, t in floats) >= _SMALL_ELEMENTS:
+        every = (np.nan, np.inf, -np.inf)
+        return [SpecialDraw(every, but_largest=True)] if len(floats) > 1 else []
+    kinds = ((np.nan,), (np.inf, -np.inf))
+    return [SpecialDraw(kind, only=n) for n, _ in floats[:_MOST_ALONE] for kind in kinds]
 
 
 def _terms(workload: Workload) -> int:
@@ -73,7 +68,7 @@ def special_inputs(
     largest = max(floats, key=lambda t: t.elements)
     found = []
     for number, tensor in enumerate(workload.inputs):
-        has_them = tensor is largest or not draw.largest_only
+        has_them = not (draw.but_largest if tensor is largest else draw.largest_only)
         has_them &= tensor.elements >= _FEWEST_ELEMENTS
         if draw.only is not None:
             has_them = number == draw.only
@@ -110,7 +105,8 @@ def _drawn(
         count = max(1, rng.binomial(flat.size, share))
         where = rng.integers(0, flat.size, count)
         if flat.size < _FEWEST_ELEMENTS:  # so few that one would often fall on another
-            where = rng.choice(np.flatnonzero(np.isfinite(flat)), 1)
+            finite = np.flatnonzero(np.isfinite(flat))
+            where = rng.choice(finite if finite.size else flat.size, 1)
         flat[where] = value
     return _stored(tensor, drawn)
 

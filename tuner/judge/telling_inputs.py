@@ -23,6 +23,7 @@ from schedules.algebra.scalar import (
     Cast,
     Load,
     Reducer,
+    Scalar,
     Unary,
     UnaryOp,
     loads,
@@ -99,13 +100,20 @@ def sums_of_vanishing(workload: Workload) -> bool:
     return False
 
 
-def depends_on_size(workload: Workload) -> bool:
-    """Whether kernels compute something in another way for arguments of another size: a function,
-    a quotient, a conversion to what holds less."""
-    return any(_by_size(node) for stage in workload.stages for node in walk(stage.body))
+def told_by_size(workload: Workload) -> list[int]:
+    """Numbers of the inputs that arguments depend on which kernels compute with in another way
+    for another size: those of a function, a quotient, a conversion to what holds less."""
+    wanted = set[str]()
+    for stage in reversed(workload.stages):
+        if stage.name in wanted:
+            wanted |= {read.tensor for read in loads(stage.body)}
+        for node in walk(stage.body):
+            if _by_size(node):
+                wanted |= {read.tensor for read in walk(node) if isinstance(read, Load)}
+    return [n for n, t in enumerate(workload.inputs) if t.dtype.is_float and t.name in wanted]
 
 
-def _by_size(node: object) -> bool:
+def _by_size(node: Scalar) -> bool:
     match node:
         case Unary(op):
             return op not in (UnaryOp.NEG, UnaryOp.ABS)
@@ -205,8 +213,9 @@ def _powers(count: int, rng: np.random.Generator) -> Array:
 
 
 def spread(dtype: DType, count: int, first: int, positive: bool) -> Array:
-    """`count` numbers of every size that the type has, of both signs unless `positive`, from number
-    `first` on of a sequence that fills two dimensions evenly (R2 of Roberts): size and sign."""
+    """`count` numbers of every size that the type has, a half of them below zero, a quarter if
+    `positive`: from number `first` on of a sequence that fills two dimensions evenly, size and sign
+    (R2 of M. Roberts, "The unreasonable effectiveness of quasirandom sequences", 2018)."""
     number = np.arange(first, first + count, dtype=np.float64)
     share, sign = (number * _R2[0]) % 1.0, (number * _R2[1]) % 1.0
     third = np.arange(first, first + count) % 3
@@ -215,7 +224,7 @@ def spread(dtype: DType, count: int, first: int, positive: bool) -> Array:
     high = np.array([dtype.binary.max_exponent - _BELOW_END, MIDDLING_BITS[1], 0])[third]
     ends = np.log(2.0) * (1024 if dtype is DType.F64 else 128)
     sizes = np.where(third == 2, ends * (1.0 - share), np.exp2(low + (high - low) * share))
-    return np.asarray(np.where((sign < 0.5) & (not positive), -sizes, sizes))
+    return np.asarray(np.where(sign < (0.25 if positive else 0.5), -sizes, sizes))
 
 
 def balanced(shape: tuple[int, ...], terms: int, rng: np.random.Generator) -> Array:

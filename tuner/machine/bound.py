@@ -9,6 +9,9 @@ from dataclasses import dataclass
 class Bound:
     """`secs` of one call; `binds` is "compute" or the level the bytes come from ("L2", "memory").
 
+    `by` is what the operations are counted at the peak of: types, or instructions for narrow
+    operands ("f32", "vpdpbusd", "vpdpbusd+i32").
+
     `probed` is False where the target's peak or bandwidth was assumed rather than measured, or
     measured on a busy machine: such a bound is for information and ends no search. `peak_gflops`
     and `bandwidth_gbs` (main memory) are those for all the target's threads and the workload's
@@ -24,3 +27,4 @@ class Bound:
     bandwidth_gbs: float
     probed: bool
     least_secs: float
+    by: str = ""

@@ -30,7 +30,7 @@ from ..process.host import available_cores, cpu_affinity, cpu_identity
 from .cpus import LEVELS, is_level, level_target
 from .probed import LEAST_SECS, merged
 
-CACHE_FORMAT = 3
+CACHE_FORMAT = 4
 MAX_PROBE_AGE_SECS = 7 * 86400.0
 MAX_DOUBTFUL_AGE_SECS = 60.0
 """Probes of a busy machine serve the commands of a minute; then they are taken again."""

@@ -85,15 +85,15 @@ def _best(
     return found
 
 
-def raised_peak(probes: Probes, dtype: DType, threads: int, gflops: float) -> Probes:
-    """`probes` in which `threads` threads compute at least `gflops` in `dtype`, as far as that
-    many cores, each at its probed peak, can: beyond it not the probe is wrong but the count of
-    operations."""
-    known = probes.peak_gflops.get(dtype, [])
-    most = threads * probes.peak(dtype, 1)
+def raised_peak(probes: Probes, name: str, threads: int, gflops: float) -> Probes:
+    """`probes` in which `threads` threads compute at least `gflops` in the type or by the
+    instruction `name`, as far as that many cores, each at its probed peak, can: beyond it not the
+    probe is wrong but the count of operations."""
+    known = probes.peak_gflops.get(name, [])
+    most = threads * probes.peak_of(name, 1)
     return replace(
         probes,
-        peak_gflops={**probes.peak_gflops, dtype: _at_least(known, threads, min(gflops, most))},
+        peak_gflops={**probes.peak_gflops, name: _at_least(known, threads, min(gflops, most))},
         doubtful=True,
     )
 

@@ -3,6 +3,9 @@
 min over p <= threads of max(operations at the peak of p cores, operation mix in cycles,
 bytes at the bandwidth of the level the data lives in), plus a parallel region if p > 1. Where the
 workload allows rewrites, or its products gain by steps, their operations count if they are fewer.
+Operations on narrow operands count at the rate of the machine's own instructions for them, whether
+code for these is generated or not (`narrow_rates.py`); where that rate is not probed, the bound
+ends no search.
 Source: the roofline model (Williams, Waterman and Patterson, CACM 52(4), 2009,
 doi:10.1145/1498765.1498785), with the cache level the whole problem fits in for "memory".
 
@@ -15,10 +18,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from costmodel.machine import Machine, machine_for
+from schedules.dtypes import DType
 from schedules.target import Probes, Target
 from schedules.workload.workload import Workload
 
 from .bound import Bound
+from .narrow_rates import Rates, rates_for
 from .probed import raised_bandwidth, raised_peak
 from .work import Work, least_work
 
@@ -32,10 +37,10 @@ def bound_of(work: Work, target: Target) -> Bound:
     """The bound of one call that does `work`, with inputs and outputs where they fit. A busy
     machine shows a parallel region at several times what it takes: doubtful probes count none."""
     machine = machine_for(target, work.dtype)
-    operations = 2.0 * work.slots  # a slot is one lane of one FMA, which is two of the peak's
+    parts = _parts(work, target, machine)
     choices = []
     for p in range(1, target.threads + 1):
-        compute = operations / machine.peak_flops[p - 1]
+        compute = _compute_secs(parts, p)
         level = home_level(work.min_bytes, target, p)
         memory = work.min_bytes / machine.bandwidth[level][p - 1]
         region = 0.0 if p == 1 or target.probes.doubtful else machine.region_secs
@@ -48,9 +53,26 @@ def bound_of(work: Work, target: Target) -> Bound:
         threads=threads,
         peak_gflops=machine.peak_flops[-1] / 1e9,
         bandwidth_gbs=_memory_gbs(machine),
-        probed=machine.probed and not target.probes.doubtful,
-        least_secs=operations / (target.threads * machine.peak_flops[0]),
+        probed=machine.probed
+        and not target.probes.doubtful
+        and (binds != "compute" or all(rates.probed for _, rates in parts)),
+        least_secs=_compute_secs(parts, 1) / target.threads,
+        by="+".join(dict.fromkeys(rates.by for _, rates in parts)),
     )
+
+
+def _parts(work: Work, target: Target, machine: Machine) -> list[tuple[float, Rates]]:
+    """Operations, and how fast they can be done; a slot is one lane of one FMA, which is two."""
+    own = Rates(work.dtype.value, machine.peak_flops, machine.probed)
+    f32 = machine_for(target, DType.F32).peak_flops
+    narrow = ((slots, rates_for(kind, target, f32)) for kind, slots in work.narrow)
+    parts = [(2.0 * slots, rates) for slots, rates in narrow if rates is not None]
+    rest = 2.0 * work.slots - sum(operations for operations, _ in parts)
+    return [*parts, (rest, own)] if rest > 1e-9 * work.slots or not parts else parts
+
+
+def _compute_secs(parts: list[tuple[float, Rates]], threads: int) -> float:
+    return sum(operations / rates.flops[threads - 1] for operations, rates in parts)
 
 
 def shown_by_kernel(work: Work, target: Target, secs: float) -> Probes:
@@ -62,9 +84,12 @@ def shown_by_kernel(work: Work, target: Target, secs: float) -> Probes:
     probes, threads = target.probes, target.threads
     if secs >= bound_of(work, target).secs:
         return probes
-    gflops = 2.0 * work.slots / secs / 1e9
-    if 0 < probes.peak(work.dtype, threads) < gflops:
-        probes = raised_peak(probes, work.dtype, threads, gflops)
+    parts = _parts(work, target, machine_for(target, work.dtype))
+    if len(parts) == 1:  # of several, nobody knows which one is faster than its probe
+        ((operations, rates),) = parts
+        gflops = operations / secs / 1e9
+        if 0 < probes.peak_of(rates.by, threads) < gflops:
+            probes = raised_peak(probes, rates.by, threads, gflops)
     level = home_level(work.min_bytes, target, threads)
     inside = [
         cache.bytes * (1 if cache.shared else threads)

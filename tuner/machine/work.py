@@ -30,6 +30,9 @@ from schedules.workload.flops import counted_flops, useful_flops
 from schedules.workload.tensors import Stage
 from schedules.workload.workload import Workload
 
+from ..isa.dots import EIGHT_BITS
+from .narrow_rates import Operands
+
 SMALLEST_ERROR = 1e-9
 """An allowed error that permits regrouping, which states none, and no rewrite that states one."""
 
@@ -37,19 +40,27 @@ SMALLEST_ERROR = 1e-9
 @dataclass(frozen=True, slots=True)
 class Work:
     """`slots` are the fewest lane-slots of the multiply-add pipes that a call needs, `min_bytes`
-    what it reads and writes at least, `dtype` the type it computes in."""
+    what it reads and writes at least, `dtype` the type it computes in. `narrow` are the slots whose
+    operands machines may have faster ways for than one multiply-add in `dtype` a lane."""
 
     slots: float
     min_bytes: int
     dtype: DType
+    narrow: tuple[tuple[Operands, float], ...] = ()
+
+
+_MULTIPLIED = (BinaryOp.MUL, BinaryOp.DIV)
 
 
 def least_work(workload: Workload, forms: Sequence[Form] | None = None) -> Work:
     """The least work of `workload` as it is and in its other `forms`: those of its space
     (`ScheduleSpace.forms`), or derived here where there is none."""
     others = _forms(workload) if forms is None else forms
-    slots = min(_useful_slots(form) for form in (workload, *(other.workload for other in others)))
-    return Work(slots, workload.min_bytes, compute_dtype(workload))
+    found = (_useful_slots(form) for form in (workload, *(other.workload for other in others)))
+    by_operands = min(found, key=lambda slots: sum(slots.values()))
+    narrow = tuple((kind, n) for kind, n in by_operands.items() if kind is not None)
+    slots = sum(by_operands.values())
+    return Work(slots, workload.min_bytes, compute_dtype(workload), narrow)
 
 
 def _forms(workload: Workload) -> tuple[Form, ...]:
@@ -68,14 +79,42 @@ def saved_by_allowing_error(workload: Workload) -> float:
     if workload.allowed_error is not None or not products:
         return 1.0
     allowing = regrouped(normal.allowing(SMALLEST_ERROR)).workload
-    return max(_useful_slots(regrouped(normal).workload) / _useful_slots(allowing), 1.0)
+    return max(_all_slots(regrouped(normal).workload) / _all_slots(allowing), 1.0)
 
 
-def _useful_slots(workload: Workload) -> float:
+def _all_slots(workload: Workload) -> float:
+    return sum(_useful_slots(workload).values())
+
+
+def _useful_slots(workload: Workload) -> dict[Operands | None, float]:
+    """Slots by what their operands are; None where that is what the workload computes in."""
     # The share of the work that is not padding is known over all stages; so is the mix.
     share = useful_flops(workload) / max(counted_flops(workload), 1)
     ahead = _ahead_of_calls(workload)
-    return share * sum(pipe_slots(s) for s in workload.stages if s.name not in ahead)
+    found: dict[Operands | None, float] = {}
+    for stage in workload.stages:
+        if stage.name not in ahead:
+            operands = operands_of(stage, workload)
+            found[operands] = found.get(operands, 0.0) + share * pipe_slots(stage)
+    return found
+
+
+def operands_of(stage: Stage, workload: Workload) -> Operands | None:
+    """What `stage` works on, where that says more than the type `workload` computes in: narrow
+    operands alone, or integers that are not multiplied, which take as many bits as they have."""
+    read = {workload.tensors[load.tensor].dtype for load in loads(stage.body)}
+    if not read:
+        return None
+    widest = max(read, key=lambda dtype: dtype.bits)
+    products = stage.reducer is Reducer.SUM and _is_product(stage.body)
+    multiplies = any(
+        isinstance(node, Unary) or (isinstance(node, Binary) and node.op in _MULTIPLIED)
+        for node in _computed(stage.body)
+    )
+    if products and widest.bits < DType.F32.bits and (read <= EIGHT_BITS or len(read) == 1):
+        return Operands(widest, products=True)
+    integers = not any(dtype.is_float for dtype in (*read, stage.tensor.dtype))
+    return Operands(widest, products=False) if integers and not multiplies else None
 
 
 def _ahead_of_calls(workload: Workload) -> set[str]:
@@ -105,7 +144,7 @@ def pipe_slots(stage: Stage) -> float:
     for node in _computed(stage.body):
         times = prod(extents[name] for name in vars_of(node))
         match node:
-            case Binary(op=BinaryOp.MUL | BinaryOp.DIV):
+            case Binary(op=op) if op in _MULTIPLIED:
                 multiplied += times
             case Binary(op=BinaryOp.ADD | BinaryOp.SUB, a=a, b=b):
                 added += 0 if _is_product(a) or _is_product(b) else times

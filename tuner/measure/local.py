@@ -32,7 +32,7 @@ from ..compiling.worker import DEFAULT_COMPILER
 from ..emit.object_code import toolchain
 from ..judge.cases import DEFAULT_CASES, DEFAULT_CHECK_SECS, refuse_unaffordable
 from ..machine.lock import machine_lock
-from ..process.control import Activity, Control, OutOfTime
+from ..process.control import Activity, Control, OutOfTime, rounded_up
 from ..process.environment import openmp_environment
 from .checking.requests import checked_in_full, full_check_calls, kernel_job
 from .checking.runner_client import RunnerClient
@@ -40,14 +40,18 @@ from .protocol import MeasureRequest, OnResult
 
 _MIN_DEADLINE_SECS, _FIRST_DEADLINE_SECS = 5.0, 10.0
 _TOO_SLOW = 10  # a candidate this many times slower than the best is not worth waiting for
-_PLAUSIBLE = 1.02  # faster than the bound by more than a probe's own error
-_DRIFT = 1.5  # of the clock, between probe and measurement
+_IMPOSSIBLE = 8.0
+"""A kernel that passed its checks and is this many times as fast as its operations allow has a time
+that was not measured: a clock that stood still. Drifting clocks, busy probes, and all that a bound
+leaves out come to less; what is faster by less proves the bound wrong (`session/limit.py`)."""
+
 _CONFIRM_SECS = 0.15  # of timing: three times a finalist's
 _LOOK_SECS = 0.1
 _OVERRUN, _LEAST_OVERRUN_SECS = 0.25, 0.5  # of the reserve: the candidate that is running then
 _CHECK_SHARE = 0.25  # of a run's seconds, which the reference of a full check may take
 _FRESH_SECS = 1.0  # for processes that have to start and import before they compile
 _CALLS_OF_A_CASE = 1.5  # of a full check, in terms of a quick check
+_CALLS_AT_BOUND = 20.0  # at the bound: what a quick check takes of a kernel nobody has run
 _MOST_REFERENCE_SECS, _MOST_CHECK_SECS = 120.0, 120.0
 _TIMES_PREDICTED = 10.0
 """Where a run has no seconds, opening a workload, which computes its reference, and a full check
@@ -77,10 +81,10 @@ class Settings:
 class LocalMeasurer:
     """Implements `Measurer` with processes of this machine.
 
-    `bound_secs` is what no right kernel can undercut; one faster than `bound_secs / 1.02` is
-    IMPLAUSIBLE. None takes the operations at the probed peak of one core times the threads, where
-    compute binds, with a margin for clocks that drift between probe and measurement. `seed` fixes
-    the inputs.
+    `bound_secs` is what no kernel can undercut by far; the time of one that does is IMPLAUSIBLE.
+    None takes the operations at the probed peak of one core times the threads, where compute binds.
+    A kernel that passed its checks is not refused for beating a bound by less. `seed` fixes the
+    inputs.
 
     TargetError if this machine cannot run code for `target`; WorkloadError if it has not the
     memory to verify `workload`, or `Settings.check_secs` is too little to. Entering starts all
@@ -162,12 +166,11 @@ class LocalMeasurer:
         return self._bound
 
     def _least_secs(self) -> float:
-        """What no right kernel can undercut; 0 where nobody knows."""
+        """What no right kernel can undercut by far; 0 where nobody knows."""
         if self._bound_secs is not None:
             return self._bound_secs
         found = self._bound_of_work()
-        known = found.probed and found.binds == "compute"
-        return found.least_secs / _DRIFT if known else 0.0
+        return found.least_secs if found.probed and found.binds == "compute" else 0.0
 
     def _kill(self) -> None:
         self._pool.kill()
@@ -241,17 +244,19 @@ class LocalMeasurer:
     def _let_others(self) -> None:
         self._control.check()
         if self._control.is_wanted():
-            self._control.pause()
+            with self._runner.in_background():
+                self._control.pause()
 
     def _end_late(self, start: float, most_secs: float) -> None:
-        """OutOfTime, also where the run may take as long as it likes, if what began at `start` has
-        taken so long."""
+        """OutOfTime; where the run may take as long as it likes, if what began at `start` has taken
+        so long."""
         self._control.check()
-        if self._control.clock() - start > most_secs:
+        if self._control.allowed_secs == inf and self._control.clock() - start > most_secs:
+            would_do = rounded_up(5 * most_secs)
             raise OutOfTime(
-                f"stopped: {self._control.activity} took longer than {most_secs:g} s; give the run"
-                f" `--seconds {3 * most_secs:g}` if it shall wait for it, or make the workload"
-                " smaller"
+                f"stopped: {self._control.activity} took longer than {most_secs:.3g} s; `tune"
+                f" --seconds {would_do:g}` waits for it, a smaller workload takes less",
+                would_do,
             )
 
     def _doing(self, activity: Activity) -> None:
@@ -329,10 +334,11 @@ class LocalMeasurer:
         """The answer of a full check under way. The machine is held from the first case on, and
         given away between two cases if others want it."""
         start = self._control.clock()
-        most_secs, predicted_secs = _MOST_CHECK_SECS, None
-        if self._last_ok is not None:
-            predicted_secs = self.confirm_secs(self._last_ok)
-            most_secs = max(most_secs, _TIMES_PREDICTED * predicted_secs)
+        known = self._last_ok or MeasureResult(
+            MeasureStatus.OK, verify_secs=_CALLS_AT_BOUND * self._bound_of_work().secs
+        )
+        predicted_secs = self.confirm_secs(known)
+        most_secs = max(_MOST_CHECK_SECS, _TIMES_PREDICTED * predicted_secs)
         held, holds = ExitStack(), False
 
         def on_note(note: dict[str, Any]) -> None:
@@ -342,7 +348,8 @@ class LocalMeasurer:
             if self._control.is_wanted():
                 held.close()
                 holds = False
-                self._control.pause()
+                with self._runner.in_background():
+                    self._control.pause()
             if not holds:
                 held.enter_context(self._machine())
                 holds = True
@@ -463,12 +470,13 @@ class LocalMeasurer:
         )
         estimate = result.run_secs_estimate
         least_secs = self._least_secs() if result.ok else 0.0
-        if result.ok and estimate is not None and estimate * _PLAUSIBLE < least_secs:
+        if result.ok and estimate is not None and estimate * _IMPOSSIBLE < least_secs:
             return MeasureResult(
                 MeasureStatus.IMPLAUSIBLE,
                 compile_secs=compiled.secs,
                 verify_secs=spent["verify_secs"],
-                detail=f"{estimate:.3g} s a call, but the bound is {least_secs:.3g} s",
+                detail=f"{estimate:.3g} s a call were measured, and no machine needs less than an"
+                f" eighth of {least_secs:.3g} s: the time is wrong",
             )
         return result
 

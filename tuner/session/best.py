@@ -64,7 +64,6 @@ def confirmed_before(run: Run) -> TuningRecord | None:
 
 def confirm(run: Run, record: TuningRecord) -> TuningRecord:
     """`record` as the full check leaves it, stored unless the measurement was lost."""
-    run.reserve(0.0)
     request = MeasureRequest(record.trial, run.trace_of(record))
     result = run.measurer.confirm(request)
     if result.ok and result.run_secs_estimate is None:

@@ -61,6 +61,11 @@ class Limit:
         self.current = bound_of(self.work, self.target)
         if self.target.probes.doubtful and self.machine is not None:
             self.notes.append("probed on a busy machine: the bound ends no search")
+        elif self.target.probes.peak_gflops and not self.current.probed:
+            self.notes.append(
+                f"the rate of {self.current.by} is not probed but follows from that of f32: the"
+                " bound ends no search"
+            )
 
     @property
     def goal_secs(self) -> float | None:
@@ -69,7 +74,12 @@ class Limit:
 
     def fraction(self, secs: float) -> float | None:
         """The bound's share of `secs`; None where `secs` proves it wrong."""
-        return None if self.is_beaten_by(secs) else self.current.secs / secs
+        return None if self.is_beaten_by(secs) else self.share(secs)
+
+    def share(self, secs: float) -> float:
+        """The bound's share of the confirmed `secs`, which it was held against (`settle`): what is
+        faster by no more than a probe's error is at the bound."""
+        return min(self.current.secs / secs, 1.0)
 
     def is_beaten_by(self, secs: float) -> bool:
         """Whether a kernel of `secs` a call is faster than any can be."""
@@ -108,6 +118,7 @@ class Limit:
         return {
             "secs": self.current.secs,
             "binds": self.current.binds,
+            "by": self.current.by,
             "threads": self.current.threads,
             "ends_searches": self.goal_secs is not None and self.raised_by != "kernel",
             "raised_by": self.raised_by,

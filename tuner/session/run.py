@@ -57,6 +57,7 @@ def run_session(
     options = options or SessionOptions()
     control = options.control
     control.allow(budget.seconds)
+    control.reserve_secs = 0.0
     limit = Limit(least_work(workload, space.forms), space.target, options.machine)
     if isinstance(measurer, TakesBound):
         measurer.take_bound(limit.current)

@@ -119,7 +119,7 @@ class Run:
             return
         run_secs = result.verify_secs + result.measure_secs
         self.race_secs = RACE_RUNS * run_secs + RACE_COMPILES * result.compile_secs
-        self.check_secs = self.measurer.confirm_secs(result)
+        self.check_secs = self.measurer.confirm_secs(result) + result.compile_secs  # and files
         self.reserve(self.race_secs + self.check_secs)
 
     def reserve(self, secs: float) -> None:

@@ -137,7 +137,7 @@ def _best_found(run: Run, record: TuningRecord) -> BestFound:
         record_key=record.key,
         run_secs=secs,
         gflops=run.workload.flops / secs / 1e9,
-        fraction_of_bound=run.limit.current.secs / secs,
+        fraction_of_bound=run.limit.share(secs),
         bound=run.limit.current.binds,
         trial=record.trial if here is None else here.number,
         verified=record.verified_level == "full",

@@ -6,9 +6,12 @@ import os
 import subprocess
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import IO, Any
+
+import psutil
 
 from schedules.record import MeasureStatus
 from tuner.process.child_command import module_command
@@ -115,6 +118,26 @@ class RunnerClient:
         self._opened = self._busy = False
         self._answer = None
         self._write(Frame({"op": "open", **self.document}))
+
+    @contextmanager
+    def in_background(self) -> Iterator[None]:
+        """While others work: what the runner and its children compute, a reference or the next
+        case, has only the cores that nobody else wants. They are not stopped: a stopped process
+        does not see that whoever started it has ended."""
+        self._schedule(os.SCHED_IDLE)
+        try:
+            yield
+        finally:
+            self._schedule(os.SCHED_OTHER)
+
+    def _schedule(self, policy: int) -> None:
+        if self._process is None:
+            return
+        with suppress(psutil.NoSuchProcess):
+            runner = psutil.Process(self._process.pid)
+            for process in (runner, *runner.children(recursive=True)):
+                with suppress(OSError):  # it has just ended, or the kernel has no such policy
+                    os.sched_setscheduler(process.pid, policy, os.sched_param(0))
 
     def kill(self) -> None:
         """End the runner, from another thread: whoever waits for its answer finds it dead."""

@@ -21,7 +21,7 @@ from schedules.target import Target
 from schedules.workload.workload import Workload
 from tuner.measure.here import factory_here
 from tuner.measure.protocol import Measurer
-from tuner.process.control import Control, Controllable, MeasurementAborted
+from tuner.process.control import Control, Controllable, MeasurementAborted, OutOfTime
 
 from .machines import kind
 from .wire import Description, Note, Order
@@ -81,6 +81,9 @@ class Host:
                 code = getattr(error, "code", "")
                 tell(Note(order.task, "refused", error=type(error).__name__, code=code,
                           detail=str(error)))  # fmt: skip
+            except OutOfTime as over:  # no run of this machine's: what is asked for takes too long
+                tell(Note(order.task, "refused", error="WorkloadError", code=over.code,
+                          detail=str(over)))  # fmt: skip
             except MeasurementAborted:
                 raise GivenUp from None
             except Exception:
@@ -142,10 +145,10 @@ class Host:
             factory = factory_here(self.description.measurer)
             assert factory is not None, "who joins has a measurer of one machine"
             control = Control()
-            measurer = factory(workload, target, order.seed).__enter__()
+            measurer = factory(workload, target, order.seed)
             if isinstance(measurer, Controllable):
                 measurer.attach(control)
-            self._open[identity] = _Opened(measurer, control)
+            self._open[identity] = _Opened(measurer.__enter__(), control)
         self._open.move_to_end(identity)
         return identity, self._open[identity]
 

@@ -9,7 +9,7 @@ runs; for fast kernels, and in the full check, also in further ones, on noise.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -24,6 +24,7 @@ from ...protocol import LoadError
 from ..loading import loader
 from ..loading.entries import Entry, timed_entry, whole_entry
 from ..memory.arena import Arena
+from ..memory.flat import FlatBuffers
 from ..memory.guarded import Flush, GuardedPool, same_bytes
 from ..memory.places import TURNS
 from . import races
@@ -34,7 +35,7 @@ from .quiet import Quiet
 from .shares import verify_parallel
 
 _FEWEST_PLACES = 4  # further cases have other ones
-_PLACES_SECS = 0.06  # of processor time, as are those that follow
+_PLACES_SECS = 0.03  # of processor time, as are those that follow
 _TEAMS_SECS = 0.1
 _MOST_CALLS = 4096
 _CALLS_SECS = 0.2
@@ -43,7 +44,7 @@ _SLOW_VERIFY_SECS = 0.05  # a serial kernel slower than this is run guarded once
 
 def run_job(
     job: Job,
-    arenas: Sequence[Arena],
+    arenas: Iterable[Arena],
     equipment: Equipment,
     send: Callable[[Frame], None],
     be_alone: Callable[[], object],
@@ -53,14 +54,15 @@ def run_job(
 
     `be_alone` waits until nobody computes beside this process: it is called before timing.
 
-    Frames: `{"buffers": ...}` before each guarded run, for whoever explains a fault, then
-    `{"status": ...}` with the fields of a result.
+    Frames: `{"case": ...}`, its number, before each case, `{"buffers": ...}` before each guarded
+    run, for whoever explains a fault, then `{"status": ...}` with the fields of a result.
     """
     start = time.perf_counter()
+    document: dict[str, Any] = {"status": MeasureStatus.OK, **_NOTHING_FOUND}
     try:
-        document: dict[str, Any] = {}
-        kernels, pool = _Kernels(job, arenas[0]), GuardedPool(equipment.scratch)
-        for arena in arenas:
+        kernels, pool = _Kernels(job), GuardedPool(equipment.scratch)
+        for number, arena in enumerate(arenas):
+            send(Frame({"case": number}))
             found = _check_and_time(job, arena, kernels, pool, equipment, send, be_alone)
             document = joined(document, found)
             job = replace(job, timed=False, case=job.case + 1)
@@ -75,15 +77,25 @@ def run_job(
     send(Frame(document))
 
 
+_NOTHING_FOUND: dict[str, Any] = {
+    "error_found": None,
+    "verify_secs": 0.0,
+    "evidence": {"cases": 0, "sampled_fraction": 1.0},
+}
+
+
 def joined(before: dict[str, Any], document: dict[str, Any]) -> dict[str, Any]:
-    """The result of a check on further cases after `before`, which is empty before the first: its
-    times stand, the error found is the largest of all."""
-    if not before:
-        return document
+    """The result of a check on further cases after `before`: its times stand, the error found is
+    the largest of all, and the evidence is that of both."""
     errors = [d["error_found"] for d in (before, document) if d["error_found"] is not None]
-    return before | {
+    evidence, more = before["evidence"], document["evidence"]
+    return (document | before) | {
         "verify_secs": before["verify_secs"] + document["verify_secs"],
         "error_found": max(errors, default=None),
+        "evidence": {
+            "cases": evidence["cases"] + more["cases"],
+            "sampled_fraction": min(evidence["sampled_fraction"], more["sampled_fraction"]),
+        },
     }
 
 
@@ -91,21 +103,22 @@ class _Kernels:
     """The entries of an object in this process, loaded when they are asked for, and once: bound to
     the stand-in of the parallel runtime, or to the runtime itself."""
 
-    def __init__(self, job: Job, arena: Arena) -> None:
+    def __init__(self, job: Job) -> None:
         self._job = job
-        self._arena = arena
         self._loaded: dict[bool, list[Entry]] = {}
+        self.flat_scratch: dict[int, FlatBuffers] = {}
         self.load_secs = 0.0
 
-    def entries(self, openmp: races.SerialOpenMP | None) -> list[Entry]:
-        """Those that call `openmp`, None for the runtime itself."""
+    def entries(self, arena: Arena, openmp: races.SerialOpenMP | None = None) -> list[Entry]:
+        """Those that call `openmp`, None for the runtime itself; their arguments are those of
+        `arena`."""
         stands_in = openmp is not None
         if stands_in not in self._loaded:
             start = time.perf_counter()
             if self._job.parallel:
                 loader.load_openmp()  # a missing runtime is told before anything else runs
                 loader.use_openmp(None if openmp is None else openmp.addresses)
-            self._loaded[stands_in] = _load(self._job, self._arena)
+            self._loaded[stands_in] = _load(self._job, arena)
             self.load_secs += time.perf_counter() - start
         return self._loaded[stands_in]
 
@@ -122,11 +135,13 @@ def _check_and_time(
     clock = time.perf_counter
     start, loaded_before = clock(), kernels.load_secs
     openmp = races.SerialOpenMP(equipment.helpers.stand_in, equipment.stacks)
-    checks = Checks(arena, openmp, send, pool, job.case, equipment.helpers.store_watch)
+    checks = Checks(
+        arena, openmp, send, pool, kernels.flat_scratch, job.case, equipment.helpers.store_watch
+    )
     found: list[Guarded] = []
     if job.parallel:
         teams = job.team_sizes or (job.threads,)
-        entries = kernels.entries(openmp)
+        entries = kernels.entries(arena, openmp)
         for team in teams:
             for guarded in found:
                 guarded.free()
@@ -136,20 +151,21 @@ def _check_and_time(
             _call_with(job.further_teams, checks, entry, first.results())
         openmp.threads = teams[-1]
     else:
-        entries = kernels.entries(None)
+        entries = kernels.entries(arena)
         found = [_verify_serial(job, checks, entry) for entry in entries]
     if job.thorough:
         _call_again(checks, found)
+    if job.misaligned:
+        for entry in entries:
+            _lie_elsewhere(checks, entry, found[0].results())
     expected = found[0].results()
     for other in found[1:]:
         same(arena.outputs, expected, other.results(), "differs between its entries")
-    sides = [flat_run(job, checks, entry) for entry in kernels.entries(None)]
+    sides = [flat_run(job, checks, entry) for entry in kernels.entries(arena)]
     for flat in sides:
         for _ in range(job.repeats):
             flat.warm()
             flat.compare(expected)
-        if job.misaligned:
-            _lie_elsewhere(checks, flat.entry, expected)
         if job.together:
             call_together(checks, flat, equipment.helpers, expected, parallel=job.parallel)
     load_secs = kernels.load_secs - loaded_before
@@ -158,6 +174,7 @@ def _check_and_time(
         "error_found": arena.case.error(arrays(arena, expected)),
         "load_secs": load_secs,
         "verify_secs": clock() - start - load_secs,
+        "evidence": {"cases": 1, "sampled_fraction": arena.case.sampled_fraction},
     }
     if job.timed:
         be_alone()
@@ -179,6 +196,8 @@ def _check_and_time(
         document["measure_secs"] = clock() - start
     for guarded in found:
         guarded.free()
+    for flat in sides:
+        flat.free(pool)
     return document
 
 
@@ -253,6 +272,7 @@ def _call_again(checks: Checks, runs: Sequence[Guarded]) -> None:
 def _lie_elsewhere(checks: Checks, entry: Entry, expected: Sequence[NDArray[np.uint8]]) -> None:
     """WrongError unless results are `expected` wherever in a cache line arrays begin: at all
     places if that takes little time, else at some."""
+    checks.openmp.watch(races.forward)
     start = time.process_time()
     for turn in range(TURNS):
         if turn >= _FEWEST_PLACES and time.process_time() - start > _PLACES_SECS:

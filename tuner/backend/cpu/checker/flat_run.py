@@ -15,7 +15,7 @@ from ..loading.together import call_beside
 from ..memory.arena import WORKSPACE_ALIGN_BYTES, Arena
 from ..memory.fills import numbers
 from ..memory.flat import FlatBuffers, flat_buffers
-from ..memory.guarded import Flush, GuardedBuffer
+from ..memory.guarded import Flush, GuardedBuffer, GuardedPool
 from .guarded_run import Checks, compare, same
 from .job import Job
 
@@ -37,7 +37,7 @@ def call_together(
     buffers = [pool.take(t.name, t.bytes, Flush.LEFT, align, align) for t in arena.tensors]
     for buffer, tensor, array in zip(buffers, arena.inputs, arena.case.inputs, strict=False):
         as_array(tensor, buffer.view()).reshape(-1)[:] = array.reshape(-1)[::-1]
-    other = FlatRun(arena, flat.entry, _side_by_side(buffers))
+    other = FlatRun(arena, flat.entry, _side_by_side(buffers), _scratch_of(flat.entry))
     other.run()
     alone = []
     for tensor, output in zip(arena.outputs, other.outputs(), strict=True):
@@ -56,15 +56,24 @@ def flat_run(job: Job, checks: Checks, entry: Entry) -> FlatRun:
     """Where an entry is called on the real runtime: where it is timed, if it is, with the inputs
     of the case; else on the guarded inputs, which need no copy."""
     arena = checks.arena
+    if entry.address not in checks.flat_scratch:
+        checks.flat_scratch[entry.address] = _scratch_of(entry)
+    scratch = checks.flat_scratch[entry.address]
     if job.timed or arena.flat_is_filled:
         if not arena.flat_is_filled:
             for i, array in enumerate(arena.case.inputs):
                 arena.flat.view(i)[:] = as_bytes(array)
-        return FlatRun(arena, entry, arena.flat)
+        return FlatRun(arena, entry, arena.flat, scratch)
     outputs = [
         checks.pool.take(t.name, t.bytes, Flush.LEFT, WORKSPACE_ALIGN_BYTES) for t in arena.outputs
     ]
-    return FlatRun(arena, entry, _side_by_side([*arena.guarded_inputs[Flush.LEFT], *outputs]))
+    buffers = _side_by_side([*arena.guarded_inputs[Flush.LEFT], *outputs])
+    return FlatRun(arena, entry, buffers, scratch, outputs)
+
+
+def _scratch_of(entry: Entry) -> FlatBuffers:
+    """Workspace and packed memory for calls of `entry`, one at a time."""
+    return flat_buffers([entry.workspace_bytes, entry.packed_bytes], skip_bytes=2048)
 
 
 def _side_by_side(buffers: Sequence[GuardedBuffer]) -> FlatBuffers:
@@ -72,23 +81,35 @@ def _side_by_side(buffers: Sequence[GuardedBuffer]) -> FlatBuffers:
 
 
 class FlatRun:
-    """The buffers of all arguments that an entry is called on outside of the stand-in, with a
-    workspace of its own, and packed memory that is filled once."""
+    """The buffers of all arguments that an entry is called on outside of the stand-in, with
+    `scratch` that no other one uses meanwhile: the workspace, and packed memory, filled once."""
 
-    def __init__(self, arena: Arena, entry: Entry, flat: FlatBuffers) -> None:
+    def __init__(
+        self,
+        arena: Arena,
+        entry: Entry,
+        flat: FlatBuffers,
+        scratch: FlatBuffers,
+        taken: Sequence[GuardedBuffer] = (),
+    ) -> None:
         self._arena = arena
         self.entry = entry
         self._flat = flat
+        self._taken = taken
         self._first_output = len(arena.case.inputs)
-        scratch = flat_buffers([entry.workspace_bytes, entry.packed_bytes], skip_bytes=2048)
         self._workspace = scratch.view(0)
         workspace, packed = scratch.addresses
-        self._turn = 0
+        self._turn = arena.turn or 0
         numbers(self._turn).into(scratch.view(1))
         entry.pack(self._flat.addresses, packed)
         self.pointers = entry.pointers(self._flat.addresses, packed, workspace)
         self.argv = argument_vector(self.pointers, len(arena.tensors) + 1)
         self.warm_secs = 0.0
+
+    def free(self, pool: GuardedPool) -> None:
+        """Leave what was taken of `pool` to later runs."""
+        for buffer in self._taken:
+            pool.give(buffer)
 
     def outputs(self) -> list[NDArray[np.uint8]]:
         flat = self._flat

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,8 @@ from ..loading.entries import Entry
 from ..loading.store_watch import StoreWatch
 from ..memory.arena import WORKSPACE_ALIGN_BYTES, Arena
 from ..memory.fills import constant, numbers
-from ..memory.guarded import Flush, GuardedBuffer, GuardedPool, same_bytes
+from ..memory.flat import FlatBuffers
+from ..memory.guarded import LINE_BYTES, Flush, GuardedBuffer, GuardedPool, same_bytes
 from ..memory.places import places
 from . import races
 
@@ -30,14 +31,16 @@ _NAN_FILL, _INT_FILL, _LARGE_FILL = constant(0xFF), constant(0xAA), constant(0x5
 
 @dataclass(frozen=True)
 class Checks:
-    """What guarded runs of one child share. `send` tells where their buffers are; `turn` is the
-    number of the case, and which numbers memory that is not written holds. `stores` watches those of
-    shares; None where the machine cannot."""
+    """What guarded runs of one child share. `send` tells where their buffers are. `flat_scratch` is
+    what entries, by address, are called with elsewhere. `turn` is the number of the case, and which
+    numbers memory that is not written holds. `stores` watches those of shares; None where the
+    machine cannot."""
 
     arena: Arena
     openmp: races.SerialOpenMP
     send: Callable[[Frame], None]
     pool: GuardedPool
+    flat_scratch: dict[int, FlatBuffers] = field(default_factory=dict)
     turn: int = 0
     stores: StoreWatch | None = None
 
@@ -148,6 +151,12 @@ class Guarded:
         """Leave the memory to later runs; nothing of this one is looked at again."""
         for buffer in (*self.writable, *self._copies):
             self._pool.give(buffer)
+
+    def lies_as(self, other: Guarded) -> bool:
+        """Whether each array begins at the same place in a cache line: kernels may divide their
+        work by that."""
+        pairs = zip((*self.inputs, *self.outputs), (*other.inputs, *other.outputs), strict=True)
+        return all((a.address - b.address) % LINE_BYTES == 0 for a, b in pairs)
 
     def results(self) -> list[NDArray[np.uint8]]:
         """The outputs' bytes, not copied."""

@@ -22,8 +22,9 @@ class Job:
     aligned to their elements and no more, each at another place in a line; with `together`, also
     those of two callers at the same time. `case` is the number of the case: of a kernel so slow
     that one guarded run must do, buffers begin at a guard in odd ones and end at one in others.
-    `thorough` finds what shares write in calls of their own as well, and what calls keep. `settled`: a thorough check of another case has passed,
-    so shares, whose addresses do not depend on values, are watched where that costs little.
+    `thorough` finds what shares write in calls of their own as well, and what calls keep.
+    `settled`: a thorough check of another case has passed, so shares, whose addresses do not depend
+    on values, are watched where that costs little.
 
     A kernel with `constants` is checked and timed by its prepacked entry, with `every_entry` also
     by the one that packs in the call.

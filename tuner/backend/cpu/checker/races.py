@@ -1,7 +1,7 @@
 """Find races in parallel loops deterministically, by running threads' shares one at a time.
 
 The kernel is loaded against a stand-in for OpenMP, which runs the shares of a parallel region
-one after the other on one thread. Three runs settle it:
+one after the other on one thread. Four runs settle it:
 
 1. forward: shares 0, 1, ..., n-1;
 2. reverse: shares n-1, ..., 0. Both must give the right result. A share that reads what another
@@ -17,7 +17,11 @@ one after the other on one thread. Three runs settle it:
    for it has return addresses. A byte equal to what was there each time would have to be a copy
    of itself, or the maximum of itself and something less: noise is there because equal fills
    hide every maximum of one buffer and another. The sets of two shares of one region must not
-   meet: this finds what no order shows, such as two threads adding to one sum.
+   meet: this finds what no order shows, such as two threads adding to one sum;
+4. stores, in the full check: a share that stores what it loaded from another's bytes changes
+   nothing in any of these runs, and loses a write of the other when both run at once. Each share
+   runs with pages read-only where its bytes meet those of others, and where nothing is its own
+   (`loading.store_watch`), which shows single stores. Up to 16 pages or rows of them a share.
 
 In run 3 values are garbage from the first region on. That is sound because no address in the
 language depends on data. Regions are sampled where a kernel enters so many that watching each
@@ -27,8 +31,10 @@ Arguments and stacks are all the memory that a kernel can write: `loader.refuse_
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -266,12 +272,15 @@ def _meeting(
     return None
 
 
-def first_conflict(forward: Observer, reverse: Observer) -> Conflict | None:
+def first_conflict(forward: Observer, reverse: Observer, *, alike: bool = True) -> Conflict | None:
     """What the two orders of one kernel show: a byte that two shares of a region changed in one, or
-    that was changed by one share in the one and by another in the other."""
+    that was changed by one share in the one and by another in the other. The latter only if arrays
+    lie `alike` in their cache lines in both: a kernel may divide its work by where they do."""
     for observer in (forward, reverse):
         if observer.conflict is not None:
             return observer.conflict
+    if not alike:
+        return None
     for index in sorted(forward.accounts.keys() & reverse.accounts.keys()):
         for a, b in zip(forward.accounts[index], reverse.accounts[index], strict=True):
             for chunk in sorted(a.chunks.keys() & b.chunks.keys()):
@@ -392,7 +401,7 @@ class _Watcher:
                 for (view, owner), border in zip(views, borders, strict=True)
                 for window in border.windows(view, owner, thread, MOST_WINDOWS // len(views))
             ]
-            at = stores.foreign_store(lambda thread=thread: run(thread), windows, most)
+            at = stores.foreign_store(partial(run, thread), windows, most)
             if at is not None:
                 self.conflict = self._conflict(region, at, thread, views)
                 return
@@ -456,28 +465,55 @@ class Borders:
     def windows(
         self, view: NDArray[np.uint8], owner: NDArray[np.uint8], thread: int, most: int
     ) -> list[Window]:
-        """Up to `most` pages of `view` where share `thread` meets others, the first and the last
-        border and others between."""
-        mine = thread + 1
+        """Up to `most` windows of `view`: pages where share `thread` meets others, the first and
+        the last border and others between, and the longest rows of pages with nothing of its own.
+        """
+        mine, size = thread + 1, linux.PAGE_BYTES
         beside = [self.right[owner[self.left] == mine], self.left[owner[self.right] == mine]]
         places = np.sort(np.concatenate(beside))
-        if places.size > most // 2:
-            places = places[np.linspace(0, places.size - 1, most // 2).astype(np.int64)]
+        if places.size > most // 4:
+            places = places[np.linspace(0, places.size - 1, most // 4).astype(np.int64)]
         start = view.ctypes.data
-        reach = np.clip(
-            np.concatenate([places - LINE_BYTES, places + LINE_BYTES]), 0, view.size - 1
-        )
-        pages = sorted(set(((start + reach) // linux.PAGE_BYTES).tolist()))
-        return [_window(page * linux.PAGE_BYTES, start, owner, mine) for page in pages]
+        reach = np.concatenate([places - LINE_BYTES, places + LINE_BYTES])
+        pages = set(((start + np.clip(reach, 0, view.size - 1)) // size * size).tolist())
+        mixed = [Window(p, size, _others(p, start, owner, mine)) for p in sorted(pages)]
+        rows = [_without(row, pages) for row in self._others_pages(start, owner, mine)]
+        rows = sorted((r for r in rows if r[0] < r[1]), key=lambda row: row[0] - row[1])
+        alone = [Window(at, end - at) for at, end in rows]
+        return (mixed + alone)[:most]
+
+    def _others_pages(
+        self, start: int, owner: NDArray[np.uint8], mine: int
+    ) -> Iterator[tuple[int, int]]:
+        """First and end of each row of whole pages that belong to other shares alone, by the
+        borders of a buffer that begins at `start`."""
+        size = linux.PAGE_BYTES
+        firsts, lasts = [0, *self.right.tolist()], [*self.left.tolist(), owner.size - 1]
+        for first, last in zip(firsts, lasts, strict=True):
+            if owner.size == 0 or max(owner[first], owner[last]) in (0, mine):
+                continue
+            # Nothing else lies on the buffer's first and last page.
+            low = start if first == 0 else start + first + size - 1
+            high = start + last + (size if last == owner.size - 1 else 1)
+            if low // size < high // size:
+                yield low // size * size, high // size * size
 
 
-def _window(page: int, start: int, owner: NDArray[np.uint8], mine: int) -> Window:
-    """The page at `page` of a buffer that begins at `start`."""
+def _without(row: tuple[int, int], pages: set[int]) -> tuple[int, int]:
+    """The longest part of a row of pages between some of `pages`, from one address to another."""
+    size = linux.PAGE_BYTES
+    cuts = [row[0] - size, *sorted(p for p in pages if row[0] <= p < row[1]), row[1]]
+    return max(((a + size, b) for a, b in pairwise(cuts)), key=lambda part: part[1] - part[0])
+
+
+def _others(page: int, start: int, owner: NDArray[np.uint8], mine: int) -> NDArray[np.uint8]:
+    """0xFF for the bytes of the page at `page` that other shares write, in a buffer that begins at
+    `start`."""
     others = np.zeros(linux.PAGE_BYTES, np.uint8)
     first, last = max(page, start), min(page + linux.PAGE_BYTES, start + owner.size)
     part = owner[first - start : last - start]
     others[first - page : last - page] = ((part != 0) & (part != mine)) * np.uint8(0xFF)
-    return Window(page, others)
+    return others
 
 
 def _note_changes(

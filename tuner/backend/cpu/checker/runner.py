@@ -13,7 +13,7 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
@@ -46,6 +46,8 @@ _BURST_SECS = 50e-6
 _WARM_SECS = 0.02
 _SPARE_BYTES = 1 << 30
 _FULL_CASES = 40  # of small workloads, whose cases are many
+_MOST_CASES = 200  # of any
+_TOGETHER_BYTES = 64 << 20  # of all tensors: up to here one child runs all cases after the first
 _KEPT_BYTES = 256 << 20
 _GUARDED_SETS = 4  # of buffers a child has at most: of two entries, of a run, of a misaligned one
 _AHEAD = 3  # times the memory in use must be free for cases to be built ahead
@@ -61,6 +63,7 @@ class _Judge:
     quick: Arena
     kept_bytes: int
     further: list[Arena] | None = None
+    checks: int = 0
 
     @property
     def planned(self) -> int:
@@ -69,8 +72,19 @@ class _Judge:
 
     @property
     def keeps(self) -> bool:
-        """Whether the arenas of a full check are kept for the next: they are small."""
-        return self.quick.size_bytes * _FULL_CASES <= self.kept_bytes
+        """Whether the arenas of full checks are kept from the second one on: they are small, and
+        most workloads have one check."""
+        is_small = self.quick.size_bytes * _FULL_CASES <= self.kept_bytes
+        return is_small and self.checks > 1
+
+    def kept(self) -> list[Arena]:
+        """The arenas of a full check after the quick one."""
+        if self.further is None:
+            self.further = [
+                build_arena(self.cases.tensors, case, self.quick.flat, turn=_turn(number))
+                for number, case in enumerate(self.further_cases(), start=1)
+            ]
+        return self.further
 
     def further_cases(self) -> Iterator[Case]:
         """The cases of a full check after the quick one."""
@@ -80,17 +94,7 @@ class _Judge:
         """The arenas of a full check, `quick` first; each is used no more when the next is asked
         for, unless they are kept."""
         yield self.quick
-        if self.further is not None:
-            yield from self.further
-        elif self.keeps:
-            kept: list[Arena] = []
-            for case in self.further_cases():
-                turn = _turn(len(kept) + 1)
-                kept.append(build_arena(self.cases.tensors, case, self.quick.flat, turn=turn))
-                yield kept[-1]
-            self.further = kept
-        else:
-            yield from self._one_by_one(self.further_cases())
+        yield from self.kept() if self.keeps else self._one_by_one(self.further_cases())
 
     def full_ahead(self, builder: CaseBuilder) -> Iterator[Arena]:
         """The same with cases from `builder`."""
@@ -224,13 +228,15 @@ def _rewrites(document: dict[str, Any]) -> list[Any]:
 def _run(
     session: _Session,
     job: Job,
-    arenas: Sequence[Arena],
+    arenas: Iterable[Arena],
     deadline_secs: float,
     is_alone: Callable[[], bool] | None = None,
+    *,
+    cases: int = 1,
 ) -> dict[str, Any]:
-    """Run a kernel on cases in a child, unless its workspace alone is too much; `is_alone` is the
-    sandbox's. The deadline is for one case."""
-    arena, cases = arenas[0], len(arenas)
+    """Run a kernel in a child on up to `cases` cases, which it asks `arenas` for one by one, unless
+    its workspace alone is too much; `is_alone` is the sandbox's. The deadline is for one case."""
+    arena = session.plain.quick
     free_bytes = int(_USABLE * available_memory_bytes())
     own_bytes = job.workspace_bytes + job.packed_bytes
     if own_bytes > free_bytes:
@@ -238,11 +244,12 @@ def _run(
         return {"status": MeasureStatus.OUT_OF_MEMORY, "detail": detail}
     wanted_bytes = 10 * (arena.size_bytes + own_bytes) + session.spare_bytes
     limits = Limits(
-        deadline_secs=deadline_secs * cases,
+        deadline_secs=deadline_secs,
         memory_bytes=min(wanted_bytes, free_bytes),
         reserved_bytes=2 * GUARD_BYTES * _GUARDED_SETS * (len(arena.tensors) + 2) * cases,
         threads=job.threads,
         cpus=session.cpus if job.threads == 1 else (),
+        cases=cases,
     )
     outcome = session.sandbox.run(
         lambda send, be_alone: child.run_job(job, arenas, session.equipment, send, be_alone),
@@ -263,11 +270,15 @@ def _check(
     error found is the largest of all. `evidence` says how much was compared. `before` is called
     with the number of each case, from 0.
 
-    Where cases are large, and there is the memory for it, the next one is built meanwhile.
+    A process of its own builds the next case meanwhile, where there is the memory for it. One
+    child runs all cases after the first where they are not large: to start one takes as long as a
+    small kernel's runs.
     """
+    judge.checks += 1
     spare_bytes = available_memory_bytes() - _AHEAD * linux.resident_bytes(os.getpid())
     if judge.keeps or spare_bytes < 0:
-        return _check_each(session, judge.full(), job, deadline_secs, before, together=judge.keeps)
+        arenas = iter([judge.quick, *judge.kept()]) if judge.keeps else judge.full()
+        return _check_each(session, arenas, job, deadline_secs, before, together=judge.keeps)
     # What one child after the other writes is touched for the first time once.
     outputs = [(t.name, t.bytes) for t in judge.quick.outputs]
     written = [*outputs, ("the workspace", job.workspace_bytes)] * _RUNS_COMPARED
@@ -276,7 +287,10 @@ def _check(
     try:
         with CaseBuilder(judge.further_cases) as builder:
             arenas = judge.full_ahead(builder)
-            return _check_each(session, arenas, job, deadline_secs, before, builder.idle)
+            together = judge.quick.size_bytes <= _TOGETHER_BYTES
+            return _check_each(
+                session, arenas, job, deadline_secs, before, builder.idle, together=together
+            )
     finally:
         session.equipment = replace(session.equipment, scratch=())
         for buffer in scratch:
@@ -293,43 +307,37 @@ def _check_each(
     *,
     together: bool = False,
 ) -> dict[str, Any]:
-    """Run a kernel on each of `arenas`; those after the first in one child if `together`: to start
-    one takes as long as a small kernel's runs."""
-    result: dict[str, Any] = {}
-    cases, fraction = 0, 1.0
+    """Run a kernel on each of `arenas`, in a child of its own or, after the first, all `together`
+    in one, which asks for them itself."""
     job = replace(job, misaligned=True, together=True, thorough=True)
-    for some in _groups(arenas, together=together):
-        before(cases)
-        job = replace(job, case=cases)
-        answer = _run(session, job, some, deadline_secs, is_alone)
+    before(0)
+    result = _run(session, job, [next(arenas)], deadline_secs, is_alone)
+    # How work is divided, where tensors lie and who else calls has nothing to do with values: the
+    # first case has settled it.
+    job = replace(
+        job,
+        timed=False,
+        repeats=1,
+        team_sizes=(),
+        further_teams=(),
+        misaligned=False,
+        together=False,
+        thorough=False,
+        settled=True,
+        case=1,
+    )
+    groups: Iterator[Iterable[Arena]] = iter([arenas]) if together else ([a] for a in arenas)
+    cases = _MOST_CASES if together else 1
+    for some in groups:
+        if result["status"] != MeasureStatus.OK:
+            return result
+        before(job.case)
+        answer = _run(session, job, some, deadline_secs, cases=cases)
         if answer["status"] != MeasureStatus.OK:
             return answer
-        cases += len(some)
-        fraction = min(fraction, *(arena.case.sampled_fraction for arena in some))
         result = child.joined(result, answer)
-        # How work is divided, where tensors lie and who else calls has nothing to do with
-        # values: the first case has settled it.
-        job = replace(
-            job,
-            timed=False,
-            repeats=1,
-            team_sizes=(),
-            further_teams=(),
-            misaligned=False,
-            together=False,
-            thorough=False,
-            settled=True,
-        )
-    return result | {"evidence": {"cases": cases, "sampled_fraction": fraction}}
-
-
-def _groups(arenas: Iterator[Arena], *, together: bool) -> Iterator[list[Arena]]:
-    """The first of `arenas`, then all others if `together`, else one by one."""
-    yield [next(arenas)]
-    if not together:
-        yield from ([arena] for arena in arenas)
-    elif others := list(arenas):
-        yield others
+        job = replace(job, case=job.case + 1)
+    return result
 
 
 def _let_go_on(reader: FrameReader, answers: int, planned: int, number: int) -> None:

@@ -49,8 +49,9 @@ class Limits:
 
     `memory_bytes` bounds resident memory; four times as much address space may be reserved, and
     `reserved_bytes` on top.
-    `cpus` is where it may run, empty for anywhere. Processor time is bounded by
-    `deadline_secs` on `threads` cores.
+    `cpus` is where it may run, empty for anywhere. `deadline_secs` begins anew with each frame
+    `{"case": ...}` that it sends. Processor time is bounded by `deadline_secs` on `threads` cores
+    for each of `cases`.
     """
 
     deadline_secs: float
@@ -58,6 +59,7 @@ class Limits:
     reserved_bytes: int = 0
     threads: int = 1
     cpus: tuple[int, ...] = ()
+    cases: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +211,10 @@ class Sandbox:
         while True:
             ready = dict(poller.poll(_POLL_SECS * 1000))
             if receive in ready:
-                frames += reader.read_some()
+                new = reader.read_some()
+                frames += new
+                if any("case" in frame.document for frame in new):
+                    counted_from = time.perf_counter()
                 if reader.ended:
                     poller.unregister(receive)
             if handle in ready:
@@ -264,7 +269,7 @@ def _apply(limits: Limits) -> None:
     space_bytes = linux.address_space_bytes() + 4 * limits.memory_bytes + limits.reserved_bytes
     linux.limit_address_space(space_bytes)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    cpu_secs = int(limits.deadline_secs * limits.threads) + 1
+    cpu_secs = int(limits.deadline_secs * limits.threads * limits.cases) + 1
     resource.setrlimit(resource.RLIMIT_CPU, (cpu_secs, cpu_secs + 1))
     if limits.cpus:
         os.sched_setaffinity(0, limits.cpus)

@@ -37,10 +37,11 @@ def verify_parallel(job: Job, checks: Checks, entry: Entry) -> Guarded:
     same(
         checks.arena.outputs, run.results(), again.results(), "depends on the order of its threads"
     )
+    alike = run.lies_as(again)
     again.free()
     if not regions or openmp.threads == 1:
         return run
-    _refuse(races.first_conflict(forward, reverse))
+    _refuse(races.first_conflict(forward, reverse, alike=alike))
     slow = time.process_time() - start > _SLOW_WATCH_SECS
     if job.thorough or not (job.settled or (slow and forward.complete)):
         # Borders of shares follow from one formula in the number of threads.

@@ -71,6 +71,14 @@ allow:
   %page = inttoptr i64 %low to ptr
   %size = sub i64 %high, %low
   call i32 @mprotect(ptr %page, i64 %size, i32 3)
+  %mask_at = getelementptr i64, ptr @sw_mask, i64 %w
+  %mask_of = load i64, ptr %mask_at
+  %nobody = icmp eq i64 %mask_of, 0
+  br i1 %nobody, label %all_others, label %some_others
+all_others:
+  store i64 %address, ptr @sw_found
+  br label %end_watch
+some_others:
   %left = load i64, ptr @sw_left
   %spent = icmp sle i64 %left, 0
   br i1 %spent, label %end_watch, label %invert
@@ -82,7 +90,6 @@ invert:
   %left1 = sub i64 %left, 1
   store i64 %left1, ptr @sw_left
   store i64 1, ptr %open_at
-  %mask_at = getelementptr i64, ptr @sw_mask, i64 %w
   %mask = load ptr, ptr %mask_at
   %held_at = getelementptr i64, ptr @sw_held, i64 %w
   %held = load ptr, ptr %held_at
@@ -177,10 +184,12 @@ done:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Whole pages from `start` on; bytes of them where `others` is 0xFF are not to be written."""
+    """`size_bytes` of whole pages from `start` on; bytes of them where `others` is 0xFF are not to
+    be written, none of them where that is None."""
 
     start: int
-    others: NDArray[np.uint8]
+    size_bytes: int
+    others: NDArray[np.uint8] | None = None
 
 
 @dataclass(frozen=True)
@@ -193,28 +202,29 @@ class StoreWatch:
         self, run: Callable[[], None], windows: Sequence[Window], most_stores: int
     ) -> int | None:
         """Call `run`, watching its stores to `windows`, which do not overlap, but no more than
-        `most_stores`: a word of eight bytes with a byte not to be written that one wrote, None if
-        none did. ValueError if there are more than `MOST_WINDOWS`."""
+        `most_stores` to those with `others`: where one wrote what is not to be written, in a word
+        of eight bytes; None if none did. ValueError if there are more than `MOST_WINDOWS`."""
         if len(windows) > MOST_WINDOWS:
             raise ValueError(f"at most {MOST_WINDOWS} windows are watched, got {len(windows)}")
-        held = [np.empty_like(w.others) for w in windows]
+        held = [np.empty(0 if w.others is None else w.size_bytes, np.uint8) for w in windows]
         self._word("left").value = most_stores
         found = self._word("found")
         found.value = 0
         self._handle()
         for number, (window, room) in enumerate(zip(windows, held, strict=True)):
             self._word("low", number).value = window.start
-            self._word("high", number).value = window.start + window.others.size
-            self._word("mask", number).value = window.others.ctypes.data
+            self._word("high", number).value = window.start + window.size_bytes
+            others = window.others
+            self._word("mask", number).value = 0 if others is None else others.ctypes.data
             self._word("held", number).value = room.ctypes.data
-            linux.protect(window.start, window.others.size, linux.PROT_READ)
+            linux.protect(window.start, window.size_bytes, linux.PROT_READ)
         try:
             run()
         finally:
             for number, window in enumerate(windows):
                 self._word("low", number).value = self._word("high", number).value = 0
                 access = linux.PROT_READ | linux.PROT_WRITE
-                linux.protect(window.start, window.others.size, access)
+                linux.protect(window.start, window.size_bytes, access)
         return found.value or None
 
     def _handle(self) -> None:

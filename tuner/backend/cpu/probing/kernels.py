@@ -74,6 +74,53 @@ def arithmetic_kernel(target: Target, dtype: DType, symbol: str) -> ProbeKernel:
     return ProbeKernel(text, symbol, 2 * lanes * chains)
 
 
+_DOTS = {
+    "vpdpbusd": ("avx512.vpdpbusd", "i32", "i8", 4),
+    "vdpbf16ps": ("avx512bf16.dpbf16ps", "float", "bfloat", 2),
+}
+"""LLVM's function, what it adds up, its factors, and how many of these a lane of the sum takes."""
+
+_DOT_FEATURES: dict[tuple[str, int], tuple[frozenset[str], ...]] = {
+    ("vpdpbusd", 512): (frozenset({"avx512vnni"}),),
+    ("vpdpbusd", 256): (frozenset({"avxvnni"}), frozenset({"avx512vnni", "avx512vl"})),
+    ("vdpbf16ps", 512): (frozenset({"avx512bf16"}),),
+    ("vdpbf16ps", 256): (frozenset({"avx512bf16", "avx512vl"}),),
+}
+"""What a CPU must have for vectors of so many bits; any of the sets will do."""
+
+
+def dot_kernel(target: Target, name: str, symbol: str) -> ProbeKernel | None:
+    """`acc = acc + dot(m, c)` on independent full vectors, by the instruction `name`; None where
+    there is no probe of it for vectors as wide as the target's.
+
+    Factors are small numbers that come through memory, as in `arithmetic_kernel`; integers wrap.
+    """
+    needs = _DOT_FEATURES.get((name, target.vector_bits), ())
+    if not any(need <= set(target.features) for need in needs):
+        return None
+    function, sums, factors, each = _DOTS[name]
+    lanes, chains = target.vector_bits // 32, accumulators(target)
+    vector, given = f"<{lanes} x {sums}>", f"<{lanes * each} x {factors}>"
+    intrinsic = f"@llvm.x86.{function}.{target.vector_bits}"
+    phis, steps = [], []
+    for i in range(chains):
+        phis.append(f"  %p{i} = phi {vector} [ zeroinitializer, %entry ], [ %n{i}, %loop ]")
+        steps.append(f"  %n{i} = call {vector} {intrinsic}({vector} %p{i}, {given} %m, {given} %c)")
+    is_float = sums == "float"
+    one, other = ("0xR3F00", "0xR3F00") if is_float else ("3", "1")
+    text = _looped(
+        symbol,
+        [
+            *_through_memory("%m", given, f"{factors} {one}"),
+            *_through_memory("%c", given, f"{factors} {other}"),
+        ],
+        [*phis, *steps],
+        _fold("fadd" if is_float else "add", vector, [f"%n{i}" for i in range(chains)]),
+    )
+    declared = f"declare {vector} {intrinsic}({vector}, {given}, {given})\n"
+    return ProbeKernel(declared + text, symbol, 2 * each * lanes * chains)
+
+
 def chain_kernel(symbol: str) -> ProbeKernel:
     """Additions and exclusive ors of one integer register, each of which waits for the one before:
     all cores do one of them a cycle, so operations a second are cycles a second.

@@ -14,6 +14,7 @@ from typing import Any
 from schedules.dtypes import DType
 from schedules.target import Target
 
+from ....isa.dots import dot_for
 from ....process.host import cpu_affinity, distinct_cores_first
 from . import kernels
 from .kernels import ProbeKernel
@@ -23,6 +24,17 @@ DEFAULT_REGION_SECS = 2e-6
 MAX_REGION_SECS = 1e-4
 BURST_SECS = 0.0015
 _GOMP = "libgomp.so.1"
+
+
+def probed_dots(target: Target) -> dict[str, ProbeKernel]:
+    """The probes of `target`'s instructions for sums of products of narrow operands, by name."""
+    dots = (dot_for(dtype, target) for dtype in (DType.I8, DType.BF16))
+    made = {
+        dot.name: kernels.dot_kernel(target, dot.name, f"tw_probe_{dot.name}")
+        for dot in dots
+        if dot is not None
+    }
+    return {name: kernel for name, kernel in made.items() if kernel is not None}
 
 
 def working_sets(target: Target, memory_bytes: int) -> dict[str, tuple[int, bool]]:
@@ -88,8 +100,9 @@ class ProbedMachine:
         self._target = target
         self._probe_secs = probe_secs
         self._arithmetic = {
-            d: kernels.arithmetic_kernel(target, d, f"tw_probe_{d.value}") for d in PROBED_DTYPES
-        }
+            d.value: kernels.arithmetic_kernel(target, d, f"tw_probe_{d.value}")
+            for d in PROBED_DTYPES
+        } | probed_dots(target)
         self._read: ProbeKernel = kernels.read_kernel(target, "tw_probe_read")
         self._chain = kernels.chain_kernel("tw_probe_chain")
         texts = [k.text for k in (*self._arithmetic.values(), self._read, self._chain)]
@@ -115,11 +128,17 @@ class ProbedMachine:
 
     def warm_up(self) -> None:
         """Bring the core to the clock it keeps under vector load."""
-        self.gigaops(DType.F32, 1)
+        self.gigaops(DType.F32.value, 1)
 
-    def gigaops(self, dtype: DType, threads: int) -> float:
-        """Best multiply-adds of `threads` threads at once, two operations each, in 1e9 a second."""
-        kernel = self._arithmetic[dtype]
+    @property
+    def arithmetic(self) -> tuple[str, ...]:
+        """The types, and instructions for narrow operands, whose peaks can be measured here."""
+        return tuple(self._arithmetic)
+
+    def gigaops(self, name: str, threads: int) -> float:
+        """Best multiply-adds of `threads` threads at once, two operations each, in 1e9 a second;
+        `name` is one of `arithmetic`."""
+        kernel = self._arithmetic[name]
         self._reserve(4096 * threads)
         jobs = [_Job(kernel.symbol, self._address + 4096 * i, 0) for i in range(threads)]
         return kernel.ops_per_iteration * self._best_rate(jobs, shared=False) / 1e9

@@ -20,7 +20,7 @@ from schedules.target import Probes, Target
 
 from ....process.host import available_memory_bytes, cpu_affinity
 from ....process.others import Others, cpu_times
-from .machine import PROBED_DTYPES, ProbedMachine, working_sets
+from .machine import PROBED_DTYPES, ProbedMachine, probed_dots, working_sets
 from .rounds import (
     QUIET_ROUNDS,
     Figure,
@@ -45,12 +45,12 @@ def measure_probes(target: Target, budget_secs: float = TOTAL_BUDGET_SECS) -> Pr
     """
     counts = thread_counts(target.cores)
     levels = working_sets(target, available_memory_bytes())
-    probes = len(counts) * (len(PROBED_DTYPES) + len(levels))
+    probes = len(counts) * (len(PROBED_DTYPES) + len(probed_dots(target)) + len(levels))
     # Read once: OpenMP's runtime binds the thread that starts its first region to one core.
     others = Others(partial(cpu_times, cpu_affinity()))
     with ProbedMachine(target, min(MAX_PROBE_SECS, budget_secs / probes) / QUIET_ROUNDS) as machine:
         machine.warm_up()
-        arithmetic = {d.value: partial(machine.gigaops, d) for d in PROBED_DTYPES}
+        arithmetic = {name: partial(machine.gigaops, name) for name in machine.arithmetic}
         reading = {level: partial(machine.gigabytes, *where) for level, where in levels.items()}
         both = arithmetic | reading
         found = best_of_rounds(

@@ -1,0 +1,245 @@
+"""The part of an iteration space in which a reduction has terms that count.
+
+A guard such as `where(k <= j, x, 0)`, a read outside of a tensor or a window written as an index
+(`W[y + p - 2*i]`) leave most terms of a sum zero. Boxes of the other axes are cut, and the ranges
+of reduction axes clipped in each, by interval arithmetic on the conditions, so that next to nothing
+is evaluated where one fails. Whatever a box still holds of that is evaluated as it is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import isnan
+
+import numpy as np
+
+from ..algebra.affine import Cond, Eq0, Ge0, Var
+from ..algebra.scalar import (
+    All,
+    Binary,
+    BinaryOp,
+    Cast,
+    Const,
+    Load,
+    Reducer,
+    Scalar,
+    Select,
+    Unary,
+    UnaryOp,
+    walk,
+)
+from ..workload.tensors import Stage
+from .padding import needed
+from .reads import Box, leading_tiles
+
+_SMALLEST_POINTS = 1 << 15
+"""A box of fewer is not cut: NumPy would be busy with the calls alone."""
+_GAIN = 0.75
+"""Boxes are cut where both halves have no more of the points than this."""
+_LOOKED_AT = 1 << 14
+_WASTE, _LEAST_SHARE = 1.5, 1e-3
+"""Points that boxes hold beside those that count, about."""
+
+
+@dataclass(frozen=True, slots=True)
+class Active:
+    """`boxes` are evaluated and reduced; where their outputs have terms outside of these, which is
+    at the boxes `beside`, each such term is `neutral`. No two of `boxes` have an output in common
+    if they lie `apart`."""
+
+    boxes: list[Box]
+    beside: list[Box]
+    neutral: Const | None
+    apart: bool
+
+
+def active_boxes(stage: Stage, whole: Box, max_points: int, finite: Callable[[], bool]) -> Active:
+    """The boxes of `whole`, of up to `max_points`. `finite` says whether all that the body reads
+    is: only then is a product with zero none."""
+    conds, neutral = _conditions(stage, finite)
+    outer = len(stage.axes)
+    if neutral is None:
+        boxes = list(leading_tiles(whole, max_points))
+        return Active(boxes, [], None, not any(any(box.starts[outer:]) for box in boxes))
+    boxes, beside = [], []
+    for box, clipped in _cut(whole, conds, outer, max_points):
+        if clipped is None or clipped != box:
+            beside.append(box)
+        if clipped is not None:
+            boxes.append(clipped)
+    tiled = [tile for box in boxes for tile in leading_tiles(box, max_points)]
+    return Active(tiled, beside, neutral, len(tiled) == len(boxes))
+
+
+def active_share(stage: Stage, whole: Box, *, finite: bool = True) -> float:
+    """About which share of the points of `whole` `active_boxes` has, where all that is read is
+    `finite`: a little more than the share of some points by chance."""
+    conds, neutral = _conditions(stage, lambda: finite)
+    if neutral is None or not whole.points:
+        return 1.0
+    rng = np.random.Generator(np.random.PCG64(whole.points))
+    env = {}
+    for place, (name, start, extent) in enumerate(
+        zip(whole.names, whole.starts, whole.extents, strict=True)
+    ):
+        at = rng.integers(start, start + extent, _LOOKED_AT)
+        line = whole.places[place] if whole.places else None
+        env[name] = at if line is None else line.values[at]
+    holds = np.ones(_LOOKED_AT, np.bool_)
+    for cond in conds:
+        values = np.asarray(cond.index.evaluate(env))  # type: ignore[arg-type]  # of arrays
+        holds &= values >= 0 if isinstance(cond, Ge0) else values == 0
+    return min(_WASTE * float(holds.mean()) + _LEAST_SHARE, 1.0)
+
+
+def _conditions(stage: Stage, finite: Callable[[], bool]) -> tuple[tuple[Cond, ...], Const | None]:
+    """Conditions without which a term changes no result, and what it is then; None for none."""
+    if stage.reducer not in (Reducer.SUM, Reducer.MAX, Reducer.MIN) or not stage.reduce_axes:
+        return (), None
+    body, conds, neutral = _chosen(stage.body, stage.reducer, None)
+    if stage.reducer is Reducer.SUM and _is_finite_for_finite(body):
+        products = tuple(c for part in needed(body) if isinstance(part, All) for c in part.conds)
+        if products and finite():
+            conds, neutral = (*conds, *products), Const(0, stage.tensor.dtype)
+    reduced = {a.name for a in stage.reduce_axes}
+    if not any(cond.index.vars() & reduced for cond in conds):
+        return (), None
+    return conds, neutral
+
+
+def _chosen(
+    node: Scalar, reducer: Reducer, known: Const | None
+) -> tuple[Scalar, tuple[Cond, ...], Const | None]:
+    """What is reduced where conditions hold, these, and what is there elsewhere: `known`, if that
+    is not None."""
+    match node:
+        case Select(All(conds), on_true, Const(value, _) as other):
+            counts = value != 0 if reducer is Reducer.SUM else isnan(value)
+            if not counts and known in (None, other):
+                body, more, neutral = _chosen(on_true, reducer, other)
+                return body, (*conds, *more), neutral
+        case _:
+            pass
+    return node, (), known
+
+
+def _is_finite_for_finite(node: Scalar) -> bool:
+    """Whether nothing in `node` can make a NaN or an infinity of finite numbers of float64."""
+    allowed = (BinaryOp.ADD, BinaryOp.SUB, BinaryOp.MUL, BinaryOp.MAX, BinaryOp.MIN)
+    return all(
+        isinstance(part, Load | Const | Select | All | Cast)
+        or (isinstance(part, Unary) and part.op in (UnaryOp.NEG, UnaryOp.ABS))
+        or (isinstance(part, Binary) and part.op in allowed)
+        for part in walk(node)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Linear:
+    """`const + sum of coefficients times axes` is at least 0, or is 0 if `equal`."""
+
+    const: int
+    terms: tuple[tuple[int, int], ...]
+    equal: bool
+
+
+def _linear(conds: Sequence[Cond], names: Sequence[str]) -> list[_Linear]:
+    """Those conditions that have no division, the axes of their terms by their place in `names`."""
+    found = []
+    for cond in conds:
+        terms = cond.index.terms
+        if all(isinstance(atom, Var) for atom, _ in terms):
+            at = tuple((names.index(str(atom)), factor) for atom, factor in terms)
+            found.append(_Linear(cond.index.const, at, isinstance(cond, Eq0)))
+    return found
+
+
+def _cut(
+    whole: Box, conds: Sequence[Cond], outer: int, max_points: int
+) -> Iterator[tuple[Box, Box | None]]:
+    """Boxes of all outputs, with all of their terms, and the part of each that may count."""
+    linear = _linear(conds, whole.names)
+    places = sorted({p for cond in linear for p, _ in cond.terms if p < outer})
+    stack = [whole]
+    while stack:
+        box = stack.pop()
+        clipped = _clipped(box, linear, outer)
+        halves = None
+        if clipped is not None and clipped.points > _SMALLEST_POINTS:
+            halves = _best_halves(box, clipped, linear, outer, places)
+            if halves is None and clipped.points > max_points:
+                halves = _any_halves(box, outer)
+        if halves is None:
+            yield box, clipped
+        else:
+            stack += reversed(halves)
+
+
+def _best_halves(
+    box: Box, clipped: Box, conds: Sequence[_Linear], outer: int, places: Sequence[int]
+) -> tuple[Box, Box] | None:
+    """`box` cut along the axis of `places` that leaves the fewest points, if that is worth it."""
+    best: tuple[float, tuple[Box, Box]] | None = None
+    for place in places:
+        if box.extents[place] < 2:
+            continue
+        halves = _halves(box, place)
+        parts = (_clipped(half, conds, outer) for half in halves)
+        left = sum(part.points for part in parts if part is not None)
+        if left <= _GAIN * clipped.points and (best is None or left < best[0]):
+            best = left, halves
+    return None if best is None else best[1]
+
+
+def _any_halves(box: Box, outer: int) -> tuple[Box, Box] | None:
+    """`box` cut along its first output axis that can be."""
+    place = next((p for p in range(outer) if box.extents[p] > 1), None)
+    return None if place is None else _halves(box, place)
+
+
+def _halves(box: Box, place: int) -> tuple[Box, Box]:
+    start, extent = box.starts[place], box.extents[place]
+    half = extent // 2
+
+    def part(first: int, length: int) -> Box:
+        starts, extents = list(box.starts), list(box.extents)
+        starts[place], extents[place] = first, length
+        return replace(box, starts=tuple(starts), extents=tuple(extents))
+
+    return part(start, half), part(start + half, extent - half)
+
+
+def _clipped(box: Box, conds: Sequence[_Linear], outer: int) -> Box | None:
+    """`box` with the ranges of its reduction axes in which all `conds` may hold; None for none."""
+    if not box.points:
+        return None
+    low, high = list(box.starts), [s + e - 1 for s, e in zip(box.starts, box.extents, strict=True)]
+    for place, line in enumerate(box.places):
+        if line is not None:
+            low[place], high[place] = int(line.values[low[place]]), int(line.values[high[place]])
+    for cond in conds:
+        # The least and the greatest value of all terms together.
+        least = cond.const + sum(f * (low[p] if f > 0 else high[p]) for p, f in cond.terms)
+        most = cond.const + sum(f * (high[p] if f > 0 else low[p]) for p, f in cond.terms)
+        if most < 0 or (cond.equal and least > 0):
+            return None
+        for place, factor in cond.terms:
+            if place < outer:
+                continue
+            # factor * axis >= rest, and <= other where both ends are bounded
+            rest = -(most - factor * (high[place] if factor > 0 else low[place]))
+            other = -(least - factor * (low[place] if factor > 0 else high[place]))
+            bounds = [rest, other if cond.equal else None]
+            if factor < 0:
+                bounds.reverse()
+            first, last = bounds
+            if first is not None:
+                low[place] = max(low[place], -(-first // factor))
+            if last is not None:
+                high[place] = min(high[place], last // factor)
+            if low[place] > high[place]:
+                return None
+    starts = (*box.starts[:outer], *low[outer:])
+    lengths = (h - s + 1 for s, h in zip(low[outer:], high[outer:], strict=True))
+    return replace(box, starts=starts, extents=(*box.extents[:outer], *lengths))

@@ -1,0 +1,71 @@
+"""The command `verify --all`: its progress, its table, and its exit code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from service.cli.options import Common, Machine
+from service.exit_codes import ExitCode
+from service.resolve import targets
+from service.units import duration
+
+if TYPE_CHECKING:
+    from schedules.target import Target
+    from service.answers.verifying import Checked
+
+# Start-up: a command loads what it works with when it runs.
+
+
+def verify_everything(machine: Machine, common: Common) -> None:
+    """Verify what waits for it on the machine named; exit code 6 if something failed."""
+    from service.answers.verifying import check_work, find_waiting
+
+    output = common.output()
+    works = find_waiting(common.db, _fitting(machine))
+    done = []
+    for number, work in enumerate(works, start=1):
+        output.remark(f"[{number}/{len(works)}] {work.name} on {work.target.cpu} ...")
+        done.append(check_work(common.db, work, machine.seed))
+        output.remark(f"  {done[-1].told}")
+    failed = sum(not one.passed for one in done)
+    document = {
+        "verified": len(done) - failed,
+        "failed": failed,
+        "works": [one.to_json() for one in done],
+    }
+    output.result(document, lambda: _table(done))
+    if failed:
+        output.remark(f"tilewright: {failed} of {len(done)} failed; `tilewright tune` finds others")
+        raise typer.Exit(ExitCode.VERIFICATION)
+
+
+def _fitting(machine: Machine) -> Callable[[Target], bool]:
+    """Whether a target is the machine named, for as many threads as were asked for, or for any."""
+    named = targets.read_target(machine.target, machine.threads, probe=False)
+    threads = machine.threads
+    wanted = range(1, named.cores + 1) if threads is None else (threads,)
+
+    def fits(target: Target) -> bool:
+        here = target.threads in wanted
+        return here and target.key == named.with_threads(target.threads).key
+
+    return fits
+
+
+def _table(done: list[Checked]) -> Any:
+    from rich.text import Text
+
+    from service.cli.render import grid
+
+    if not done:
+        return Text("nothing waits to be verified on this machine")
+    rows = []
+    for one in done:
+        check = one.checks[-1] if one.checks else None
+        secs = check.result.run_secs_estimate if check is not None else None
+        threads = str(one.waiting.target.threads)
+        rows.append([one.waiting.name, one.told, threads, duration(secs) if secs else ""])
+    return grid(["workload", "", "threads", "time"], rows, words=2)

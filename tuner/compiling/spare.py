@@ -1,0 +1,105 @@
+"""Processes that have everything loaded and have compiled nothing: where a schedule is built anew.
+
+A compile worker forks one when it is warm, before its first candidate. Asked for a build it forks
+again, and the fork that compiles ends with it; so each build begins with the memory of a process
+that never compiled, without waiting for Python and LLVM to start.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from schedules.record import MeasureStatus
+
+from ..process.frames import Frame, FrameReader, write_frame
+from ..process.serving import end_with
+
+
+@dataclass(frozen=True, slots=True)
+class SpareEnds:
+    """The ends of the pipes that a worker hands to its spare."""
+
+    requests: int
+    answers: int
+
+    def __str__(self) -> str:
+        return f"{self.requests},{self.answers}"
+
+    @classmethod
+    def parse(cls, text: str) -> SpareEnds:
+        requests, answers = (int(fd) for fd in text.split(","))
+        return cls(requests, answers)
+
+    def close(self) -> None:
+        os.close(self.requests)
+        os.close(self.answers)
+
+
+class Spare:
+    """A spare as the process sees it that started its worker."""
+
+    def __init__(self) -> None:
+        requests, self._ask = os.pipe()
+        answer, answers = os.pipe()
+        self.ends = SpareEnds(requests, answers)
+        os.set_blocking(answer, False)
+        self.reader = FrameReader(answer)
+
+    def ask(self, document: dict[str, Any]) -> None:
+        """Build `document`; the answer can be read from `reader`, its end if the process ends."""
+        try:
+            write_frame(self._ask, Frame(document))
+        except BrokenPipeError:
+            return  # its end tells
+
+    def close(self) -> None:
+        """Nobody asks it any more, so it ends."""
+        os.close(self._ask)
+        os.close(self.reader.fd)
+
+
+def fork_spare(
+    ends: SpareEnds, answer: Callable[[dict[str, Any]], Frame], unused: Sequence[int]
+) -> bool:
+    """Fork a spare of this process, which must have one thread: true in the spare once it has
+    served, false here. The spare closes `unused`, whose other ends would not see this one end."""
+    if os.fork():
+        ends.close()
+        return False
+    for fd in unused:
+        os.close(fd)
+    reader = FrameReader(ends.requests)
+    while (frame := reader.read_frame()) is not None:
+        _build(frame.document, ends, answer)
+    return True
+
+
+def _build(
+    document: dict[str, Any], ends: SpareEnds, answer: Callable[[dict[str, Any]], Frame]
+) -> None:
+    start = time.perf_counter()
+    pid = os.fork()
+    if pid == 0:
+        done = False
+        try:
+            threading.Thread(target=end_with, args=(ends.requests,), daemon=True).start()
+            write_frame(ends.answers, answer(document))
+            done = True
+        finally:
+            if not done:
+                write_frame(ends.answers, Frame({"bug": traceback.format_exc()}))
+            os._exit(0)
+    _, status = os.waitpid(pid, 0)
+    if status:
+        code = os.waitstatus_to_exitcode(status)
+        how = f"signal {-code}" if code < 0 else f"exit code {code}"
+        detail = f"the compiler ended with {how}"
+        secs = time.perf_counter() - start
+        crashed = {"status": MeasureStatus.COMPILE_CRASH, "detail": detail, "secs": secs}
+        write_frame(ends.answers, Frame(crashed))
