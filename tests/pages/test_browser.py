@@ -75,6 +75,39 @@ def test_a_job_is_submitted_watched_to_its_end_opened_and_compared(tab: Page, se
     assert "Two records" in tab.locator("h1").inner_text()
 
 
+def test_two_jobs_are_drawn_together_and_all_trials_sorted_and_exported(
+    tab: Page, served: str
+) -> None:
+    first = submit(tab, served, "matmul:M=40,N=48,K=32")
+    wait_for_result(tab)
+    tab.goto(f"{served}/jobs/new?workload=matmul:M=40,N=48,K=32&trials=16&seed=7")
+    tab.get_by_label("Measured by").select_option("simulated:fast.json")
+    tab.get_by_role("button", name="Tune").click()
+    wait_for_result(tab)
+    tab.locator("#importance").scroll_into_view_if_needed()
+    tab.locator("#importance table, #importance .none").first.wait_for()
+    assert "Decided by" in tab.locator("#result").inner_text()
+
+    tab.get_by_label("Another job of this workload").select_option(first)
+    tab.get_by_role("button", name="Compare jobs").click()
+    tab.wait_for_url(re.compile(r"/jobs/compare\?a="))
+    tab.locator("#both canvas").wait_for()
+    assert "as fast as the other" in tab.locator("#both-note").inner_text()
+    tab.get_by_role("button", name="by time").click()
+    assert tab.locator("#by-time").get_attribute("aria-pressed") == "true"
+    assert tab.locator("#both canvas").count() == 1
+
+    tab.goto(f"{served}/jobs/{first}")
+    tab.get_by_role("link", name="All trials").click()
+    tab.wait_for_url(re.compile("/trials$"))
+    tab.get_by_role("link", name="A call").click()
+    tab.wait_for_url(re.compile("sort=time"))
+    assert tab.locator("th[aria-sort=ascending]").inner_text().startswith("A call")
+    with tab.expect_download() as download:
+        tab.get_by_role("link", name="Export CSV").click()
+    assert download.value.suggested_filename == f"trials-{first}.csv"
+
+
 def test_the_list_moves_by_itself_and_a_job_is_cancelled(tab: Page, served: str) -> None:
     job_id = submit(tab, served, "matmul:M=64,N=48,K=32", endless=True)
     tab.goto(served)
@@ -190,6 +223,7 @@ def focused(tab: Page) -> str:
 def test_a_phone_shows_every_page_without_sideways_scrolling(
     browser: Browser, served: str, tab: Page, scheme: Literal["light", "dark"]
 ) -> None:
+    other = submit(tab, served, "matmul:M=8,N=8,K=20", trials=4)
     submit(tab, served, "conv2d_nhwc:N=1,H=8,W=8,CI=8,CO=8,K=3,stride=1,pad=1", trials=12)
     wait_for_result(tab)
     record = str(tab.get_by_role("link", name="Open the record").get_attribute("href"))
@@ -199,10 +233,14 @@ def test_a_phone_shows_every_page_without_sideways_scrolling(
         "/",
         "/jobs/new",
         job,
+        f"{job}/trials?sort=time",
+        f"{job}/importance",
+        f"/jobs/compare?a={job.rpartition('/')[2]}&b={other}",
         record,
         f"/compare?a={key}&b={key}",
         "/workloads",
         "/fleet",
+        "/docs",
         "/login",
     )
     context = browser.new_context(viewport={"width": 320, "height": 640}, color_scheme=scheme)

@@ -15,7 +15,7 @@ from fastapi.responses import HTMLResponse, StreamingResponse
 from service.http.deps import State
 from service.http.pages.importance import LEAST_TRIALS, importances
 from service.http.pages.knob_words import in_words
-from service.http.pages.render import page
+from service.http.pages.render import page, wants_part
 from service.http.pages.views import job_view
 from service.http.routes.jobs import stored_job
 from service.http.state import ServiceState
@@ -238,7 +238,8 @@ def importance(request: Request, state: State, job_id: str) -> HTMLResponse:
     )
     return page(
         request,
-        "_importance.html",
+        "_importance.html" if wants_part(request) else "importance.html",
+        job=job_view(job),
         found=found[:MOST_KNOBS],
         others=len(found[MOST_KNOBS:]),
         told=len(told),
