@@ -415,7 +415,7 @@ def test_a_full_check_ends_with_the_seconds_and_says_how_far_it_was(tmp_path: Pa
 
         ends(confirm, OutOfTime, r"ended during the full check of trial 1 \(1 of \d+ done\)")
     assert [a.done for a in told if a.total] == [0, 1]
-    assert {a.total for a in told if a.total} == {9}
+    assert len({a.total for a in told if a.total}) == 1
 
 
 def test_a_full_check_of_a_run_without_seconds_has_an_end_as_well(
