@@ -13,7 +13,7 @@ from schedules.algebra.narrow import narrowed
 from schedules.dtypes import DType
 from schedules.errors import WorkloadError
 from schedules.frontend.notation import from_notation, parse_tensor_spec
-from schedules.record import Evidence, MeasureStatus
+from schedules.record import Evidence, MeasureResult, MeasureStatus
 from schedules.reference import cost
 from schedules.reference import evaluate as reference
 from schedules.reference.cost import Rates, predicted_secs
@@ -215,6 +215,14 @@ def test_evidence_says_what_was_compared() -> None:
     assert str(Evidence(9, 1.0)) == "every element, for 9 sets of inputs"
     assert str(Evidence(1, 1.0)) == "every element, for 1 set of inputs"
     assert str(Evidence(4, 0.025)).startswith("1 in 40 elements, in every block, lane, tail")
+
+
+def test_evidence_travels_with_a_result_and_is_left_out_where_there_is_none() -> None:
+    result = MeasureResult(MeasureStatus.OK, (1.0,), 1.0, evidence=Evidence(4, 0.25))
+    document = result.to_json()
+    assert document["evidence"] == {"cases": 4, "sampled_fraction": 0.25}
+    assert MeasureResult.from_json(document) == result
+    assert "evidence" not in MeasureResult(MeasureStatus.OK, (1.0,), 1.0).to_json()
 
 
 @pytest.fixture(scope="module")
