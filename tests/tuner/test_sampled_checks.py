@@ -166,6 +166,12 @@ def test_cases_are_few_where_a_kernel_runs_long(monkeypatch: pytest.MonkeyPatch)
     assert {InputKind.NORMAL, InputKind.LONE_TOP, InputKind.SUNK} <= set(kinds)
 
 
+@pytest.mark.parametrize(("rows", "kinds"), [(64, 5), (4096, 2)])
+def test_many_elements_that_nothing_reduces_are_chances_enough(rows: int, kinds: int) -> None:
+    workload = _notation("Y[i,j] = X[i,j] * 0.5 + 1.0", X=f"f32[{rows},256]")
+    assert len(Oracle(workload)._full_kinds()) == kinds
+
+
 def test_the_extent_is_what_is_affordable() -> None:
     workload = WORKLOADS["convolution"]
     everything = affordable([workload], 1e9, bounded=True)
