@@ -151,6 +151,13 @@ BAD_LINES: dict[str, tuple[Callable[[list[str]], str], str]] = {
         edited("record", lambda e: e["record"]["result"].update(error_found=-1.0)),
         "result.error_found: must be finite and 0 or more, got -1.0",
     ),
+    "nothing compared": (
+        edited(
+            "record",
+            lambda e: e["record"]["result"].update(evidence={"cases": 3, "sampled_fraction": 0.0}),
+        ),
+        "result.evidence.sampled_fraction: must be in 0..1, got 0.0",
+    ),
     "record fields": (edited("record", lambda e: e["record"].pop("seed")), "not a record"),
     "status": (
         edited("record", lambda e: e["record"]["result"].update(status="fine")),

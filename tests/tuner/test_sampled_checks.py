@@ -13,7 +13,7 @@ from schedules.algebra.narrow import narrowed
 from schedules.dtypes import DType
 from schedules.errors import WorkloadError
 from schedules.frontend.notation import from_notation, parse_tensor_spec
-from schedules.record import Evidence, MeasureStatus
+from schedules.record import Evidence, MeasureResult, MeasureStatus
 from schedules.reference import cost
 from schedules.reference import evaluate as reference
 from schedules.reference.cost import Rates, predicted_secs
@@ -166,6 +166,12 @@ def test_cases_are_few_where_a_kernel_runs_long(monkeypatch: pytest.MonkeyPatch)
     assert {InputKind.NORMAL, InputKind.LONE_TOP, InputKind.SUNK} <= set(kinds)
 
 
+@pytest.mark.parametrize(("rows", "kinds"), [(64, 5), (4096, 2)])
+def test_many_elements_that_nothing_reduces_are_chances_enough(rows: int, kinds: int) -> None:
+    workload = _notation("Y[i,j] = X[i,j] * 0.5 + 1.0", X=f"f32[{rows},256]")
+    assert len(Oracle(workload)._full_kinds()) == kinds
+
+
 def test_the_extent_is_what_is_affordable() -> None:
     workload = WORKLOADS["convolution"]
     everything = affordable([workload], 1e9, bounded=True)
@@ -215,6 +221,14 @@ def test_evidence_says_what_was_compared() -> None:
     assert str(Evidence(9, 1.0)) == "every element, for 9 sets of inputs"
     assert str(Evidence(1, 1.0)) == "every element, for 1 set of inputs"
     assert str(Evidence(4, 0.025)).startswith("1 in 40 elements, in every block, lane, tail")
+
+
+def test_evidence_travels_with_a_result_and_is_left_out_where_there_is_none() -> None:
+    result = MeasureResult(MeasureStatus.OK, (1.0,), 1.0, evidence=Evidence(4, 0.25))
+    document = result.to_json()
+    assert document["evidence"] == {"cases": 4, "sampled_fraction": 0.25}
+    assert MeasureResult.from_json(document) == result
+    assert "evidence" not in MeasureResult(MeasureStatus.OK, (1.0,), 1.0).to_json()
 
 
 @pytest.fixture(scope="module")

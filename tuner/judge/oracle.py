@@ -47,6 +47,9 @@ CHEAP_POINTS = 1 << 25
 LARGE_ELEMENTS = 1 << 22
 """Elements of all tensors above which a full check has one set of inputs of a kind: so many
 elements hold more chances than several sets of smaller ones."""
+MANY_ELEMENTS = 1 << 18
+"""The same where nothing is reduced: each element is a chance of its own, and a small integer says
+no more than any other number of where it came from."""
 MOST_FACTORS = 4
 LITTLE_JUDGED = 0.2
 FEW_JUDGED = 0.02
@@ -390,8 +393,9 @@ class Oracle:
         elif self._points > HEAVY_POINTS:
             kinds = [InputKind.NORMAL, InputKind.SPECIAL]
         elif self._is_large:
-            reduced = any(s.reduce_axes for s in self.workload.stages)
-            kinds = [InputKind.NORMAL, InputKind.SPECIAL] if reduced else [InputKind.SPECIAL]
+            kinds = [InputKind.NORMAL, InputKind.SPECIAL] if self._reduces else [InputKind.SPECIAL]
+        elif not self._reduces and self._elements > MANY_ELEMENTS:
+            kinds = [InputKind.NORMAL, InputKind.SPECIAL]
         else:
             again = [InputKind.INTEGERS, InputKind.SPIKES]
             kinds = [*again, InputKind.NORMAL, InputKind.UNIFORM, InputKind.SPECIAL]
@@ -404,8 +408,16 @@ class Oracle:
     @property
     def _is_large(self) -> bool:
         """Whether inputs, stages and outputs are so many that every set of them takes long."""
+        return self._elements > LARGE_ELEMENTS
+
+    @property
+    def _elements(self) -> int:
         tensors = (*self.workload.inputs, *(s.tensor for s in self.workload.stages))
-        return sum(t.elements for t in tensors) > LARGE_ELEMENTS
+        return sum(t.elements for t in tensors)
+
+    @property
+    def _reduces(self) -> bool:
+        return any(s.reduce_axes for s in self.workload.stages)
 
 
 def _floats(workload: Workload) -> bool:
