@@ -470,12 +470,13 @@ class Borders:
         """
         mine, size = thread + 1, linux.PAGE_BYTES
         beside = [self.right[owner[self.left] == mine], self.left[owner[self.right] == mine]]
-        places = np.sort(np.concatenate(beside))
-        if places.size > most // 4:
-            places = places[np.linspace(0, places.size - 1, most // 4).astype(np.int64)]
-        start = view.ctypes.data
+        places, start = np.concatenate(beside), view.ctypes.data
         reach = np.concatenate([places - LINE_BYTES, places + LINE_BYTES])
-        pages = set(((start + np.clip(reach, 0, view.size - 1)) // size * size).tolist())
+        met = np.unique((start + np.clip(reach, 0, view.size - 1)) // size * size)
+        wanted = most * 3 // 4
+        if met.size > wanted:
+            met = met[np.linspace(0, met.size - 1, wanted).astype(np.int64)]
+        pages = set(met.tolist())
         mixed = [Window(p, size, _others(p, start, owner, mine)) for p in sorted(pages)]
         rows = [_without(row, pages) for row in self._others_pages(start, owner, mine)]
         rows = sorted((r for r in rows if r[0] < r[1]), key=lambda row: row[0] - row[1])
