@@ -140,17 +140,20 @@ class Worker:
         if any(map(_is_ticket, waiting)) and self.means.answers_first():
             waiting = [job for job in waiting if not _is_ticket(job)]
         for places, fleet in ((self._here, False), (self._fleet, True)):
+            open_owners = places.open_owners()  # a job that came back to the queue is not open
             of_kind = [j for j in waiting if j.fleet == fleet and j.id not in places.threads]
-            leased = self._lease_one_of(of_kind, places) if of_kind else None
+            leased = self._lease_one_of(of_kind, places, open_owners) if of_kind else None
             if leased is not None:
                 return leased[0], places, leased[1]
         return None
 
-    def _lease_one_of(self, waiting: list[WaitingJob], places: Places) -> tuple[Job, str] | None:
+    def _lease_one_of(
+        self, waiting: list[WaitingJob], places: Places, open_owners: list[str]
+    ) -> tuple[Job, str] | None:
         chosen = queue.choose(
             waiting,
             places=places.count(),
-            open_owners=places.open_owners(),
+            open_owners=open_owners,
             has_oldest=places.oldest in places.threads,
         )
         if chosen is None:

@@ -320,6 +320,7 @@ def test_openapi_lists_every_route_with_its_errors_and_a_stable_name(api: TestCl
         ("POST", "/v1/records"),
         ("GET", "/v1/fleet"),
         ("POST", "/v1/builds"),
+        ("POST", "/v1/builds:check"),
         ("GET", "/v1/records/{key}"),
         ("GET", "/v1/blobs/{key}"),
         ("GET", "/healthz"),

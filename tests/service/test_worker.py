@@ -229,6 +229,26 @@ def test_a_bug_ends_its_job_and_is_logged_and_reaches_no_other(
     assert read(store, good).state is JobState.SUCCEEDED
 
 
+def test_a_job_that_comes_back_is_opened_again_by_the_worker_that_had_it(store: Store) -> None:
+    """As when the coordinator's lock was lost and taken again; nothing else waits."""
+    job = queued(store)
+    runs: list[int] = []
+
+    def run(*args: Any, **steering: Any) -> Any:
+        runs.append(1)
+        if len(runs) == 1:
+            store.void_leases(blameless=True)
+        return fake_run()(*args, **steering)
+
+    working = worker(store, run)
+    for _ in range(2):
+        assert working._open_one()
+        [thread] = working._here.threads.values()
+        thread.join()
+    assert len(runs) == 2
+    assert read(store, job).state is JobState.SUCCEEDED
+
+
 def test_a_job_longer_than_its_lease_stays_with_its_worker(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
