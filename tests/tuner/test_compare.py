@@ -239,13 +239,16 @@ def test_the_rounded_reference_passes_every_case(workload: Any) -> None:
     for case in Oracle(workload).full():
         outputs = [e.values.astype(e.tensor.dtype.numpy) for e in case.expected]
         assert case.check(outputs) is None
-        assert case.judged_fraction > 0.95
+        # Swept inputs reach the ends of their type, where a right kernel may overflow.
+        assert case.judged_fraction > (0.5 if case.kind is InputKind.SWEPT else 0.95)
 
 
 def test_workloads_of_positive_inputs_are_judged_everywhere() -> None:
     body = Binary(BinaryOp.DIV, Const(1.0, F32), load(vector(F32), "i"))
     for case in Oracle(map_workload(body, (vector(F32),), i=8)).full():
-        assert case.judged_fraction == 1.0
+        has_reciprocal = np.abs(case.inputs[0]) > 2.0**-127  # swept: 1 / x overflows below that
+        assert case.judged_fraction >= has_reciprocal.mean()
+        assert has_reciprocal.all() or case.kind is InputKind.SWEPT
         assert case.check([np.float32(1) / case.inputs[0]]) is None
 
 
