@@ -60,8 +60,8 @@ class AnswerStore(Protocol):
         ...
 
     def preparation_counts(self) -> dict[PreparationState, int]:
-        """How many preparations are in each state, those of other toolchains included; every state is
-        there."""
+        """How many preparations are in each state, those of other toolchains included; every state
+        is there."""
         ...
 
     def preparation_states(self, keys: Sequence[str]) -> dict[str, PreparationState]:

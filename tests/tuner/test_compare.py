@@ -249,7 +249,8 @@ def test_workloads_of_positive_inputs_are_judged_everywhere() -> None:
         has_reciprocal = np.abs(case.inputs[0]) > 2.0**-127  # swept: 1 / x overflows below that
         assert case.judged_fraction >= has_reciprocal.mean()
         assert has_reciprocal.all() or case.kind is InputKind.SWEPT
-        assert case.check([np.float32(1) / case.inputs[0]]) is None
+        with np.errstate(over="ignore"):
+            assert case.check([np.float32(1) / case.inputs[0]]) is None
 
 
 def test_other_inputs_are_tried_where_the_first_kind_overflows() -> None:
