@@ -53,9 +53,11 @@ def is_written_whole(nest: Nest, buffer: Buffer) -> bool:
         around = chain_to(nest.body, write)
         moving = [x for x in around if any(x.var in i.vars() for i in write.index)]
         renamed = {loop.var: var(f"#{n}") for n, loop in enumerate(moving)}
-        extents = {loop.var: loop.extent for loop in moving}
+        # A guard on another loop, of a reduction say, keeps an element only in all its iterations.
+        guarded = {name for guard in write.guards for name in guard.index.vars()}
+        extents = {x.var: x.extent for x in around if x in moving or x.var in guarded}
         count = _elements(write, extents, own, buffer)
-        key = (*extents.values(), *(i.substitute(renamed) for i in write.index))
+        key = (*(x.extent for x in moving), *(i.substitute(renamed) for i in write.index))
         found[key] = max(found.get(key, 0), count)
         if not count:
             return False

@@ -61,10 +61,10 @@ def tune_with_progress(
         control = Control(_say_what_for, on_activity=reporter.on_activity, started=started)
         control.allow(options.budget.seconds)
         with polite_interrupts(control) as stop:
-            control.doing(Activity("starting", "looking at this machine"))
-            target = measured_target(machine.measurer, machine.target, machine.threads, control)
-            _describe(workload, output)
             with database.session(common.db) as store:
+                control.doing(Activity("starting", "looking at this machine"))
+                target = measured_target(machine.measurer, machine.target, machine.threads, control)
+                _describe(workload, output)
                 report = tuning.tune_into(
                     store, workload, target, options, reporter.on_event, stop.is_set,
                     control=control,
