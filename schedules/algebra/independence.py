@@ -77,6 +77,11 @@ def _determines(known: Index, name: str, ranges: Ranges, guards: tuple[Cond, ...
     return Var(name) in determined
 
 
+def settled(index: Index, ranges: Ranges) -> Index:
+    """The index without what `ranges` decide: a loop of one iteration only seems to move it."""
+    return tuple(simplify(i, ranges) if i.vars() <= ranges.keys() else i for i in index)
+
+
 def _settled(index: Affine, ranges: Ranges) -> Affine:
     """`index` without the divisions and remainders that `ranges` decide."""
     total = affine(index.const)

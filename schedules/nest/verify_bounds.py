@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from math import prod
 from typing import TypeAlias, assert_never
+
+import numpy as np
 
 from ..algebra.affine import (
     Affine,
@@ -18,6 +21,7 @@ from ..algebra.affine import (
     Interval,
     Var,
     at_least,
+    holds,
     interval,
     less,
 )
@@ -29,6 +33,10 @@ from .printer import access_text
 
 Shapes: TypeAlias = Mapping[str, tuple[int, ...]]
 """The shape of every buffer that exists at one place."""
+
+MOST_POINTS = 1 << 16
+"""Values of variables together that are looked at one by one where no rule proves a condition:
+about a millisecond."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,9 +145,35 @@ def _in_access(
 ) -> Iterator[Access]:
     for axis, (i, extent) in enumerate(zip(index, shapes[name], strict=True)):
         bounds = interval(i, facts.ranges)
-        inside = bounds.lo >= 0 or facts.proves(at_least(i, 0))
-        if not (inside and (bounds.hi < extent or facts.proves(less(i, extent)))):
+        sides = [at_least(i, 0)] if bounds.lo < 0 else []
+        sides += [less(i, extent)] if bounds.hi >= extent else []
+        if not all(facts.proves(side) or _holds_everywhere(side, facts) for side in sides):
             yield Access(name, index, axis, extent)
+
+
+def _holds_everywhere(cond: Ge0, facts: Facts) -> bool:
+    """Whether `cond` holds for all values of its variables, and of those that known conditions
+    relate to these, for which the conditions hold: looked at one by one, if there are few.
+
+    Quotients and remainders of fused loops may be in bounds for reasons that no rule knows.
+    """
+    names, conds = set(cond.index.vars()), list[Ge0]()
+    while True:
+        met = [c for c in facts.conds if c not in conds and names & c.index.vars()]
+        if not met:
+            break
+        conds += met
+        names |= {name for c in met for name in c.index.vars()}
+    spans = {name: facts.ranges[name] for name in sorted(names)}
+    extents = [span.hi - span.lo + 1 for span in spans.values()]
+    if prod(extents) > MOST_POINTS:
+        return False
+    grid = np.indices(extents)  # arrays, where numbers would do
+    env = {name: at + span.lo for (name, span), at in zip(spans.items(), grid, strict=True)}
+    excluded = np.zeros(extents, np.bool_)
+    for known in conds:
+        excluded |= ~np.asarray(holds(known, env))
+    return bool((excluded | np.asarray(holds(cond, env))).all())
 
 
 def _opposite(conds: tuple[Cond, ...]) -> tuple[Cond, ...]:

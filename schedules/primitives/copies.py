@@ -6,8 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from ..algebra.affine import Affine, Cond, Index, Ranges, simplify
+from ..algebra.affine import Affine, Cond, Index, simplify
 from ..algebra.conditions import in_bounds, normal_cond
+from ..algebra.independence import settled
 from ..algebra.neutral import identity_of
 from ..algebra.scalar import All, Const, Load, Scalar, Select, loads
 from ..errors import need
@@ -202,7 +203,7 @@ class BlockRead(_Copy):
         old = reads[0]
         # Loops of one iteration, and the like, tell no two reads apart.
         ranges = {**place.ranges, **all_ranges(place.loop.body)}
-        same = {r for r in reads if _settled(r.index, ranges) == _settled(old.index, ranges)}
+        same = {r for r in reads if settled(r.index, ranges) == settled(old.index, ranges)}
         need(same >= set(reads), self, f"several reads of {self.tensor!r} are such")
         around = self._moving(place.loop.body, old)
         extent = tuple(loop.extent for loop in around)
@@ -218,11 +219,6 @@ class BlockRead(_Copy):
         leaf = next(leaf for leaf in own if read in loads(leaf.value))
         moving = [loop for loop in chain_to(body, leaf) if _moves(read.index, loop.var)]
         return tuple(sorted(moving, key=lambda loop: loop.var == self.along))
-
-
-def _settled(index: Index, ranges: Ranges) -> Index:
-    """The index without what the values of loops decide: a loop may only seem to move it."""
-    return tuple(simplify(i, ranges) for i in index)
 
 
 def _moves(index: Index, loop: str) -> bool:

@@ -8,7 +8,7 @@ Every primitive keeps this, so whether two iterations can meet is a question abo
 from __future__ import annotations
 
 from ..algebra.affine import Ranges
-from ..algebra.independence import separates
+from ..algebra.independence import separates, settled
 from ..errors import ScheduleError, need
 from ..nest.finding import (
     all_ranges,
@@ -69,7 +69,10 @@ def check_disjoint(loop: For, asked_by: object, around: Ranges) -> None:
                 f"iterations of {loop.var!r} may write the same element of {leaf.buffer!r}"
                 f" (index {', '.join(map(str, leaf.index))})",
             )
-        alike = all(read.index == leaf.index for read in reads_of(loop.body, leaf.buffer))
+        every = {**around, **ranges}
+        own = settled(leaf.index, every)
+        reads = reads_of(loop.body, leaf.buffer)
+        alike = all(settled(read.index, every) == own for read in reads)
         problem = f"an iteration of {loop.var!r} may read what another writes to {leaf.buffer!r}"
         need(alike, asked_by, problem)
 
