@@ -50,6 +50,25 @@ class Choice:
         return {"way": self.name, "ways_secs": dict(self.secs), "dropped": dict(self.dropped)}
 
 
+@dataclass(frozen=True, slots=True)
+class Step:
+    """So many `stages` of a workload, asked for together in the way of this name."""
+
+    stages: int
+    way: str
+
+
+def prepared(way: Way) -> tuple[Call | None, Any, str | None]:
+    """Its call and what that gave the first time; or None, None and why it does not work."""
+    try:
+        call = way.prepare()
+        return call, call(), None
+    # What a library raises for a type, a layout or an operation it does not have.
+    except (RuntimeError, AttributeError, TypeError, ValueError, IndexError) as error:
+        first_line = (str(error).strip() or type(error).__name__).splitlines()[0]
+        return None, None, f"{type(error).__name__}: {first_line[:120]}"
+
+
 def choose(
     ways: Sequence[Way], check: Callable[[Any], str | None], seconds: float = RACE_SECS
 ) -> Choice:
@@ -60,17 +79,13 @@ def choose(
     ready: dict[str, Call] = {}
     dropped: dict[str, str] = {}
     for way in ways:
-        try:
-            call = way.prepare()
-            problem = check(call())
-        # What a library raises for a type, a layout or an operation it does not have.
-        except (RuntimeError, AttributeError, TypeError, ValueError, IndexError) as error:
-            first_line = (str(error).strip() or type(error).__name__).splitlines()[0]
-            problem = f"{type(error).__name__}: {first_line[:120]}"
-        if problem is None:
+        call, result, problem = prepared(way)
+        if call is not None:
+            problem = check(result)
+        if call is not None and problem is None:
             ready[way.name] = call
         else:
-            dropped[way.name] = problem
+            dropped[way.name] = problem or ""
     if not ready:
         raise NoPeerError("; ".join(f"{name}: {why}" for name, why in dropped.items()))
     if len(ready) == 1:
