@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -11,6 +12,8 @@ from numpy.typing import NDArray
 
 from schedules.algebra.affine import affine
 from schedules.algebra.scalar import (
+    Binary,
+    BinaryOp,
     Const,
     Load,
     Scalar,
@@ -82,6 +85,7 @@ class TorchPeer:
         }
         self._choices: list[Choice] = []
         self._plainly = PlainTorch(torch, self._now, self._inputs)
+        self._with_multiply_adds = PlainTorch(torch, self._now, self._inputs, multiply_adds=True)
         self.steps: list[Step] = []
         self._calls: list[tuple[str, Value]] = []
         for run in self._together() if like is None else _as_before(workload, like):
@@ -240,11 +244,14 @@ class TorchPeer:
     def _chosen(self, stages: list[Stage], wanted: str | None = None) -> Value:
         """The fastest way of a step. The plain one comes first; the others must agree with it. With
         `wanted` that way and no other, whatever it gives."""
-        ways = [self._plain(stages)]
+        ways = [self._plain(stages, self._plainly)]
         if stages[-1].tensor.dtype.is_float:
+            if any(map(_adds_a_product, stages)):
+                ways.append(self._plain(stages, self._with_multiply_adds, ", addcmul"))
             ways += self._other_ways(stages)
         if len(stages) == 1:
             ways += self._step_ways(stages[0])
+        ways = list({way.name: way for way in reversed(ways)}.values())[::-1]
         expected: list[Any] = []
 
         def check(result: Any) -> str | None:
@@ -258,7 +265,9 @@ class TorchPeer:
         if wanted is not None:
             ways = [way for way in ways if way.name == wanted]
         choice = choose(ways, check)
-        self._choices.append(choice)
+        guesses = {way.name for way in self._function_ways(stages)} if choice.dropped else set()
+        dropped = {name: why for name, why in choice.dropped.items() if name not in guesses}
+        self._choices.append(replace(choice, dropped=dropped))
         self._now[stages[-1].name] = choice.call()
         return choice.call
 
@@ -295,14 +304,14 @@ class TorchPeer:
 
         return [Way("one step of the reduction at a time", prepare)]
 
-    def _plain(self, stages: list[Stage]) -> Way:
+    def _plain(self, stages: list[Stage], plainly: PlainTorch, said: str = "") -> Way:
         """Stage by stage."""
 
         def prepare() -> Value:
             made: list[tuple[str, Value]] = []
             try:
                 for stage in stages:
-                    made.append((stage.name, self._plainly.stage(stage)))
+                    made.append((stage.name, plainly.stage(stage)))
                     self._now[stage.name] = made[-1][1]()
             except NoPeerError as error:
                 raise ValueError(str(error)) from error
@@ -316,7 +325,7 @@ class TorchPeer:
 
             return all_of_them
 
-        return Way(", ".join(dict.fromkeys(map(_plain_name, stages))), prepare)
+        return Way(", ".join(dict.fromkeys(map(_plain_name, stages))) + said, prepare)
 
     def _other_ways(self, stages: list[Stage]) -> list[Way]:
         first = stages[0]
@@ -376,10 +385,12 @@ class TorchPeer:
     def _convolution_ways(self, stages: list[Stage]) -> list[Way]:
         """As the library's convolution, in each form that it is one in."""
         forms = [convolution_form(stages[0], promoted=promoted) for promoted in (False, True)]
-        ways: dict[str, Way] = {}
-        for form in dict.fromkeys(form for form in forms if form is not None):
-            ways |= {way.name: way for way in self._ways_of(stages, form)}
-        return list(ways.values())
+        plain, promoted = forms
+        ways = [] if plain is None else self._ways_of(stages, plain)
+        if promoted is not None and promoted != plain:
+            found = self._ways_of(stages, promoted)
+            ways += [_then(way, lambda y: y, "with one more axis, ") for way in found]
+        return ways
 
     def _ways_of(self, stages: list[Stage], form: ConvolutionForm) -> list[Way]:
         if form.weight not in self._inputs:
@@ -497,6 +508,13 @@ def _multiplies(stage: Stage) -> bool:
         return True
     plan = contraction_of(stage)
     return plan is not None and bool(plan.rows or plan.columns)
+
+
+def _adds_a_product(stage: Stage) -> bool:
+    """Whether a sum in it has a product for an operand."""
+    sums = [n for n in walk(stage.body) if isinstance(n, Binary) and n.op is BinaryOp.ADD]
+    parts = [part for node in sums for part in (node.a, node.b)]
+    return any(isinstance(part, Binary) and part.op is BinaryOp.MUL for part in parts)
 
 
 def _plain_name(stage: Stage) -> str:

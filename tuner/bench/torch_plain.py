@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from math import prod
+from math import isnan, prod
 from typing import Any, assert_never
 
 import numpy as np
@@ -46,6 +46,10 @@ REDUCE = {
 }  # fmt: skip
 
 
+_COMMUTES = (BinaryOp.ADD, BinaryOp.MUL, BinaryOp.MIN, BinaryOp.MAX)
+_BOUND = {BinaryOp.MIN: "max", BinaryOp.MAX: "min"}
+"""Which bound of `torch.clamp` is the number."""
+
 MOST_BYTES = 4 << 30
 """Of the operands of one call: nobody would gather more."""
 
@@ -55,15 +59,23 @@ class PlainTorch:
     those in `fixed` do not. NoPeerError where PyTorch has no plain spelling.
 
     `traced`: for a compiler. Calls write to nothing, and convolutions are PyTorch's own.
+    `multiply_adds`: sums with a product are one call.
     """
 
     def __init__(
-        self, torch: Any, values: dict[str, Any], fixed: Collection[str], *, traced: bool = False
+        self,
+        torch: Any,
+        values: dict[str, Any],
+        fixed: Collection[str],
+        *,
+        traced: bool = False,
+        multiply_adds: bool = False,
     ) -> None:
         self._torch = torch
         self._values = values
         self._fixed = fixed
         self._traced = traced
+        self._multiply_adds = multiply_adds
         self._shared: list[Any] | None = None
         self._taken = 0
 
@@ -93,8 +105,7 @@ class PlainTorch:
         axes = (*stage.axes, *stage.reduce_axes)
         shape = tuple(a.extent for a in axes)
         if stage.reducer is None:
-            value = self.value(stage.body, axes)
-            return lambda: value().expand(shape)
+            return self._written(self.value(stage.body, axes), shape)
         if stage.reducer not in REDUCE:
             raise NoPeerError("PyTorch has no product over several dimensions")
         if prod(shape) * stage.tensor.dtype.bytes > MOST_BYTES:
@@ -155,7 +166,7 @@ class PlainTorch:
             case Unary():
                 return self._into(self._function(node.op), (node.x,), axes)
             case Binary():
-                return self._into(getattr(torch, BINARY[node.op]), (node.a, node.b), axes)
+                return self._binary(node, axes)
             case Compare():
                 a, b = self.value(node.a, axes), self.value(node.b, axes)
                 compare = getattr(torch, node.op.value)
@@ -168,6 +179,38 @@ class PlainTorch:
                 return lambda: torch.where(c(), t(), f())
             case _:
                 assert_never(node)
+
+    def _written(self, value: Value, shape: tuple[int, ...]) -> Value:
+        """The value of a whole tensor: copied where it is a view of another, or not all there."""
+        first = value()
+        mine = all(
+            first.untyped_storage().data_ptr() != other.untyped_storage().data_ptr()
+            for other in self._values.values()
+        )
+        if self._traced or (mine and first.shape == shape and first.is_contiguous()):
+            return lambda: value().expand(shape)
+        out = self._torch.empty(shape, dtype=first.dtype)
+        return lambda: out.copy_(value().expand(shape))
+
+    def _binary(self, node: Binary, axes: tuple[Axis, ...]) -> Value:
+        """Numbers as Python's, which PyTorch takes without a tensor; a product and a sum at once."""
+        torch, a, b = self._torch, node.a, node.b
+        if node.op in _COMMUTES and isinstance(a, Const):
+            a, b = b, a
+        if isinstance(b, Const) and not isinstance(a, Const) and node.dtype.is_float:
+            number = float(np.asarray(b.value).astype(b.dtype.numpy))
+            if node.op in _BOUND:
+                if isnan(number):
+                    return self._into(getattr(torch, BINARY[node.op]), (a, b), axes)
+                bound = {_BOUND[node.op]: number}
+                return self._into(partial(torch.clamp, **bound), (a,), axes)
+            function = getattr(torch, BINARY[node.op])
+            return self._into(_with_number(function, number), (a,), axes)
+        if self._multiply_adds and node.op is BinaryOp.ADD and node.dtype.is_float:
+            for product, other in ((a, b), (b, a)):
+                if isinstance(product, Binary) and product.op is BinaryOp.MUL:
+                    return self._into(torch.addcmul, (other, product.a, product.b), axes)
+        return self._into(getattr(torch, BINARY[node.op]), (a, b), axes)
 
     def _function(self, op: UnaryOp) -> Any:
         """PyTorch's function of this name."""
@@ -191,8 +234,10 @@ class PlainTorch:
         if len(values) == 1:
             (x,) = values
             return lambda: function(x(), out=out)
-        a, b = values
-        return lambda: function(a(), b(), out=out)
+        if len(values) == 2:
+            a, b = values
+            return lambda: function(a(), b(), out=out)
+        return lambda: function(*(value() for value in values), out=out)
 
     def _buffer(self, like: Any) -> Any:
         """Memory for a result; between steps of one reduction the same, in the order of asking."""
@@ -221,6 +266,10 @@ class PlainTorch:
             if view.untyped_storage().data_ptr() == whole.untyped_storage().data_ptr():
                 return lambda: view
         return lambda: part(self._values[node.tensor])
+
+
+def _with_number(function: Any, number: float) -> Any:
+    return lambda x, **out: function(x, number, **out)
 
 
 def _same(value: Any) -> Any:
