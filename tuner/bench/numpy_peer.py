@@ -40,7 +40,7 @@ from schedules.workload.tensors import Axis, Stage
 from schedules.workload.workload import Workload
 
 from .product_form import contraction_of
-from .ways import Call, Choice, NoPeerError, Way, choose
+from .ways import Asked, Call, Choice, NoPeerError, Step, Way, choose
 
 Array = NDArray[Any]
 Value = Callable[[], Array]
@@ -53,10 +53,13 @@ _MOST_STEPS = 1024
 class NumpyPeer:
     """`workload` in NumPy, on copies of `inputs`; calling it fills `outputs`.
 
-    NoPeerError where NumPy has no such type or would need arrays of more than 8 GiB.
+    `like` has the ways to take, unraced, of the same computation at other sizes. NoPeerError where
+    NumPy has no such type or would need arrays of more than 8 GiB.
     """
 
-    def __init__(self, workload: Workload, inputs: Sequence[Array]) -> None:
+    def __init__(
+        self, workload: Workload, inputs: Sequence[Array], *, like: Asked | None = None
+    ) -> None:
         for tensor in workload.tensors.values():
             if tensor.dtype.is_float and tensor.dtype.numpy.kind != "f":
                 raise NoPeerError(f"NumPy has no {tensor.dtype}, which {tensor.name} holds")
@@ -67,6 +70,7 @@ class NumpyPeer:
         }
         self._constant = {t.name for t in workload.inputs if t.constant}
         self._choices: list[Choice] = []
+        self._like = None if like is None else [step.way for step in like.steps]
         self._shared: list[Array] | None = None
         self._taken = 0
         self._steps: list[Callable[[], object]] = []
@@ -85,6 +89,16 @@ class NumpyPeer:
     def way(self) -> str:
         """How products are asked for, where there are several ways."""
         return "; ".join(choice.name for choice in self._choices) or "ufuncs"
+
+    @property
+    def ways_secs(self) -> dict[str, float]:
+        """Median seconds of each way of each step that was raced."""
+        return {name: secs for choice in self._choices for name, secs in choice.secs.items()}
+
+    @property
+    def asked(self) -> Asked:
+        """The ways that were chosen, one a stage that has several."""
+        return Asked(tuple(Step(1, choice.name) for choice in self._choices))
 
     @property
     def dropped(self) -> dict[str, str]:
@@ -207,7 +221,13 @@ class NumpyPeer:
         """The fastest of `ways` to fill `out`, which must all do so like the first."""
         expected: list[Array] = []
 
+        if self._like is not None:
+            wanted = self._like[len(self._choices)]
+            ways = [way for way in ways if way.name == wanted]
+
         def check(_: object) -> str | None:
+            if self._like is not None:
+                return None
             if not expected:
                 expected.append(out.copy())
                 out.fill(0)  # what the next way leaves out must not be this one's

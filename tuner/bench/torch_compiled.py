@@ -19,9 +19,6 @@ from schedules.workload.workload import Workload
 from .torch_plain import PlainTorch
 from .ways import Call, NoPeerError, Way
 
-COMPILE_SECS = 60.0
-"""How long all modes together may take by default."""
-
 MODES = ("default", "max-autotune-no-cudagraphs")
 COMPILERS = ("g++", "c++", "clang++")
 

@@ -66,9 +66,7 @@ def library_convolution(
     return Convolution(form.stride, zeros, form.dilation, form.groups), around
 
 
-def framed(
-    image: Tensor, around: Sequence[tuple[int, int]], value: float = 0.0
-) -> Tensor:
+def framed(image: Tensor, around: Sequence[tuple[int, int]], value: float = 0.0) -> Tensor:
     """`image` with `value` around it, an entry a spatial axis; negative ones cut."""
     import torch
 
@@ -123,9 +121,7 @@ def dispatched(image: Read, weight: Tensor, how: Convolution, e: Epilogue) -> Ca
     return prepare
 
 
-def _named(
-    image: Read, weight: Tensor, how: Convolution, e: Epilogue, said: str
-) -> Iterator[Way]:
+def _named(image: Read, weight: Tensor, how: Convolution, e: Epilogue, said: str) -> Iterator[Way]:
     """oneDNN's by name, whatever PyTorch's dispatch prefers; and with the epilogue in the call."""
     if not how.transposed:
 
@@ -149,7 +145,13 @@ def _packed_ways(image: Read, weight: Tensor, how: Convolution, e: Epilogue) -> 
     def blocked() -> Call:
         if how.transposed:
             packed = ops._reorder_convolution_transpose_weight(
-                weight, how.pad, list(how.output_padding), how.stride, how.dilation, how.groups, size
+                weight,
+                how.pad,
+                list(how.output_padding),
+                how.stride,
+                how.dilation,
+                how.groups,
+                size,
             )
         else:
             packed = ops._reorder_convolution_weight(

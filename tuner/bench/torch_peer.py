@@ -21,7 +21,7 @@ from schedules.algebra.scalar import (
     substitute,
     walk,
 )
-from schedules.reference.contract import Contraction
+from schedules.reference.contract import Contraction, recognise
 from schedules.workload.tensors import Axis, Stage
 from schedules.workload.workload import Workload
 
@@ -35,15 +35,16 @@ from .torch_plain import BINARY, REDUCE, PlainTorch, Value
 from .torch_products import Epilogue, product_ways, stack_ways
 from .torch_rows import Run, row_ways
 from .torch_windows import pool_form, pool_ways, stencil_form, stencil_ways
-from .ways import Choice, NoPeerError, Step, Way, choose, prepared
+from .ways import Asked, Choice, NoPeerError, Step, Way, choose, prepared
 
 Array = NDArray[Any]
 _MOST_STEPS = 1024
 _MOST_TOGETHER = 12
 """Stages of a run whose parts are compared with functions of PyTorch."""
 
-_TOLERANCE = 1e-4
-"""Of the largest element, between ways. Whether the chosen ones are right is checked exactly."""
+_TOLERANCE, _GUESS_TOLERANCE = 1e-4, 1e-5
+"""Of the largest element, between ways of one sum of products in other orders; and of functions
+that are found by their values alone, some of which are near to each other."""
 
 
 class TorchPeer:
@@ -53,7 +54,7 @@ class TorchPeer:
     follows them, and rows (softmax, layer norm and the like). Each of these steps is asked for in
     every way there is, and the fastest one that gives the same result is kept; the rest are
     element-wise operations and reductions. With `compile_secs`, what `torch.compile` makes of the
-    whole in that time races with the steps. `like` names the steps and the ways to take, unraced:
+    whole in that time races with the steps. `like` has the steps and the ways to take, unraced:
     those of the same computation at other sizes. NoPeerError where PyTorch is not installed or has
     no way.
     """
@@ -65,7 +66,7 @@ class TorchPeer:
         threads: int,
         *,
         compile_secs: float = 0.0,
-        like: Sequence[Step] | None = None,
+        like: Asked | None = None,
     ) -> None:
         try:
             import torch
@@ -86,32 +87,34 @@ class TorchPeer:
         self._choices: list[Choice] = []
         self._plainly = PlainTorch(torch, self._now, self._inputs)
         self._with_multiply_adds = PlainTorch(torch, self._now, self._inputs, multiply_adds=True)
-        self.steps: list[Step] = []
         self._calls: list[tuple[str, Value]] = []
-        for run in self._together() if like is None else _as_before(workload, like):
-            wanted = None if like is None else like[len(self.steps)].way
-            call = self._chosen(run, wanted)
-            self.steps.append(Step(len(run), self._choices[-1].name))
-            self._calls.append((run[-1].name, call))
+        steps: list[Step] = []
+        for run in self._together() if like is None else _as_before(workload, like.steps):
+            wanted = None if like is None else like.steps[len(steps)].way
+            self._calls.append((run[-1].name, self._chosen(run, wanted)))
+            steps.append(Step(len(run), self._choices[-1].name))
         self._call: Callable[[], object] = self._all
-        self._whole = self._compiled(threads, compile_secs) if compile_secs else None
+        self._whole: Choice | None = None
+        if compile_secs:
+            self._whole = self._compiled(threads, compile_secs, like and like.whole)
+        is_steps = self._whole is None or self._whole.name == self._steps_way
+        self.asked = Asked(tuple(steps), None if is_steps else self.way)
+
+    @property
+    def _steps_way(self) -> str:
+        return "; ".join(choice.name for choice in self._choices)
 
     @property
     def way(self) -> str:
         """How it is asked for: the names of the steps' ways, or of the compiler's."""
-        if self._whole is not None:
-            return self._whole.name
-        return "; ".join(choice.name for choice in self._choices)
+        return self._steps_way if self._whole is None else self._whole.name
 
     @property
     def ways_secs(self) -> dict[str, float]:
-        """Seconds of the steps, and of what a compiler made of them, where both were raced."""
-        return {} if self._whole is None else dict(self._whole.secs)
-
-    @property
-    def is_compiled(self) -> bool:
-        """Whether what is called is the compiler's."""
-        return self._call != self._all
+        """Median seconds of each way of each step that was raced; and of all steps beside what a
+        compiler made of them."""
+        choices = [*self._choices, *([] if self._whole is None else [self._whole])]
+        return {name: secs for choice in choices for name, secs in choice.secs.items()}
 
     @property
     def dropped(self) -> dict[str, str]:
@@ -136,8 +139,8 @@ class TorchPeer:
             found.append(np.ascontiguousarray(values, tensor.dtype.numpy))
         return found
 
-    def _compiled(self, threads: int, compile_secs: float) -> Choice:
-        """The steps against what `torch.compile` makes of all of them."""
+    def _compiled(self, threads: int, compile_secs: float, wanted: str | None) -> Choice:
+        """The steps against what `torch.compile` makes of all of them; or only what is wanted."""
         outputs = self._workload.outputs
         self._all()
         expected = [self._now[name].clone() for name in outputs]
@@ -149,14 +152,16 @@ class TorchPeer:
             return keep
 
         def check(_: object) -> str | None:
+            if wanted is not None:
+                return None
             found = (self._now[name] for name in outputs)
             problems = map(_difference, found, expected)
             return next((problem for problem in problems if problem is not None), None)
 
         made = compiled_ways(self._workload, self._now, threads, compile_secs)
-        ways = [Way(self.way, lambda: self._all)]
+        ways = [Way(self._steps_way, lambda: self._all)]
         ways += [Way(way.name, lambda w=way: keeping(w.prepare())) for way in made]
-        choice = choose(ways, check)
+        choice = choose([way for way in ways if wanted in (None, way.name)], check)
         self._call = choice.call
         return choice
 
@@ -219,7 +224,7 @@ class TorchPeer:
         expected = self._now[part[-1].name]
         for way in self._other_ways(part) if part[-1].tensor.dtype.is_float else []:
             call, result, _ = prepared(way)
-            if call is not None and _difference(result, expected) is None:
+            if call is not None and _difference(result, expected, _GUESS_TOLERANCE) is None:
                 return True
         return False
 
@@ -253,6 +258,7 @@ class TorchPeer:
             ways += self._step_ways(stages[0])
         ways = list({way.name: way for way in reversed(ways)}.values())[::-1]
         expected: list[Any] = []
+        tolerance = _TOLERANCE if any(map(_multiplies, stages)) else _GUESS_TOLERANCE
 
         def check(result: Any) -> str | None:
             if wanted is not None:
@@ -260,7 +266,7 @@ class TorchPeer:
             if not expected:
                 expected.append(result.clone())
                 return None
-            return _difference(result, expected[0])
+            return _difference(result, expected[0], tolerance)
 
         if wanted is not None:
             ways = [way for way in ways if way.name == wanted]
@@ -332,6 +338,8 @@ class TorchPeer:
         if _is_convolution(first):
             return self._convolution_ways(stages)
         plan = contraction_of(first)
+        if plan is None and len(stages) == 1 and first.tensor.dtype.is_float:
+            plan = recognise(first, gain=1)  # whose factors are views: windows of one, perhaps
         if plan is not None and (len(stages) == 1 or _multiplies(first)):
             product = self._product_ways(stages, plan)
             if _multiplies(first) or product:
@@ -533,7 +541,7 @@ def _then(way: Way, change: Callable[[Any], Any], said: str = "") -> Way:
     return Way(f"{said}{way.name}", prepare)
 
 
-def _difference(result: Any, right: Any) -> str | None:
+def _difference(result: Any, right: Any, tolerance: float = _TOLERANCE) -> str | None:
     """What is wrong with `result`; NaN is. Both are tensors."""
     if result.shape != right.shape:
         return f"gives the shape {tuple(result.shape)}"
@@ -541,6 +549,6 @@ def _difference(result: Any, right: Any) -> str | None:
         return None
     scale = float(right.abs().max()) or 1.0
     off = float((result - right).abs().max()) / scale
-    if off <= _TOLERANCE:
+    if off <= tolerance:
         return None
     return f"gives another result: off by {off:.3g} of the largest element"

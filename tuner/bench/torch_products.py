@@ -75,7 +75,12 @@ def onednn_words(activation: str) -> tuple[str, list[float], str]:
 
 
 def product_ways(
-    a: Tensor | Call, b: Tensor, y: Tensor, epilogue: Epilogue = Epilogue(), *, constant: bool = False
+    a: Tensor | Call,
+    b: Tensor,
+    y: Tensor,
+    epilogue: Epilogue = Epilogue(),
+    *,
+    constant: bool = False,
 ) -> list[Way]:
     """Ways of `epilogue(a @ b)`: a[M, K] with b[K, N], or stacks of both; `y` has the result's
     shape and may be written. `constant`: b never changes, and may lie in any layout beforehand. An
@@ -141,7 +146,9 @@ def _plain_ways(a: Call, b: Tensor, y: Tensor, e: Epilogue) -> Iterator[Way]:
     else:
         yield _way("torch.addmm", lambda: e.after(torch.addmm(bias, a(), b, out=y), bias=False))
     turned = b.t()
-    yield _way("linear", lambda: e.after(torch.nn.functional.linear(a(), turned, e.bias), bias=False))
+    yield _way(
+        "linear", lambda: e.after(torch.nn.functional.linear(a(), turned, e.bias), bias=False)
+    )
     if 1 in y.shape:
         flat = y.view(-1)
 

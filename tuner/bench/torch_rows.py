@@ -237,7 +237,9 @@ def _channel_norms(
                 continue
             rest = [n for n in range(1, rank) if n not in channels]
             order = [0, *channels, *rest]
-            layout = _Layout(whole, tuple(order), (whole[0], prod(shape), *(whole[n] for n in rest)))
+            layout = _Layout(
+                whole, tuple(order), (whole[0], prod(shape), *(whole[n] for n in rest))
+            )
             flat = [_flattened(value) for value, _ in others]
             if parts == 1 and not run.reduced:
                 yield from _batch_norms(x, layout, at, flat, run)

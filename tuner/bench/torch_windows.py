@@ -170,9 +170,7 @@ def stencil_form(stage: Stage) -> StencilForm | None:
     total = None if stage.reducer is not None else _weights(stage, stage.body)
     if total is None or len(tensors) != 1 or len(total) < 2:
         return None
-    lead = next(
-        (n for n in range(len(stage.axes)) if any(offsets[n] for offsets in total)), None
-    )
+    lead = next((n for n in range(len(stage.axes)) if any(offsets[n] for offsets in total)), None)
     if lead is None or not 1 <= len(stage.axes) - lead <= 3:
         return None
     return StencilForm(tensors.pop(), lead, {k[lead:]: v for k, v in total.items()})

@@ -15,11 +15,16 @@ from math import ceil
 from typing import Any
 
 RACE_SECS = 0.2
+COMPILE_SECS = 60.0
+"""How long compiling a way may take by default, all modes of a compiler together."""
+
 _SAMPLE_SECS = 2e-4
 _LOOKS, _LOOK_SECS = 5, 0.01
 _LEAST_ROUNDS, _MOST_ROUNDS = 3, 25
 _FAR_BEHIND, _BEHIND = 3.0, 1.5
 """How many times the best one's seconds end a way's part: after one call, after a few rounds."""
+
+_WARM_CALLS, _DISPATCH_CALLS, _DISPATCH_ROUNDS = 20, 50, 20
 
 Call = Callable[[], Any]
 
@@ -58,6 +63,14 @@ class Step:
     way: str
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """How a library was asked: `steps` in order, or `whole`, the way of all of them at once."""
+
+    steps: tuple[Step, ...]
+    whole: str | None = None
+
+
 def prepared(way: Way) -> tuple[Call | None, Any, str | None]:
     """Its call and what that gave the first time; or None, None and why it does not work."""
     try:
@@ -94,6 +107,24 @@ def choose(
     secs = _race(ready, seconds)
     best = min(secs, key=secs.__getitem__)
     return Choice(best, ready[best], secs, dropped)
+
+
+def seconds_a_call(call: Call, calls: int, rounds: int) -> list[float]:
+    """Seconds a call in each of `rounds` rounds of `calls`, without those of Python's loop and of a
+    call of nothing. What the library itself does before it computes stays in."""
+    empty_secs = min(_sample(_nothing, calls) for _ in range(5))
+    return [max(_sample(call, calls) - empty_secs, 1e-9) for _ in range(rounds)]
+
+
+def dispatch_secs(call: Call) -> float:
+    """The least seconds of a call, of one that computes next to nothing."""
+    for _ in range(_WARM_CALLS):
+        call()
+    return min(seconds_a_call(call, _DISPATCH_CALLS, _DISPATCH_ROUNDS))
+
+
+def _nothing() -> None:
+    """What an empty call costs."""
 
 
 def _race(calls: Mapping[str, Call], seconds: float) -> dict[str, float]:
