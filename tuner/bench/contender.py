@@ -145,8 +145,8 @@ def _open(document: dict[str, Any], blob: bytes) -> tuple[Contender | None, dict
 
 
 def rounds_otherwise(case: Case, outputs: Sequence[Array]) -> bool:
-    """Whether a library's float results differ by roundings only: by at most ROUNDING of the largest
-    element. Kernels are held to the bound of their own sums; libraries compute in other orders."""
+    """Whether a library's float results differ by roundings only, ROUNDING of the largest element
+    at most. Kernels are held to the bound of their sums; libraries' algorithms have others."""
     for expected, output in zip(case.expected, outputs, strict=True):
         if output.dtype.kind != "f" or not np.isfinite(output).all():
             return False

@@ -93,7 +93,8 @@ def convolution_form(stage: Stage, *, promoted: bool = False) -> ConvolutionForm
     """`stage` as a convolution with at least one window axis, None if it is not one.
 
     `promoted`: axes along which nothing slides, beyond the first, are spatial ones with a window of
-    one element (up to three in all), not parts of the batch.
+    one element (up to three in all), not parts of the batch. Then a product may be one, too: of an
+    image with weights that have no window.
     """
     loads = _factors(stage)
     if loads is None:
@@ -293,7 +294,7 @@ def _roles(stage: Stage, data: Load, weight: Load) -> _Roles | None:
         del found.plain[index_of(window, index)]
     found.windows.sort(key=lambda w: w.dim)
     slid = [w.x for w in found.windows]
-    if not slid or len(set(slid)) != len(slid) or turned not in (0, len(slid)):
+    if len(set(slid)) != len(slid) or turned not in (0, len(slid)):
         return None
     if any(w.dilation == 0 for w in found.windows) or {*slid} & {*found.plain, *found.weights}:
         return None

@@ -48,12 +48,18 @@ def numpy_peer(workload: Workload, inputs: Sequence[Array]) -> LibraryPeer:
 
 
 def torch_peer(
-    workload: Workload, inputs: Sequence[Array], threads: int, compile_secs: float
+    workload: Workload,
+    inputs: Sequence[Array],
+    threads: int,
+    compile_secs: float,
+    *,
+    copy: bool = True,
 ) -> LibraryPeer:
-    """NoPeerError without PyTorch, and where it has no way. `torch.compile` has `compile_secs`."""
+    """NoPeerError without PyTorch, and where it has no way. `torch.compile` has `compile_secs`, none
+    where that is 0; unless `copy`, inputs are not copied."""
     from .torch_peer import TorchPeer  # Start-up: PyTorch takes seconds, and may not be there
 
-    peer = TorchPeer(workload, inputs, threads, compile_secs=compile_secs)
+    peer = TorchPeer(workload, inputs, threads, copy=copy, compile_secs=compile_secs)
 
     def small(cut: Workload, few: Sequence[Array], asked: Asked) -> Call:
         secs = 0.0 if asked.whole is None else compile_secs

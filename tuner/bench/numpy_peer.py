@@ -40,7 +40,7 @@ from schedules.workload.tensors import Axis, Stage
 from schedules.workload.workload import Workload
 
 from .product_form import contraction_of
-from .ways import Asked, Call, Choice, NoPeerError, Step, Way, choose
+from .ways import Asked, Call, Choice, NoPeerError, Step, Way, choose, secs_of
 
 Array = NDArray[Any]
 Value = Callable[[], Array]
@@ -93,7 +93,7 @@ class NumpyPeer:
     @property
     def ways_secs(self) -> dict[str, float]:
         """Median seconds of each way of each step that was raced."""
-        return {name: secs for choice in self._choices for name, secs in choice.secs.items()}
+        return secs_of(self._choices)
 
     @property
     def asked(self) -> Asked:

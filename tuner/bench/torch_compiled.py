@@ -23,7 +23,7 @@ MODES = ("default", "max-autotune-no-cudagraphs")
 COMPILERS = ("g++", "c++", "clang++")
 
 
-class CompileProblem(ValueError):
+class CompileError(ValueError):
     """There is no compiled way: `ways.choose` drops it, with this reason."""
 
 
@@ -56,7 +56,7 @@ def _compiled(
     from torch.fx.experimental.proxy_tensor import make_fx
 
     if not any(map(which, COMPILERS)):
-        raise CompileProblem(f"no C++ compiler is there: {', '.join(COMPILERS)} would do")
+        raise CompileError(f"no C++ compiler is there: {', '.join(COMPILERS)} would do")
     inputs = [values[tensor.name] for tensor in workload.inputs]
     function = _Traced(workload, values)
     with (
@@ -86,24 +86,24 @@ class _Traced:
             for stage in self._workload.stages:
                 now[stage.name] = plainly.stage(stage)()
         except NoPeerError as error:
-            raise CompileProblem(str(error)) from error
+            raise CompileError(str(error)) from error
         return tuple(now[name].contiguous() for name in self._workload.outputs)
 
 
 @contextmanager
 def _limited(end: float, limit_secs: float) -> Iterator[None]:
-    """CompileProblem at `end`, on the monotonic clock, if what is done takes until then."""
+    """CompileError at `end`, on the monotonic clock, if what is done takes until then."""
     left_secs = end - time.monotonic()
     late = f"compiling takes more than the {limit_secs:g} s it may"
     if left_secs <= 0:
-        raise CompileProblem(late)
+        raise CompileError(late)
     if threading.current_thread() is not threading.main_thread():
-        raise CompileProblem("compiling is only bounded on the main thread")
+        raise CompileError("compiling is only bounded on the main thread")
     passed = []
 
     def interrupt(*_: object) -> None:
         passed.append(True)
-        raise CompileProblem(late)
+        raise CompileError(late)
 
     before = signal.signal(signal.SIGALRM, interrupt)
     signal.setitimer(signal.ITIMER_REAL, left_secs)
@@ -111,7 +111,7 @@ def _limited(end: float, limit_secs: float) -> Iterator[None]:
         yield
     except RuntimeError as error:  # PyTorch wraps what is raised inside of its compiler
         if passed:
-            raise CompileProblem(late) from error
+            raise CompileError(late) from error
         raise
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)

@@ -79,8 +79,8 @@ def convolution_ways(
 ) -> list[Way]:
     """Ways of `epilogue(convolution)`; each gives [N, CO, *out].
 
-    `image` gives [N, CI, *in]; `kernel` [CO, CI/groups, *taps], [CI, CO/groups, *taps] if transposed;
-    `epilogue.added` like the result. `constant`: the weights never change.
+    `image` gives [N, CI, *in]; `kernel` is [CO, CI/groups, *taps], or [CI, CO/groups, *taps] if
+    transposed; `epilogue.added` like the result. `constant`: the weights never change.
     """
     rank = kernel.ndim - 2
     kernels = {"": kernel.contiguous()}

@@ -35,7 +35,7 @@ from .torch_plain import BINARY, REDUCE, PlainTorch, Value
 from .torch_products import Epilogue, product_ways, stack_ways
 from .torch_rows import Run, row_ways
 from .torch_windows import pool_form, pool_ways, stencil_form, stencil_ways
-from .ways import Asked, Choice, NoPeerError, Step, Way, choose, prepared
+from .ways import Asked, Choice, NoPeerError, Step, Way, choose, prepared, secs_of
 
 Array = NDArray[Any]
 _MOST_STEPS = 1024
@@ -56,7 +56,7 @@ class TorchPeer:
     element-wise operations and reductions. With `compile_secs`, what `torch.compile` makes of the
     whole in that time races with the steps. `like` has the steps and the ways to take, unraced:
     those of the same computation at other sizes. NoPeerError where PyTorch is not installed or has
-    no way.
+    no way. Unless `copy`, it computes on the inputs where they lie.
     """
 
     def __init__(
@@ -65,6 +65,7 @@ class TorchPeer:
         inputs: Sequence[Array],
         threads: int,
         *,
+        copy: bool = True,
         compile_secs: float = 0.0,
         like: Asked | None = None,
     ) -> None:
@@ -81,7 +82,7 @@ class TorchPeer:
         self._workload = workload
         self._inputs = {t.name: t for t in workload.inputs}
         self._now: dict[str, Any] = {
-            t.name: torch.from_numpy(np.array(a, order="C"))
+            t.name: torch.from_numpy(np.array(a, order="C", copy=copy or None))
             for t, a in zip(workload.inputs, inputs, strict=True)
         }
         self._choices: list[Choice] = []
@@ -113,8 +114,8 @@ class TorchPeer:
     def ways_secs(self) -> dict[str, float]:
         """Median seconds of each way of each step that was raced; and of all steps beside what a
         compiler made of them."""
-        choices = [*self._choices, *([] if self._whole is None else [self._whole])]
-        return {name: secs for choice in choices for name, secs in choice.secs.items()}
+        whole = {} if self._whole is None else dict(self._whole.secs)
+        return {**secs_of(self._choices), **whole}
 
     @property
     def dropped(self) -> dict[str, str]:
@@ -241,8 +242,12 @@ class TorchPeer:
         if self._read_elsewhere({stage.name}, [follows]):
             return None
         form = convolution_form(stage)
-        channel = len(stage.axes) - 1 if form is None else form.channel_axis
-        return None if channel is None else epilogue_form(follows, stage.name, channel)
+        channels = [len(stage.axes) - 1] if form is None else [form.channel_axis]
+        image = convolution_form(stage, promoted=True)
+        if image is not None:
+            channels.append(image.channel_axis)
+        found = (epilogue_form(follows, stage.name, c) for c in channels if c is not None)
+        return next((epilogue for epilogue in found if epilogue is not None), None)
 
     # Choosing among ways.
 
@@ -278,7 +283,12 @@ class TorchPeer:
         return choice.call
 
     def _step_ways(self, stage: Stage) -> list[Way]:
-        """The whole result for each value of a reduced axis: temporaries stay in the caches."""
+        """The whole result for each value of a reduced axis: temporaries stay in the caches. Of a
+        plain copy, one into new memory."""
+        if isinstance(stage.body, Load) and stage.reducer is None:
+            value = self._plainly.value(stage.body, stage.axes)
+            whole = stage.tensor.shape
+            return [Way("contiguous", lambda: lambda: value().expand(whole).contiguous())]
         if len(stage.reduce_axes) != 1 or stage.reducer not in REDUCE or not stage.axes:
             return []
         (axis,) = stage.reduce_axes
@@ -341,7 +351,7 @@ class TorchPeer:
         if plan is None and len(stages) == 1 and first.tensor.dtype.is_float:
             plan = recognise(first, gain=1)  # whose factors are views: windows of one, perhaps
         if plan is not None and (len(stages) == 1 or _multiplies(first)):
-            product = self._product_ways(stages, plan)
+            product = [*self._product_ways(stages, plan), *self._convolution_ways(stages)]
             if _multiplies(first) or product:
                 return product + self._function_ways(stages)
         return self._function_ways(stages)
@@ -397,7 +407,8 @@ class TorchPeer:
         ways = [] if plain is None else self._ways_of(stages, plain)
         if promoted is not None and promoted != plain:
             found = self._ways_of(stages, promoted)
-            ways += [_then(way, lambda y: y, "with one more axis, ") for way in found]
+            said = "" if plain is None else "with one more axis, "
+            ways += [_then(way, lambda y: y, said) for way in found]
         return ways
 
     def _ways_of(self, stages: list[Stage], form: ConvolutionForm) -> list[Way]:
@@ -450,8 +461,10 @@ class TorchPeer:
             return self._stacked_ways(product)
         left: Any = a if a is not None else self._reread(product)
         in_order = product.back == sorted(product.back)
-        if left is None or b is None or (len(stages) > 1 and not in_order):
+        if left is None or (len(stages) > 1 and not in_order):
             return []
+        if b is None:
+            return self._made_ways(product, left) if len(stages) == 1 else []
         shape = product.shape
         epilogue = self._epilogue_of(stages, lambda added: added.reshape(shape))
         if epilogue is None or (epilogue.bias is not None and epilogue.bias.shape != shape[-1:]):
@@ -463,6 +476,29 @@ class TorchPeer:
         if in_order and shape == plan.stage.tensor.shape:
             return ways
         return [_then(way, product.unfolded) for way in ways]
+
+    def _made_ways(self, product: ProductForm, left: Any) -> list[Way]:
+        """Ways of a product whose right matrix is made in every call."""
+        if len(product.right_shape) != 2:
+            return []
+        value = self._plainly.value(product.right, product.right_axes)
+        extents = tuple(a.extent for a in product.right_axes)
+        b = value().expand(extents).reshape(product.right_shape).clone()
+        y = self._torch.empty(product.shape, dtype=b.dtype)
+
+        def made(way: Way) -> Way:
+            def prepare() -> Value:
+                call = way.prepare()
+
+                def make() -> Any:
+                    b.copy_(value().expand(extents).reshape(product.right_shape))
+                    return product.unfolded(call())
+
+                return make
+
+            return Way(f"made before, {way.name}", prepare)
+
+        return [made(way) for way in product_ways(left if callable(left) else lambda: left, b, y)]
 
     def _reread(self, product: ProductForm) -> Value | None:
         """The left matrix as it is in each call; None for a stack of them."""

@@ -193,7 +193,7 @@ class PlainTorch:
         return lambda: out.copy_(value().expand(shape))
 
     def _binary(self, node: Binary, axes: tuple[Axis, ...]) -> Value:
-        """Numbers as Python's, which PyTorch takes without a tensor; a product and a sum at once."""
+        """Numbers as Python's, which need no tensor; a product and a sum perhaps in one call."""
         torch, a, b = self._torch, node.a, node.b
         if node.op in _COMMUTES and isinstance(a, Const):
             a, b = b, a

@@ -104,7 +104,8 @@ def _activations(x: Value, run: Run) -> Iterator[Way]:
     functions = torch.nn.functional
     for name in ("relu", "gelu", "silu", "mish", "hardswish", "hardsigmoid", "relu6", "softplus",
                  "elu", "selu", "celu", "softsign", "logsigmoid", "sigmoid", "tanh"):  # fmt: skip
-        yield _way(name, lambda f=getattr(functions, name): f(x()))
+        function = getattr(functions, name)
+        yield _way(name, lambda f=function: f(x()))
     tanh = partial(functions.gelu, approximate="tanh")
     yield _way("gelu by tanh", lambda: tanh(x()))
     for slope in sorted({c for c in run.constants if 0 < abs(c) < 1}):
@@ -117,32 +118,38 @@ def _reduced(x: Value, whole: tuple[int, ...], run: Run) -> Iterator[Way]:
     import torch
 
     norm = torch.linalg.vector_norm
+    functions = [
+        ("sum", torch.sum),
+        ("mean", torch.mean),
+        ("amax", torch.amax),
+        ("amin", torch.amin),
+        ("logsumexp", torch.logsumexp),
+        ("linalg.vector_norm", norm),
+        ("linalg.vector_norm(1)", partial(norm, ord=1)),
+        ("linalg.vector_norm(inf)", partial(norm, ord=float("inf"))),
+        *((f"{f.__name__}({n})", partial(f, correction=n))
+          for f in (torch.var, torch.std) for n in (0, 1)),
+    ]  # fmt: skip
     for dims in _dims_reduced(whole, run):
         kept = [n for n in range(len(whole)) if n not in dims]
         if tuple(whole[n] for n in kept) != run.shape:
             continue
-        said = f"along {dims}"
         y = torch.empty(run.shape, dtype=x().dtype)
-        for name, function in (
-            ("sum", torch.sum), ("mean", torch.mean), ("amax", torch.amax), ("amin", torch.amin),
-            ("logsumexp", torch.logsumexp), ("linalg.vector_norm", norm),
-        ):  # fmt: skip
-            yield _way(f"torch.{name} {said}", lambda f=function, d=dims: f(x(), dim=d, out=y))
-        for order in (1, float("inf")):
-            call = partial(norm, ord=order, dim=dims, out=y)
-            yield _way(f"torch.linalg.vector_norm({order:g}) {said}", lambda f=call: f(x()))
-        for name, function in (("var", torch.var), ("std", torch.std)):
-            for correction in (0, 1):
-                call = partial(function, dim=dims, correction=correction, out=y)
-                yield _way(f"torch.{name}({correction}) {said}", lambda f=call: f(x()))
+        for name, function in functions:
+            call = partial(function, dim=dims, out=y)
+            yield _way(f"torch.{name} along {dims}", lambda f=call: f(x()))
         yield from _as_products(x, whole, dims, kept, y)
         if len(dims) == 2 and len(kept) <= 2:
-            yield _way(
-                f"adaptive_avg_pool2d {said}",
-                lambda o=(*kept, *dims): torch.nn.functional.adaptive_avg_pool2d(
-                    x().permute(o)[None] if len(o) < 4 else x().permute(o), 1
-                ).reshape(run.shape),
-            )
+            call = partial(_adaptive, (*kept, *dims), run.shape)
+            yield _way(f"adaptive_avg_pool2d along {dims}", lambda f=call: f(x()))
+
+
+def _adaptive(order: Dims, shape: tuple[int, ...], data: Any) -> Any:
+    import torch
+
+    turned = data.permute(order)
+    image = turned if turned.ndim == 4 else turned[None]
+    return torch.nn.functional.adaptive_avg_pool2d(image, 1).reshape(shape)
 
 
 def _as_products(

@@ -71,6 +71,17 @@ class Asked:
     whole: str | None = None
 
 
+def secs_of(choices: Sequence[Choice]) -> dict[str, float]:
+    """Median seconds of every way that was raced, with the number of its step where they are
+    several."""
+    several = len(choices) > 1
+    return {
+        f"{number}: {name}" if several else name: secs
+        for number, choice in enumerate(choices, start=1)
+        for name, secs in choice.secs.items()
+    }
+
+
 def prepared(way: Way) -> tuple[Call | None, Any, str | None]:
     """Its call and what that gave the first time; or None, None and why it does not work."""
     try:
