@@ -217,9 +217,7 @@ def _open(request: dict[str, Any]) -> Side | str:
         return str(error)
 
 
-def _numpy_side(
-    case: Case, inputs: list[Array], output: Array, expected: Array
-) -> CallSide:
+def _numpy_side(case: Case, inputs: list[Array], output: Array, expected: Array) -> CallSide:
     ways = numpy_ways(
         case.peer, case.epilogue, inputs, output, case.sizes, constant=bool(case.constants)
     )

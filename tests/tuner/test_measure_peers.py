@@ -112,26 +112,25 @@ CONVOLUTIONS: dict[str, dict[str, Any]] = {
 
 
 def convolve(form: ConvolutionForm, workload: Workload, inputs: list[Any]) -> Any:
-    """What a library does with a form, in NumPy: NCHW data, OIHW weights."""
+    """What a library does with a form, in NumPy."""
     tensors = dict(zip((t.name for t in workload.inputs), inputs, strict=True))
-    data = tensors[form.data].transpose(form.data_order)
-    weight = tensors[form.weight].transpose(form.weight_order)
-    pads = [(0, 0), (0, 0), *((p, p) for p in form.pad)]
-    taps = zip(weight.shape[-len(form.pad) :], form.dilation, strict=True)
+    data, weight = form.image(tensors[form.data]), form.kernel(tensors[form.weight])
+    around = [
+        (max(0, -lo), max(0, hi - n + 1))
+        for n, (lo, hi) in zip(data.shape[2:], form.spans, strict=True)
+    ]
+    padded = np.pad(data, [(0, 0), (0, 0), *around])
+    taps = zip(weight.shape[2:], form.dilation, strict=True)
     window = [d * (n - 1) + 1 for n, d in taps]
-    spatial = tuple(range(2, data.ndim))
-    views = np.lib.stride_tricks.sliding_window_view(np.pad(data, pads), window, axis=spatial)
+    views = np.lib.stride_tricks.sliding_window_view(padded, window, axis=range(2, data.ndim))
     steps: Any = (..., *(slice(None, None, d) for d in form.dilation))
     strides = (slice(None), slice(None), *(slice(None, None, s) for s in form.stride))
-    letters = "xyz"[: len(form.pad)], "uvw"[: len(form.pad)]
-    channels = "c" if form.depthwise else "oc"
-    result = np.einsum(
-        f"bc{''.join(letters)},{channels}{letters[1]}->b{channels[0]}{letters[0]}",
-        views[strides][steps],
-        weight,
-    )
-    cut = tuple(slice(0, n) for n in form.output_shape)
-    return result[cut].transpose(form.output_order)
+    part = views[strides][steps]
+    grouped = part.reshape(part.shape[0], form.groups, -1, *part.shape[2:])
+    kernels = weight.reshape(form.groups, -1, *weight.shape[1:])
+    at, around_it = "xyz"[: len(form.stride)], "uvw"[: len(form.stride)]
+    result = np.einsum(f"bgc{at}{around_it},goc{around_it}->bgo{at}", grouped, kernels)
+    return form.unfolded(result.reshape(result.shape[0], -1, *result.shape[3:]))
 
 
 @pytest.mark.parametrize("name", CONVOLUTIONS)
@@ -177,6 +176,12 @@ TORCH: dict[str, tuple[dict[str, Any], str]] = {
     "layernorm_mn": ({"M": 4, "N": 33}, "layer_norm(1e-05)"),
     "norm_bmn": ({"B": 2, "M": 3, "N": 5}, "torch.linalg.vector_norm along (1, 2)"),
     "elementwise_add_relu": ({"M": 3, "N": 5}, "element-wise"),
+    "max_pool2d_nhwc": (
+        {"N": 2, "H": 9, "W": 8, "C": 5, "K": 3, "stride": 2, "pad": 1}, "max_pool2d"
+    ),
+    "global_avg_pool_nhwc": ({"N": 2, "H": 5, "W": 4, "C": 3}, "torch.mean along (1, 2)"),
+    "colsum_mn": ({"M": 7, "N": 5}, "torch.mv with ones along (0,)"),
+    "transpose_mn": ({"M": 7, "N": 5}, "contiguous"),
 }  # fmt: skip
 """Sizes, and a way that must have been raced."""
 

@@ -56,7 +56,7 @@ _SPIN_SECS = 0.15  # how long threads of a pool may go on after a call
 # Enough for the scheduler to find each thread a core of its own, which may take a call or two.
 _LEAST_ROUNDS = {True: 8, False: 3}
 _RESAMPLES = 1000
-_SAID = ("way", "ways_secs", "dropped", "dispatch_secs", "rounding", "libraries")
+_SAID = ("way", "ways_secs", "compiled_secs", "dropped", "dispatch_secs", "rounding", "libraries")
 
 
 class BenchError(TilewrightError):
@@ -69,6 +69,7 @@ class Side:
 
     All are None where the side could not take part, and `detail` says why. Of a library, `way`
     names the fastest way it was found to have, `ways_secs` the medians of those that raced for it,
+    `compiled_secs` PyTorch's calls, `eager`, beside what its compiler made of them, `compiled`,
     `dropped` those that did not work and why, and `libraries` is what it says it uses: versions,
     and the code it chose for this processor. `dispatch_secs` is the part of `run_secs` that the
     same calls take on next to nothing, None where that could not be measured. `rounding` says where
@@ -82,6 +83,7 @@ class Side:
     detail: str = ""
     way: str = ""
     ways_secs: dict[str, float] = field(default_factory=dict)
+    compiled_secs: dict[str, float] = field(default_factory=dict)
     dropped: dict[str, str] = field(default_factory=dict)
     dispatch_secs: float | None = None
     rounding: str = ""

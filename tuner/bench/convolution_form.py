@@ -99,12 +99,16 @@ def convolution_form(stage: Stage, *, promoted: bool = False) -> ConvolutionForm
     loads = _factors(stage)
     if loads is None:
         return None
+    found = []
     for data, weight in (loads, loads[::-1]):
         roles = _roles(stage, data, weight)
         form = None if roles is None else roles.form(data.tensor, weight.tensor, promoted)
         if form is not None:
-            return form
-    return None
+            found.append(form)
+    # A transposed one by definition is also one that slides over the weights, and one of stride 1
+    # that slides over the data is also transposed: neither is what anyone means.
+    found.sort(key=lambda form: 1 if not form.transposed else 0 if max(form.stride) > 1 else 2)
+    return found[0] if found else None
 
 
 def bare(node: Scalar) -> Scalar:
@@ -165,12 +169,14 @@ def window_of(
 @dataclass(slots=True)
 class _Roles:
     """What each axis is of the convolution of `data` with `weight`. `plain` and `weights` have the
-    dimension of either that an axis alone indexes, by its name."""
+    dimension of either that an axis alone indexes, by its name; `positions` are axes of the data
+    that a transposed one by definition sums over."""
 
     stage: Stage
     plain: dict[str, int] = field(default_factory=dict)
     weights: dict[str, int] = field(default_factory=dict)
     windows: list[Window] = field(default_factory=list)
+    positions: list[str] = field(default_factory=list)
     grouped: tuple[str, int] | None = None
     transposed: bool = False
 
@@ -189,7 +195,7 @@ class _Roles:
         taps = [w.w for w in self.windows if w.w is not None]
         if sorted(self.weights) != sorted([*shared, *channels, *out, *taps]):
             return None
-        if {*self.plain, *slid, *taps, *out} != set(extent):
+        if {*self.plain, *slid, *taps, *out, *self.positions} != set(extent):
             return None
         if self.grouped is not None and (shared or self.transposed or [self.grouped[0]] != out):
             return None
@@ -291,7 +297,9 @@ def _roles(stage: Stage, data: Load, weight: Load) -> _Roles | None:
             return None
         turned += 1
         found.windows.append(window)
-        del found.plain[index_of(window, index)]
+        (position,) = index.vars() - {window.x}
+        found.positions.append(position)
+        del found.plain[position]
     found.windows.sort(key=lambda w: w.dim)
     slid = [w.x for w in found.windows]
     if len(set(slid)) != len(slid) or turned not in (0, len(slid)):
@@ -300,12 +308,6 @@ def _roles(stage: Stage, data: Load, weight: Load) -> _Roles | None:
         return None
     found.transposed = turned > 0
     return found
-
-
-def index_of(window: Window, index: Affine) -> str:
-    """The other axis in an index of the weights that the window was found in."""
-    (name,) = index.vars() - {window.x}
-    return name
 
 
 def _by_definition(

@@ -23,7 +23,8 @@ Array = NDArray[Any]
 class LibraryPeer:
     """`call` computes it, `outputs` gives what the last call did. `said`: which `way` it is,
     `ways_secs` of what was raced, what was `dropped` and why, `dispatch_secs` (of the same calls on
-    next to nothing, None if they are not possible there), the `libraries` and their versions."""
+    next to nothing, None if they are not possible there), the `libraries` and their versions; of
+    PyTorch `compiled_secs`, steps and compiler beside each other."""
 
     call: Call
     outputs: Callable[[], Sequence[Array]]
@@ -55,8 +56,8 @@ def torch_peer(
     *,
     copy: bool = True,
 ) -> LibraryPeer:
-    """NoPeerError without PyTorch, and where it has no way. `torch.compile` has `compile_secs`, none
-    where that is 0; unless `copy`, inputs are not copied."""
+    """NoPeerError without PyTorch, and where it has no way. `torch.compile` has `compile_secs` to
+    take part, none at 0; unless `copy`, inputs stay where they lie."""
     from .torch_peer import TorchPeer  # Start-up: PyTorch takes seconds, and may not be there
 
     peer = TorchPeer(workload, inputs, threads, copy=copy, compile_secs=compile_secs)
@@ -68,6 +69,7 @@ def torch_peer(
     said = {
         "way": peer.way,
         "ways_secs": peer.ways_secs,
+        "compiled_secs": peer.compiled_secs,
         "dropped": peer.dropped,
         "dispatch_secs": _dispatch_secs(workload, peer.asked, small),
         "libraries": torch_libraries(),

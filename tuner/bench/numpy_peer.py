@@ -222,7 +222,7 @@ class NumpyPeer:
         expected: list[Array] = []
 
         if self._like is not None:
-            wanted = self._like[len(self._choices)]
+            wanted = self._like[len(self._choices)] if len(self._choices) < len(self._like) else ""
             ways = [way for way in ways if way.name == wanted]
 
         def check(_: object) -> str | None:

@@ -10,9 +10,9 @@ from schedules.algebra.scalar import index_conds, loads, walk
 from schedules.workload.tensors import Axis, Stage, Tensor
 from schedules.workload.workload import Workload
 
-INNERMOST, OTHERS = 16, 2
+INNERMOST, OTHERS = 16, 4
 """What extents are cut to: the last one of a tensor to a vector's length, so that a library takes
-the code that it takes for vectors."""
+the code that it takes for vectors; the others to what leaves a sum of products one."""
 
 Dim = tuple[str, int]
 """A tensor's dimension, or (stage's name and axis, -1)."""
@@ -80,15 +80,20 @@ class _Classes:
         for stage in workload.stages:
             for place, axis in enumerate(stage.axes):
                 self._join(_axis(stage, axis.name), (stage.name, place))
-            self._innermost.add((stage.name, len(stage.axes) - 1))
+            self._last((stage.name, len(stage.axes) - 1))
         for stage in workload.stages:
             for load in loads(stage.body):
                 for dim, index in enumerate(load.index):
                     self._read(stage, (load.tensor, dim), index, load.tensor in made)
-                self._innermost.add((load.tensor, len(load.index) - 1))
+                self._last((load.tensor, len(load.index) - 1))
             for node in walk(stage.body):
                 for cond in index_conds(node):
                     self._keep_divided(stage, cond.index)
+
+    def _last(self, dim: Dim) -> None:
+        """Of a line of one number a row it is the rows that it has."""
+        if dim[1] > 0:
+            self._innermost.add(dim)
 
     def cut(self, stage: Stage, axis: Axis) -> int:
         """The new extent of an axis."""

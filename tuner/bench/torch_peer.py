@@ -118,6 +118,14 @@ class TorchPeer:
         return {**secs_of(self._choices), **whole}
 
     @property
+    def compiled_secs(self) -> dict[str, float]:
+        """Median seconds of the steps, `eager`, and of the compiler's fastest, `compiled`, beside
+        each other; empty where they did not race."""
+        secs = {} if self._whole is None else dict(self._whole.secs)
+        eager = secs.pop(self._steps_way, None)
+        return {} if eager is None or not secs else {"eager": eager, "compiled": min(secs.values())}
+
+    @property
     def dropped(self) -> dict[str, str]:
         """Ways that were tried and do not work, and why."""
         choices = [*self._choices, *([] if self._whole is None else [self._whole])]

@@ -358,7 +358,8 @@ def _distances(x: Value, whole: tuple[int, ...], other: Operand, run: Run) -> It
         if result == run.shape:
             for order in (1.0, 2.0):
                 yield _way(
-                    f"torch.cdist({order:g})" + ("" if a is x else ", operands exchanged"),
+                    f"torch.cdist({order:g})"
+                    + ("" if a is run.operands[0][0] else ", operands exchanged"),
                     lambda a=a, b=b, p=order: torch.cdist(a(), b(), p=p),
                 )
 

@@ -97,7 +97,7 @@ def pool_ways(form: PoolForm, data: Value) -> Iterator[Way]:
     functions, rank = torch.nn.functional, len(form.taps)
     shape = form.image(data()).shape[2:]
     around = tuple((-lo, hi - n + 1) for n, (lo, hi) in zip(shape, form.spans, strict=True))
-    alike = all(0 <= after <= before for before, after in around)
+    alike = all(before >= 0 and after <= before for before, after in around)  # more is cut off
     pad = tuple(before for before, _ in around)
     none = (0,) * rank
 

@@ -111,7 +111,8 @@ def choose(
         else:
             dropped[way.name] = problem or ""
     if not ready:
-        raise NoPeerError("; ".join(f"{name}: {why}" for name, why in dropped.items()))
+        reasons = "; ".join(f"{name}: {why}" for name, why in dropped.items())
+        raise NoPeerError(reasons or "the library has no way of this name")
     if len(ready) == 1:
         ((name, call),) = ready.items()
         return Choice(name, call, {}, dropped)
