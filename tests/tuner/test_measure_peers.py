@@ -122,7 +122,8 @@ def convolve(form: ConvolutionForm, workload: Workload, inputs: list[Any]) -> An
     padded = np.pad(data, [(0, 0), (0, 0), *around])
     taps = zip(weight.shape[2:], form.dilation, strict=True)
     window = [d * (n - 1) + 1 for n, d in taps]
-    views = np.lib.stride_tricks.sliding_window_view(padded, window, axis=range(2, data.ndim))
+    spatial = tuple(range(2, data.ndim))
+    views = np.lib.stride_tricks.sliding_window_view(padded, window, axis=spatial)
     steps: Any = (..., *(slice(None, None, d) for d in form.dilation))
     strides = (slice(None), slice(None), *(slice(None, None, s) for s in form.stride))
     part = views[strides][steps]
@@ -147,6 +148,47 @@ def test_a_convolution_is_recognised_by_its_indices(name: str) -> None:
 def test_nothing_else_is_taken_for_one(name: str) -> None:
     workload = operators.build(name, SMALL[name])
     assert [convolution_form(stage) for stage in workload.stages] == [None] * len(workload.stages)
+
+
+NUMPY = {
+    "grouped": ("Y[n,h,g,o] += X[n,2*h+r-1,g,c] * W[r,g,c,o]",
+                ["X=f32[2,9,3,4]", "W=f32[3,3,4,2]"], ["h=5"],
+                "columns and np.matmul for each group"),
+    "depthwise": ("Y[c,h,w] += X[c,h+r-1,w+2*s] * W[c,r,s]",
+                  ["X=f32[5,9,8]", "W=f32[5,3,2]"], ["h=9", "w=6"], "one tap at a time"),
+    "reversed": ("Y[n,o,h] += X[n,c,h-r] * W[o,c,r]", ["X=f32[2,3,8]", "W=f32[4,3,3]"],
+                 ["h=10"], "columns and np.matmul for each group"),
+    "transposed": ("Y[n,o,y,x] += X[n,c,i,j] * W[c,o,y+1-2*i,x+1-2*j]",
+                   ["X=f32[2,3,5,4]", "W=f32[3,2,4,4]"], ["y=10", "x=9"], "product, taps added"),
+    "max pool": ("Y[n,h,w,c] max= X[n,2*h+r-1,w+2*s,c]", ["X=f32[2,9,8,3]"],
+                 ["h=5", "w=4", "r=3", "s=3"], "one tap at a time"),
+    "min pool": ("Y[c,h] min= X[c,h+2*r]", ["X=f32[3,12]"], ["h=8", "r=3"], "one tap at a time"),
+    "three factors": ("Y[i,r] += T[i,j,k] * B[j,r] * C[k,r]",
+                      ["T=f32[5,6,7]", "B=f32[6,4]", "C=f32[7,4]"], [], "np.einsum"),
+    "columns": ("Y[j] += X[i,j]", ["X=f32[5,6]"], [], "product with ones"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NUMPY)
+def test_numpy_is_asked_as_a_practised_user_would(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text, tensors, ranges, expected = NUMPY[name]
+    workload = parse_workload(expr=text, tensors=tensors, ranges=ranges).normalised()
+    seen: list[str] = []
+
+    def only_that(ways: list[Way], check: Any) -> Choice:
+        seen.extend(way.name for way in ways)
+        assert check(ways[0].prepare()()) is None
+        return choose([way for way in ways if way.name == expected] or ways, check, 0.0)
+
+    monkeypatch.setattr(numpy_peer, "choose", only_that)
+    case = Oracle(workload, 0).quick
+    peer = NumpyPeer(workload, case.inputs)
+    assert expected in seen
+    peer.outputs[0].fill(7)
+    peer.call()
+    assert case.check(peer.outputs) is None
 
 
 TORCH: dict[str, tuple[dict[str, Any], str]] = {

@@ -137,10 +137,13 @@ def _open(document: dict[str, Any], blob: bytes) -> tuple[Contender | None, dict
     except (NoPeerError, LoadError) as error:
         return None, {"detail": str(error)}
     problem = case.check(contender.outputs())
-    is_ours = not isinstance(contender, CallContender)
-    if problem is not None and (is_ours or not rounds_otherwise(case, contender.outputs())):
+    said: dict[str, Any] = {}
+    if isinstance(contender, CallContender):
+        said = {**contender.said, "rounding": problem or ""}
+        if problem is not None and rounds_otherwise(case, contender.outputs()):
+            problem = None
+    if problem is not None:
         return None, {"detail": f"gives another result: {problem}"}
-    said = {} if is_ours else {**contender.said, "rounding": problem or ""}
     return contender, {"call_secs": min(contender.time(1, 3)), **said}
 
 

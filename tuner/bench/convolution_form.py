@@ -71,7 +71,7 @@ class ConvolutionForm:
     def kernel(self, weight: Any) -> Any:
         """Weights as (out channel, channel, window...), the first two exchanged if transposed."""
         if self.weight_flips:
-            weight = weight.flip(self.weight_flips)
+            weight = flipped(weight, self.weight_flips)
         turned = permuted(weight, self.weight_order)
         count = sum(self.has_taps)
         widths = iter(turned.shape[turned.ndim - count :])
@@ -87,6 +87,13 @@ class ConvolutionForm:
 def permuted(x: Any, order: Sequence[int]) -> Any:
     """A tensor of PyTorch, or an array of NumPy, with its dimensions in another order."""
     return x.permute(order) if hasattr(x, "permute") else x.transpose(order)
+
+
+def flipped(x: Any, dims: Sequence[int]) -> Any:
+    """The same reversed along some dimensions."""
+    if hasattr(x, "flip"):
+        return x.flip(dims)
+    return x[tuple(slice(None, None, -1 if n in dims else 1) for n in range(x.ndim))]
 
 
 def convolution_form(stage: Stage, *, promoted: bool = False) -> ConvolutionForm | None:
@@ -229,9 +236,7 @@ class _Roles:
             ),
             weight_sides=(size(shared) * size(wide), size(narrow)),
             has_taps=tuple(map(_has_tap, windows)),
-            weight_flips=tuple(
-                self.weights[w.w] for w in windows if w.w is not None and w.dilation < 0
-            ),
+            weight_flips=tuple(_tap(w, self.weights) for w in windows if w.dilation < 0),
             output_axes=tuple(extent[n] for n in order),
             output_order=tuple(order.index(n) for n in outer),
             output_shape=(size(batch), size(mine), *(extent[w.x] for w in windows)),

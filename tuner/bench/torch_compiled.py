@@ -9,7 +9,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from shutil import which
 from typing import Any
@@ -20,6 +20,8 @@ from .torch_plain import PlainTorch
 from .ways import Call, NoPeerError, Way
 
 MODES = ("default", "max-autotune-no-cudagraphs")
+"""Of `torch.compile`. The second tunes products of matrices, and nothing else on a CPU."""
+
 COMPILERS = ("g++", "c++", "clang++")
 
 
@@ -28,7 +30,11 @@ class CompileError(ValueError):
 
 
 def compiled_ways(
-    workload: Workload, values: Mapping[str, Any], threads: int, limit_secs: float
+    workload: Workload,
+    values: Mapping[str, Any],
+    threads: int,
+    limit_secs: float,
+    modes: Sequence[str] = MODES,
 ) -> list[Way]:
     """A way a mode; each call gives the outputs. `values` has the inputs by name."""
     end: list[float] = []
@@ -40,7 +46,7 @@ def compiled_ways(
 
         return Way(f"torch.compile ({mode})", prepare)
 
-    return [way(mode) for mode in MODES]
+    return [way(mode) for mode in modes]
 
 
 def _compiled(

@@ -28,13 +28,14 @@ from schedules.workload.workload import Workload
 from .convolution_form import ConvolutionForm, convolution_form
 from .einsum_form import torch_einsum_ways
 from .epilogue_form import EpilogueForm, epilogue_form
+from .pool_form import pool_form
 from .product_form import ProductForm, contraction_of, product_form
-from .torch_compiled import compiled_ways
+from .torch_compiled import MODES, compiled_ways
 from .torch_convolutions import convolution_ways, framed, library_convolution
 from .torch_plain import BINARY, REDUCE, PlainTorch, Value
 from .torch_products import Epilogue, product_ways, stack_ways
 from .torch_rows import Run, row_ways
-from .torch_windows import pool_form, pool_ways, stencil_form, stencil_ways
+from .torch_windows import pool_ways, stencil_form, stencil_ways
 from .ways import Asked, Choice, NoPeerError, Step, Way, choose, prepared, secs_of
 
 Array = NDArray[Any]
@@ -97,7 +98,9 @@ class TorchPeer:
         self._call: Callable[[], object] = self._all
         self._whole: Choice | None = None
         if compile_secs:
-            self._whole = self._compiled(threads, compile_secs, like and like.whole)
+            self._whole = self._compiled(
+                threads, compile_secs, None if like is None else like.whole
+            )
         is_steps = self._whole is None or self._whole.name == self._steps_way
         self.asked = Asked(tuple(steps), None if is_steps else self.way)
 
@@ -154,11 +157,12 @@ class TorchPeer:
         self._all()
         expected = [self._now[name].clone() for name in outputs]
 
-        def keeping(call: Value) -> Value:
-            def keep() -> None:
-                self._now.update(zip(outputs, call(), strict=True))
+        def keeping(way: Way) -> Way:
+            def prepare() -> Value:
+                call = way.prepare()
+                return lambda: self._now.update(zip(outputs, call(), strict=True))
 
-            return keep
+            return Way(way.name, prepare)
 
         def check(_: object) -> str | None:
             if wanted is not None:
@@ -167,9 +171,11 @@ class TorchPeer:
             problems = map(_difference, found, expected)
             return next((problem for problem in problems if problem is not None), None)
 
-        made = compiled_ways(self._workload, self._now, threads, compile_secs)
+        has_products = any(map(_multiplies, self._workload.stages))
+        modes = MODES if has_products else MODES[:1]  # there are no others to tune for
+        made = compiled_ways(self._workload, self._now, threads, compile_secs, modes)
         ways = [Way(self._steps_way, lambda: self._all)]
-        ways += [Way(way.name, lambda w=way: keeping(w.prepare())) for way in made]
+        ways += map(keeping, made)
         choice = choose([way for way in ways if wanted in (None, way.name)], check)
         self._call = choice.call
         return choice
@@ -250,7 +256,8 @@ class TorchPeer:
         if self._read_elsewhere({stage.name}, [follows]):
             return None
         form = convolution_form(stage)
-        channels = [len(stage.axes) - 1] if form is None else [form.channel_axis]
+        last: list[int | None] = [len(stage.axes) - 1]
+        channels = last if form is None else [form.channel_axis]
         image = convolution_form(stage, promoted=True)
         if image is not None:
             channels.append(image.channel_axis)

@@ -58,7 +58,8 @@ def is_zero_padding(node: Select, shape: Sequence[int], axes: Sequence[Axis]) ->
         place = index_values(index, box)
         inside = inside & (place >= 0) & (place < n)
     holds = conditions_hold(cond.conds, box)
-    return other.is_plus_zero and np.array_equal(*np.broadcast_arrays(inside, holds))
+    there, chosen = np.broadcast_arrays(inside, holds)
+    return other.is_plus_zero and np.array_equal(there, chosen)
 
 
 def _span(index: Affine, axes: Sequence[Axis]) -> Interval:
