@@ -325,9 +325,12 @@ def _by_definition(
     """An index `x + pad - stride * i` of the weights, where i alone indexes the data: of a
     transposed convolution that sums over the data."""
     found = window_of(dim, index, spatial, summed)
-    if found is None or found.w not in plain or found.stride != 1 or found.dilation >= 0:
+    if found is None or found.w is None or found.w not in plain:
         return None
-    return Window(plain[found.w], found.x, None, -found.dilation, 1, found.offset, tap=dim)
+    if found.stride != 1 or found.dilation >= 0:
+        return None
+    at = plain[found.w]
+    return Window(at, found.x, None, -found.dilation, 1, found.offset, tap=dim)
 
 
 def _group(index: Affine, extent: Mapping[str, int]) -> tuple[str, tuple[str, int]] | None:
