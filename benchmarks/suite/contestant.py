@@ -29,7 +29,7 @@ from schedules.workload.tensors import Tensor
 from schedules.workload.workload import Workload
 from tuner.bench.libraries import numpy_libraries
 from tuner.bench.library_peers import torch_peer
-from tuner.bench.tiny import INNERMOST, OTHERS
+from tuner.bench.tiny import EXTENTS
 from tuner.bench.ways import NoPeerError, choose, dispatch_secs, seconds_a_call
 from tuner.process.linux import die_with_parent
 
@@ -250,6 +250,7 @@ def _numpy_dispatch_secs(case: Case, name: str) -> float:
 
 def tiny_sizes(case: Case) -> dict[str, int]:
     """The sizes that may be anything, cut to a window's span, a vector's length or 2."""
+    inner_extent, others = EXTENTS[1]
     sizes = dict(case.sizes)
     taps = [value for name, value in sizes.items() if name in ("K", "KH", "KW", "KD", "KL")]
     is_windowed = any(name.startswith(("stride", "pad")) for name in sizes) or len(taps) > 1
@@ -257,7 +258,7 @@ def tiny_sizes(case: Case) -> dict[str, int]:
     for name in case.axes:
         inner = name in ("C", "CI", "CO", "N", "K", "dim")
         if "groups" not in sizes or name not in ("CI", "CO"):
-            sizes[name] = min(sizes[name], INNERMOST if inner else max(reach, OTHERS))
+            sizes[name] = min(sizes[name], inner_extent if inner else max(reach, others))
     return sizes
 
 

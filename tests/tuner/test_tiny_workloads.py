@@ -17,7 +17,7 @@ from tuner.judge.oracle import Oracle
 
 SHAPES = {
     "matmul:M=300,N=200,K=100": [(4, 16), (16, 16)],
-    "conv2d_nhwc:N=8,H=56,W=57,CI=64,CO=96,K=3,stride=2,pad=1": [(4, 8, 7, 16), (3, 3, 16, 16)],
+    "conv2d_nhwc:N=8,H=56,W=57,CI=64,CO=96,K=3,stride=2,pad=1": [(2, 4, 3, 16), (3, 3, 16, 16)],
     "depthwise_conv2d_nhwc:H=56,W=56,C=64,K=3,pad=1": [(1, 4, 4, 16), (3, 3, 16)],
     "softmax_mn:M=512,N=1000": [(4, 16)],
     "max_pool2d_nhwc:H=112,W=112,C=64,K=3,stride=2,pad=1": [(1, 8, 8, 16)],
@@ -29,6 +29,7 @@ SHAPES = {
 def test_extents_are_cut_and_windows_are_not(spelled: str) -> None:
     workload = parse_workload(spelled).normalised()
     cut = tiny(workload)
+    assert cut is not None
     assert [tensor.shape for tensor in cut.inputs] == SHAPES[spelled]
     assert [stage.body for stage in cut.stages] == [stage.body for stage in workload.stages]
     for before, after in zip(workload.stages, cut.stages, strict=True):
@@ -37,6 +38,13 @@ def test_extents_are_cut_and_windows_are_not(spelled: str) -> None:
             assert small is not None
             assert (small.stride, small.dilation) == (whole.stride, whole.dilation)
             assert small.spans[0][0] == whole.spans[0][0]
+
+
+def test_what_cannot_be_cut_says_nothing_of_calls() -> None:
+    text = "Y[f,h] += X[c+64*(f//64),h+r] * W[f,c,r]"
+    tensors = ["X=f32[128,40]", "W=f32[128,64,38]"]
+    workload = parse_workload(expr=text, tensors=tensors, ranges=["c=64"]).normalised()
+    assert tiny(workload) is None
 
 
 @pytest.mark.parametrize(
@@ -56,6 +64,7 @@ def test_what_is_cut_is_still_a_computation(
     """Indices stay consistent, whatever they are: it can be evaluated, and NumPy asked the same."""
     workload = parse_workload(expr=text, tensors=tensors, ranges=ranges).normalised()
     cut = tiny(workload)
+    assert cut is not None
     for stage in cut.stages:
         for load in loads(stage.body):
             assert len(load.index) == len(cut.tensors[load.tensor].shape)

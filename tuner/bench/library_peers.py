@@ -80,8 +80,11 @@ def torch_peer(
 def _dispatch_secs(
     workload: Workload, asked: Asked, small: Callable[[Workload, Sequence[Array], Asked], Call]
 ) -> float | None:
-    """Seconds of the ways `asked` on next to nothing; None where one does not work on that."""
+    """Seconds of the ways `asked` on next to nothing; None where one does not work on that, or
+    there is no such thing."""
     cut = tiny(workload)
+    if cut is None:
+        return None
     rng = np.random.default_rng(0)
     inputs = [np.asarray(rng.integers(1, 5, t.shape)).astype(t.dtype.numpy) for t in cut.inputs]
     try:

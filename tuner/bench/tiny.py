@@ -10,21 +10,33 @@ from schedules.algebra.scalar import index_conds, loads, walk
 from schedules.workload.tensors import Axis, Stage, Tensor
 from schedules.workload.workload import Workload
 
-INNERMOST, OTHERS = 16, 4
-"""What extents are cut to: the last one of a tensor to a vector's length, so that a library takes
-the code that it takes for vectors; the others to what leaves a sum of products one."""
+EXTENTS = ((16, 4), (16, 2), (8, 2), (8, 1), (4, 1))
+"""What extents are cut to, the last one of a tensor and the others: the first that is little enough
+counts. A last one of a vector's length lets a library take the code that it takes for vectors."""
+
+LITTLE_FLOPS, MOST_FLOPS = 100_000, 300_000
+"""A microsecond or two of arithmetic; and what is too much to say anything about calling."""
 
 Dim = tuple[str, int]
 """A tensor's dimension, or (stage's name and axis, -1)."""
 
 
-def tiny(workload: Workload) -> Workload:
+def tiny(workload: Workload) -> Workload | None:
     """`workload` with its extents cut, where indices allow it: stages, types, order of dimensions,
     windows, strides and groups are the same. What it computes with numbers of the expression that
-    depended on an extent, such as a mean's, is another value."""
+    depended on an extent, such as a mean's, is another value. None if it is still large."""
     classes = _Classes(workload)
+    small = [_cut(workload, classes, innermost, others) for innermost, others in EXTENTS]
+    found = next((each for each in small if each.flops <= LITTLE_FLOPS), small[-1])
+    return found if found.flops <= MOST_FLOPS else None
+
+
+def _cut(workload: Workload, classes: _Classes, innermost: int, others: int) -> Workload:
     extents = {
-        stage.name: {a.name: classes.cut(stage, a) for a in (*stage.axes, *stage.reduce_axes)}
+        stage.name: {
+            a.name: classes.cut(stage, a, innermost, others)
+            for a in (*stage.axes, *stage.reduce_axes)
+        }
         for stage in workload.stages
     }
     inputs = tuple(_smaller(tensor, workload, extents) for tensor in workload.inputs)
@@ -95,13 +107,13 @@ class _Classes:
         if dim[1] > 0:
             self._innermost.add(dim)
 
-    def cut(self, stage: Stage, axis: Axis) -> int:
+    def cut(self, stage: Stage, axis: Axis, innermost: int, others: int) -> int:
         """The new extent of an axis."""
         root = self._root(_axis(stage, axis.name))
         if root in {self._root(each) for each in self._kept}:
             return axis.extent
         inner = root in {self._root(each) for each in self._innermost}
-        return min(axis.extent, INNERMOST if inner else OTHERS)
+        return min(axis.extent, innermost if inner else others)
 
     def _read(self, stage: Stage, dim: Dim, index: Affine, is_made: bool) -> None:
         """An axis alone has the dimension's extent. Of a window only what slides is cut; nothing in
@@ -113,7 +125,8 @@ class _Classes:
         summed = {axis.name for axis in stage.reduce_axes}
         for name in names:
             fixed = name in summed and len(names) > 1
-            if fixed or is_made or index.coefficient(name) < 1:
+            turned = index.is_linear_in(name) and index.coefficient(name) < 1
+            if fixed or is_made or turned:
                 self._kept.add(_axis(stage, name))
         if is_made:
             self._kept.add(dim)
@@ -121,7 +134,7 @@ class _Classes:
 
     def _keep_divided(self, stage: Stage, index: Affine) -> None:
         for atom, _ in index.terms:
-            if not isinstance(atom, Var):
+            if not isinstance(atom, Var) and len(index.terms) > 1:
                 self._kept.update(_axis(stage, name) for name in index.vars())
 
     def _root(self, dim: Dim) -> Dim:

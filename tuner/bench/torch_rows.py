@@ -354,6 +354,8 @@ def _distances(x: Value, whole: tuple[int, ...], other: Operand, run: Run) -> It
     value, shape = other
     if len(whole) != 2 or len(shape) != 2 or whole[1] != shape[1]:
         return
+    if list(run.reduced) != [whole[1:]]:
+        return
     for a, b, result in ((x, value, (whole[0], shape[0])), (value, x, (shape[0], whole[0]))):
         if result == run.shape:
             for order in (1.0, 2.0):
