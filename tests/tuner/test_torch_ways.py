@@ -269,6 +269,26 @@ def test_a_compiled_way_that_gives_something_else_is_dropped(
     assert Oracle(workload, 0).quick.check(peer.outputs()) is None
 
 
+def test_ways_are_compared_with_an_exact_enough_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A product of two long vectors by matmul is off by 2e-4; nothing better may be dropped."""
+    workload = parse_workload("norm_bmn:B=2,M=1024,N=1024").normalised()
+    rng = np.random.default_rng(0)
+    inputs = [rng.standard_normal((2, 1024, 1024), dtype=np.float32)]
+    raced: set[str] = set()
+
+    def quickly(ways: Sequence[Way], check: Any) -> Choice:
+        choice = choose(ways, check, 0.0)
+        raced.update(way.name for way in ways if way.name not in choice.dropped)
+        return choice
+
+    monkeypatch.setattr(module, "choose", quickly)
+    peer = TorchPeer(workload, inputs, 1)
+    assert {"torch.linalg.vector_norm along (1, 2)", "vecdot along (1, 2), sqrt_"} <= raced
+    peer.call()
+    exact = np.sqrt((inputs[0].astype(np.float64) ** 2).sum((1, 2)))
+    np.testing.assert_allclose(peer.outputs()[0], exact, rtol=1e-4)
+
+
 def test_dispatch_is_of_the_way_that_was_chosen() -> None:
     spelled = "depthwise_conv2d_nhwc:H=30,W=30,C=64,K=3,pad=1"
     workload = parse_workload(spelled).normalised()

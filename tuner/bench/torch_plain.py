@@ -98,7 +98,10 @@ class PlainTorch:
         if form is not None:
             return self._convolution(form)
         plan = contraction_of(stage)
-        if plan is not None and stage.tensor.dtype.is_float:
+        # Products of vectors alone are summed in pairs here: matmul's error grows with their length,
+        # and all other ways are compared with this one.
+        is_product = plan is not None and bool(plan.rows or plan.columns)
+        if plan is not None and is_product and stage.tensor.dtype.is_float:
             product = self._contraction(plan)
             if product is not None:
                 return product
