@@ -102,7 +102,7 @@ WAYS: dict[str, set[str]] = {
     "transpose_mn": {"element-wise", "contiguous"},
     "scaled_product": {"torch.mm", "linear", "einsum", "oneDNN linear"},
     "row_dot": {"vecdot", "torch.bmm of rows", "einsum"},
-    "three_way": {"einsum", "einsum cb,adc->abd, mul_, sum"},
+    "three_way": {"einsum", "einsum cb,adc->adb, mul_, sum"},
     "tensor_product": {"torch.matmul", "einsum"},
     "max_plus": {"one step of the reduction at a time"},
     "l1_distance": {"torch.cdist(1)"},

@@ -129,6 +129,10 @@ SPELLED: dict[str, tuple[str, list[str], list[str], str]] = {
                   "torch.cdist(1)"),
     "matching costs": ("Y[h,w,d] += F[h,w,c] * G[h,w+d,c]", ["F=f32[4,5,6]", "G=f32[4,8,6]"],
                        ["d=4"], "torch.matmul of views"),
+    "groups of channels": (
+        "Y[n,f,h] += X[n,c+4*(f//8),2*h+r-1] * W[f,c,r]", ["X=f32[16,8,30]", "W=f32[16,4,3]"],
+        ["h=15", "c=4"], "oneDNN convolution",
+    ),
     "permutation": ("Y[n,c,h,w] = X[n,h,w,c]", ["X=f32[2,5,6,7]"], [], "contiguous"),
 }  # fmt: skip
 """Text, tensors, ranges, and a way that must have been raced."""
@@ -267,6 +271,23 @@ def test_a_compiled_way_that_gives_something_else_is_dropped(
     assert "gives another result" in peer.dropped["torch.compile (default)"]
     peer.call()
     assert Oracle(workload, 0).quick.check(peer.outputs()) is None
+
+
+def test_one_image_keeps_its_channels_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reshape to the same shape gives a dimension of one element another stride, and PyTorch then
+    takes code that is thirty times slower."""
+    seen: list[bool] = []
+    real = torch.nn.functional.max_pool2d
+
+    def pool(image: Any, *how: Any, **more: Any) -> Any:
+        seen.append(image.is_contiguous(memory_format=torch.channels_last))
+        return real(image, *how, **more)
+
+    monkeypatch.setattr(torch.nn.functional, "max_pool2d", pool)
+    workload = parse_workload("max_pool2d_nhwc:H=9,W=8,C=16,K=3,stride=2,pad=1").normalised()
+    _, raced = asked(workload, monkeypatch)
+    assert "max_pool2d" in raced
+    assert seen[0]
 
 
 def test_ways_are_compared_with_an_exact_enough_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -66,7 +66,7 @@ class ConvolutionForm:
     def image(self, data: Any) -> Any:
         """A tensor of PyTorch or NumPy as (batch, channel, spatial...)."""
         turned = permuted(data, self.data_order)
-        return turned.reshape((*self.data_sides, *turned.shape[-len(self.stride) :]))
+        return reshaped(turned, (*self.data_sides, *turned.shape[-len(self.stride) :]))
 
     def kernel(self, weight: Any) -> Any:
         """Weights as (out channel, channel, window...), the first two exchanged if transposed."""
@@ -76,17 +76,23 @@ class ConvolutionForm:
         count = sum(self.has_taps)
         widths = iter(turned.shape[turned.ndim - count :])
         taps = [next(widths) if has_tap else 1 for has_tap in self.has_taps]
-        return turned.reshape((*self.weight_sides, *taps))
+        return reshaped(turned, (*self.weight_sides, *taps))
 
     def unfolded(self, result: Any) -> Any:
         """What a library gives, with more at the end, in the order of the stage's axes."""
         cut = result[tuple(slice(0, n) for n in self.output_shape)]
-        return permuted(cut.reshape(self.output_axes), self.output_order)
+        return permuted(reshaped(cut, self.output_axes), self.output_order)
 
 
 def permuted(x: Any, order: Sequence[int]) -> Any:
     """A tensor of PyTorch, or an array of NumPy, with its dimensions in another order."""
     return x.permute(order) if hasattr(x, "permute") else x.transpose(order)
+
+
+def reshaped(x: Any, shape: tuple[int, ...]) -> Any:
+    """In another shape; as it is where it has that: PyTorch would give dimensions of one element
+    other strides, and no longer see that channels are last in memory."""
+    return x if tuple(x.shape) == shape else x.reshape(shape)
 
 
 def flipped(x: Any, dims: Sequence[int]) -> Any:

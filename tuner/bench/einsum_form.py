@@ -85,7 +85,9 @@ def torch_einsum_ways(stage: Stage, value_of: Callable[[str], Call]) -> Iterator
     for pair in combinations(range(len(values)), 2):
         rest = [n for n in range(len(values)) if n not in pair]
         needed = set(form.output).union(*(form.factors[n] for n in rest))
-        between = "".join(sorted(set(form.factors[pair[0]] + form.factors[pair[1]]) & needed))
+        # As a product leaves it: the dimensions of the larger factor first, as they lie.
+        large, small = sorted((form.factors[n] for n in pair), key=len, reverse=True)
+        between = "".join(letter for letter in dict.fromkeys(large + small) if letter in needed)
         first = f"{form.factors[pair[0]]},{form.factors[pair[1]]}->{between}"
         others = [form.factors[n] for n in rest]
         then = f"{','.join([between, *others])}->{form.output}"

@@ -9,7 +9,7 @@ from typing import Any
 from schedules.algebra.scalar import Reducer, loads
 from schedules.workload.tensors import Stage
 
-from .convolution_form import Window, permuted, window_of
+from .convolution_form import Window, permuted, reshaped, window_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +35,12 @@ class PoolForm:
         turned = permuted(data, self.order)
         rank = len(self.taps)
         first, *rest = (1, 1, *turned.shape[:-rank])[-max(2, turned.ndim - rank) :]
-        return turned.reshape((first, prod(rest), *turned.shape[turned.ndim - rank :]))
+        return reshaped(turned, (first, prod(rest), *turned.shape[turned.ndim - rank :]))
 
     def unfolded(self, result: Any) -> Any:
         rank = len(self.taps)
         cut = result[(..., *(slice(0, n) for n in self.axes[-rank:]))]
-        return permuted(cut.reshape(self.axes), self.back)
+        return permuted(reshaped(cut, self.axes), self.back)
 
 
 def pool_form(stage: Stage) -> PoolForm | None:

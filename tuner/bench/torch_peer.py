@@ -366,7 +366,11 @@ class TorchPeer:
         if plan is None and len(stages) == 1 and first.tensor.dtype.is_float:
             plan = recognise(first, gain=1)  # whose factors are views: windows of one, perhaps
         if plan is not None and (len(stages) == 1 or _multiplies(first)):
-            product = [*self._product_ways(stages, plan), *self._convolution_ways(stages)]
+            product = self._product_ways(stages, plan)
+            shape = first.tensor.shape
+            if plan.stage.tensor.shape != shape:  # the plan has cut an axis in two
+                product = [_then(way, lambda y: y.reshape(shape)) for way in product]
+            product += self._convolution_ways(stages)
             if _multiplies(first) or product:
                 named = torch_einsum_ways(first, self._value_of) if len(stages) == 1 else ()
                 return [*product, *named]

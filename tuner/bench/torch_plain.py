@@ -98,13 +98,14 @@ class PlainTorch:
         if form is not None:
             return self._convolution(form)
         plan = contraction_of(stage)
-        # Products of vectors alone are summed in pairs here: matmul's error grows with their length,
+        # Products of vectors alone are summed in pairs: an error of matmul grows with their length,
         # and all other ways are compared with this one.
         is_product = plan is not None and bool(plan.rows or plan.columns)
         if plan is not None and is_product and stage.tensor.dtype.is_float:
             product = self._contraction(plan)
             if product is not None:
-                return product
+                shape = stage.tensor.shape  # of which the plan may have cut an axis in two
+                return lambda: product().reshape(shape)
         axes = (*stage.axes, *stage.reduce_axes)
         shape = tuple(a.extent for a in axes)
         if stage.reducer is None:
