@@ -361,7 +361,7 @@ class TorchPeer:
     def _other_ways(self, stages: list[Stage]) -> list[Way]:
         first = stages[0]
         if _is_convolution(first):
-            return self._convolution_ways(stages)
+            return [*self._convolution_ways(stages), *self._pointwise_ways(stages)]
         plan = contraction_of(first)
         if plan is None and len(stages) == 1 and first.tensor.dtype.is_float:
             plan = recognise(first, gain=1)  # whose factors are views: windows of one, perhaps
@@ -468,6 +468,19 @@ class TorchPeer:
                 _then(way, lambda y: form.unfolded(y.squeeze(2)), "as an image, ") for way in found
             ]
         return ways
+
+    def _pointwise_ways(self, stages: list[Stage]) -> list[Way]:
+        """A convolution whose windows have one element as the product that it is."""
+        (first, *_), zero = stages, affine(0)
+        single = {axis.name: zero for axis in first.reduce_axes if axis.extent == 1}
+        rest = tuple(axis for axis in first.reduce_axes if axis.name not in single)
+        if not single or not rest:
+            return []
+        body = substitute(first.body, single)
+        plan = recognise(replace(first, body=body, reduce_axes=rest), gain=1)
+        if plan is None or plan.stage.tensor.shape != first.tensor.shape:
+            return []
+        return self._product_ways(stages, plan)
 
     def _product_ways(self, stages: list[Stage], plan: Contraction) -> list[Way]:
         """Ways of a product of two matrices, or stacks of them, that are views of inputs; the left
