@@ -24,7 +24,7 @@ from benchmarks.suite.family_goals import (
     judge_suite,
     label,
 )
-from benchmarks.suite.family_report import under_table
+from benchmarks.suite.family_report import compiled_table, short_table, under_table, ways_table
 from benchmarks.suite.goals import geomean
 from benchmarks.suite.results import Result, ResultsFile
 from examples.demo import transcript
@@ -43,7 +43,8 @@ _KEPT = (
 )  # fmt: skip
 _KEPT_OF_A_SIDE = (
     "run_secs", "least_secs", "median_sample_secs", "quartiles_secs", "blocks", "left_out",
-    "ratio", "way", "ways_secs", "dropped", "libraries", "missing",
+    "ratio", "way", "ways_secs", "compiled_secs", "dropped", "dispatch_secs", "rounding",
+    "libraries", "missing",
 )  # fmt: skip
 
 _RIGHT = ("right_kernels", "of_them_checked_in_full", "false_alarms")
@@ -196,6 +197,9 @@ def tables(published: Path) -> dict[str, str]:
         "machine": lambda: _machine(results),
         "families": lambda: _families(family_figures(results)),
         "products": lambda: _judgements(results, "products 512"),
+        "short": lambda: short_table(results.matching("suite/")),
+        "compiled": lambda: compiled_table(results.matching("suite/")),
+        "ways": lambda: ways_table(results.matching("suite/")),
         "under": lambda: _under(results.matching("suite/")),
         "constants": lambda: _constants(results.matching("constants/")),
         "candidates": lambda: _candidates(results.rows),

@@ -27,6 +27,7 @@ from benchmarks.suite.rows_checks import PROGRAMS, emit_rows, extent_rows, progr
 from benchmarks.suite.rows_speed import expression_rows, gemm_rows, operator_rows
 from benchmarks.suite.rows_suite import CONSTANTS, constant_rows, suite_rows
 from benchmarks.suite.rows_tails import tail_rows
+from tuner.bench.ways import COMPILE_SECS
 
 FOLDER = ROOT / "benchmarks" / "results"
 TVM_FILE = "tvm.jsonl"
@@ -152,6 +153,7 @@ def _context(
         default_side=options.with_default,
         tvm_python=options.tvm_python or "",
         tvm_trials=options.tvm_trials,
+        compile_secs=options.compile_secs,
     )
     return Context(folder, target, options.quick, crew, settings, tuned)
 
@@ -230,6 +232,10 @@ def _add_suite_options(parser: argparse.ArgumentParser) -> None:
         help="an interpreter with TVM: it tunes too",
     )
     suite.add_argument("--tvm-trials", type=int, default=128, help="(default: 128)")
+    suite.add_argument(
+        "--compile-secs", type=float, default=COMPILE_SECS, metavar="S",
+        help=f"limit of torch.compile a row, 0 for eager alone (default: {COMPILE_SECS:g})",
+    )  # fmt: skip
 
 
 def _tvm_file(text: str) -> Path:

@@ -26,8 +26,11 @@ from benchmarks.suite.cases import Case
 from benchmarks.suite.registry import every_case, workload_of
 from benchmarks.suite.shelf import Shelf
 from schedules.workload.tensors import Tensor
-from tuner.bench.libraries import numpy_libraries, torch_libraries
-from tuner.bench.ways import NoPeerError, choose
+from schedules.workload.workload import Workload
+from tuner.bench.libraries import numpy_libraries
+from tuner.bench.library_peers import torch_peer
+from tuner.bench.tiny import EXTENTS
+from tuner.bench.ways import NoPeerError, choose, dispatch_secs, seconds_a_call
 from tuner.process.linux import die_with_parent
 
 TOLERANCE = 1e-4
@@ -115,9 +118,10 @@ def _pointers(arrays: Sequence[Array]) -> Any:
 
 
 class CallSide:
-    """A Python callable; what calling costs in Python is measured and taken off.
+    """A Python callable; what Python's loop and a call of nothing cost is taken off.
 
-    `said` is what goes with the row: which way of several it is, and of which library.
+    `said` is what goes with the row: which way of several it is, what calling it costs, and of
+    which library.
     """
 
     def __init__(
@@ -129,8 +133,7 @@ class CallSide:
         return self._result()
 
     def time(self, calls: int, rounds: int) -> list[float]:
-        empty = min(_seconds_a_call(_nothing, calls) for _ in range(5))
-        return [max(_seconds_a_call(self._call, calls) - empty, 1e-9) for _ in range(rounds)]
+        return seconds_a_call(self._call, calls, rounds)
 
 
 class PeakSide:
@@ -187,17 +190,6 @@ class PeakSide:
         return samples
 
 
-def _nothing() -> None:
-    """What an empty call costs."""
-
-
-def _seconds_a_call(call: Callable[[], object], calls: int) -> float:
-    start = time.perf_counter()
-    for _ in range(calls):
-        call()
-    return (time.perf_counter() - start) / calls
-
-
 def _open(request: dict[str, Any]) -> Side | str:
     """The side asked for, or why there is none."""
     threads = int(request["threads"])
@@ -217,17 +209,15 @@ def _open(request: dict[str, Any]) -> Side | str:
         from benchmarks.tvm_peer import TvmSide
 
         return TvmSide(request["tvm_library"], inputs, output)
-    expected = _reference(request)
-    side = _numpy_side if request["side"] == "numpy" else _torch_side
     try:
-        return side(case, inputs, output, expected, threads)
-    except (ImportError, NoPeerError) as error:
-        return "PyTorch is not installed" if isinstance(error, ImportError) else str(error)
+        if request["side"] == "numpy":
+            return _numpy_side(case, inputs, output, _reference(request))
+        return _torch_side(workload, inputs, threads, request.get("compile_secs", 0.0))
+    except NoPeerError as error:
+        return str(error)
 
 
-def _numpy_side(
-    case: Case, inputs: list[Array], output: Array, expected: Array, threads: int
-) -> CallSide:
+def _numpy_side(case: Case, inputs: list[Array], output: Array, expected: Array) -> CallSide:
     ways = numpy_ways(
         case.peer, case.epilogue, inputs, output, case.sizes, constant=bool(case.constants)
     )
@@ -238,38 +228,46 @@ def _numpy_side(
         return problem
 
     choice = choose(ways, check)
-    said = {**choice.to_json(), "libraries": numpy_libraries()}
+    said = {
+        **choice.to_json(),
+        "dispatch_secs": _numpy_dispatch_secs(case, choice.name),
+        "libraries": numpy_libraries(),
+    }
     return CallSide(choice.call, lambda: output, said)
 
 
-def _torch_side(
-    case: Case, inputs: list[Array], output: Array, expected: Array, threads: int
-) -> CallSide:
-    """ImportError without PyTorch."""
-    from benchmarks.torch_peers import torch_ways
-
+def _numpy_dispatch_secs(case: Case, name: str) -> float:
+    """Of the same way on next to nothing."""
+    sizes = tiny_sizes(case)
+    workload = workload_of(case, sizes)
+    inputs = make_inputs(workload.inputs, 0, Shelf())
+    output = np.empty(workload.output_tensors[0].shape, np.float32)
     constant = bool(case.constants)
-    ways = torch_ways(
-        case.peer, case.epilogue, inputs, output, case.sizes, threads, constant=constant
-    )
+    ways = numpy_ways(case.peer, case.epilogue, inputs, output, sizes, constant=constant)
+    (way,) = (way for way in ways if way.name == name)
+    return dispatch_secs(way.prepare())
 
-    def array_of(result: Any) -> Array:
-        found: Array = result.numpy().reshape(output.shape)
-        return found
 
-    def check(result: Any) -> str | None:
-        problem = _problem(array_of(result), expected)
-        output.fill(np.nan)
-        return problem
+def tiny_sizes(case: Case) -> dict[str, int]:
+    """The sizes that may be anything, cut to a window's span, a vector's length or 2."""
+    inner_extent, others = EXTENTS[1]
+    sizes = dict(case.sizes)
+    taps = [value for name, value in sizes.items() if name in ("K", "KH", "KW", "KD", "KL")]
+    is_windowed = any(name.startswith(("stride", "pad")) for name in sizes) or len(taps) > 1
+    reach = (max(taps, default=1) - 1) * sizes.get("dilation", 1) + 1 if is_windowed else 2
+    for name in case.axes:
+        inner = name in ("C", "CI", "CO", "N", "K", "dim")
+        if "groups" not in sizes or name not in ("CI", "CO"):
+            sizes[name] = min(sizes[name], inner_extent if inner else max(reach, others))
+    return sizes
 
-    choice = choose(ways, check)
-    held = [choice.call()]
 
-    def call() -> None:
-        held[0] = choice.call()
-
-    said = {**choice.to_json(), "libraries": torch_libraries()}
-    return CallSide(call, lambda: array_of(held[0]), said)
+def _torch_side(
+    workload: Workload, inputs: list[Array], threads: int, compile_secs: float
+) -> CallSide:
+    """Every way that `tilewright bench` has. NoPeerError without PyTorch."""
+    peer = torch_peer(workload.normalised(), inputs, threads, compile_secs, copy=False)
+    return CallSide(peer.call, lambda: peer.outputs()[0], peer.said)
 
 
 def _problem(found: Array, expected: Array) -> str | None:

@@ -27,7 +27,8 @@ class Settings:
     """What the operator suite is asked for. `trials` a case; no `families` means all of them.
 
     `tvm_python` is an interpreter that has TVM: with it, TVM tunes every case too (`tvm_trials`)
-    and takes part in the races.
+    and takes part in the races. `compile_secs`: how long `torch.compile` may take for a way of its
+    own, 0 for none.
     """
 
     trials: int = 24
@@ -36,6 +37,7 @@ class Settings:
     default_side: bool = False
     tvm_python: str = ""
     tvm_trials: int = 128
+    compile_secs: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

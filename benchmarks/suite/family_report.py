@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -28,6 +29,12 @@ def suite_sections(results: ResultsFile, tvm: Mapping[str, dict[str, Any]]) -> l
     under = under_table(results.matching("suite/"))
     if under:
         parts.append(f"### Suite: rows under 1.00\n\n{under}")
+    suite = results.matching("suite/")
+    parts += [
+        f"### Suite: rows under {SHORT_SECS * 1e6:.0f} us\n\n{short_table(suite)}",
+        f"### Suite: torch.compile beside eager\n\n{compiled_table(suite)}",
+        f"### Suite: ways that won\n\n{ways_table(suite)}",
+    ]
     for family in FAMILIES.values():
         rows = results.matching(f"suite/{family.key}/")  # each once, under its own family
         if rows:
@@ -141,6 +148,109 @@ def under_table(rows: Mapping[str, Result]) -> str:
             f"{best['peer']}: {row.data['race'][best['peer']].get('way', '-')}",
         ]
         lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+SHORT_SECS = 50e-6
+"""Rows in which the kernel or the better library takes less show its dispatch apart."""
+
+
+def without_dispatch(side: Mapping[str, Any]) -> float | None:
+    """A library's seconds less those of the same calls on next to nothing; None if not known."""
+    if side.get("dispatch_secs") is None or "run_secs" not in side:
+        return None
+    return max(0.0, float(side["run_secs"] - side["dispatch_secs"]))
+
+
+def short_table(rows: Mapping[str, Result]) -> str:
+    """Rows of less than SHORT_SECS with and without the dispatch of the better library, the largest
+    part of its time first."""
+    short = []
+    for row in rows.values():
+        best = row.data.get("against_best_peer")
+        side = row.data["race"].get(best["peer"], {}) if best else {}
+        left = without_dispatch(side)
+        kernel_secs = row.data["race"]["kernel"]["run_secs"]
+        if left is not None and min(kernel_secs, side["run_secs"]) < SHORT_SECS:
+            short.append((left / side["run_secs"], row, side, left))
+    if not short:
+        return "Not measured."
+    speedups = [row.data["against_best_peer"]["median"] for _, row, _, _ in short]
+    lines = [
+        f"{len(short)} rows; geomean {geomean(speedups):.2f}x with dispatch. What is left without"
+        " it holds what a library needs to divide the work among threads.",
+        "",
+        "| case | threads | time | library | of that dispatch | against it | without dispatch |"
+        " asked for as |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for _, row, side, left in sorted(short, key=lambda each: each[0]):
+        run_secs, best = row.data["race"]["kernel"]["run_secs"], row.data["against_best_peer"]
+        cells = [
+            row.data["case"],
+            str(row.data["threads"]),
+            shown_secs(run_secs),
+            shown_secs(side["run_secs"]),
+            shown_secs(side["dispatch_secs"]),
+            f"{best['median']:.2f}x",
+            f"{left / run_secs:.2f}x",
+            f"{best['peer']}: {side.get('way', '-')}",
+        ]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def compiled_table(rows: Mapping[str, Result]) -> str:
+    """PyTorch's own calls and what `torch.compile` made of them, beside each other, by family."""
+    lines = [
+        "| family | rows | compiled, of eager's time | rows it is faster in | kernel against it |",
+        "|---|---|---|---|---|",
+    ]
+    reasons: Counter[str] = Counter()
+    for family in FAMILIES.values():
+        mine = [row for row in rows.values() if row.data["family"] == family.key]
+        sides = [row.data["race"].get("torch", {}) for row in mine]
+        pairs = [
+            (row, side["compiled_secs"])
+            for row, side in zip(mine, sides, strict=True)
+            if side.get("compiled_secs")
+        ]
+        reasons.update(
+            why
+            for side in sides
+            for name, why in side.get("dropped", {}).items()
+            if name.startswith("torch.compile")
+        )
+        if not pairs:
+            continue
+        shares = [secs["compiled"] / secs["eager"] for _, secs in pairs]
+        ours = [secs["compiled"] / row.data["race"]["kernel"]["run_secs"] for row, secs in pairs]
+        lines.append(
+            f"| {family.title} | {len(pairs)} | {geomean(shares):.2f} |"
+            f" {sum(share < 1 for share in shares)} | {geomean(ours):.2f}x |"
+        )
+    if len(lines) == 2 and not reasons:
+        return "Not measured."
+    dropped = [f"- {count} ways dropped: {why}" for why, count in reasons.most_common()]
+    return "\n".join([*lines, *(["", *dropped] if dropped else [])])
+
+
+def ways_table(rows: Mapping[str, Result]) -> str:
+    """Which ways of the libraries were the fastest, and in how many rows."""
+    won: dict[str, Counter[str]] = {}
+    for row in rows.values():
+        for peer in ("numpy", "torch"):
+            side = row.data["race"].get(peer, {})
+            if "ratio" in side and side.get("way"):
+                won.setdefault(peer, Counter())[side["way"]] += 1
+    if not won:
+        return "Not measured."
+    lines = ["| library | fastest way | rows |", "|---|---|---|"]
+    for peer, counts in won.items():
+        often = [(way, n) for way, n in counts.most_common() if n > 1]
+        lines += [f"| {peer} | {way.replace('|', '/')} | {n} |" for way, n in often]
+        once = len(counts) - len(often)
+        lines += [f"| {peer} | ways that won once | {once} |"] if once else []
     return "\n".join(lines)
 
 

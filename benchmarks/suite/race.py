@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.suite.crew import Contestant, Crew, RaceError
+from benchmarks.suite.crew import ANSWER_SECS, Contestant, Crew, RaceError
 from tuner.bench.alternation import speedup_interval
 from tuner.machine.lock import machine_lock
 
@@ -116,7 +116,8 @@ def _open(
     contestant = crew.member(side, threads, request.get("python", sys.executable))
     try:
         contestant.ask({"op": "open", "side": side, "threads": threads, "seed": seed, **request})
-        answer = contestant.answer()
+        # It may compile its way twice: once more on next to nothing.
+        answer = contestant.answer(ANSWER_SECS + 3 * request.get("compile_secs", 0.0))
     except RaceError as error:
         crew.dismiss(side, threads)
         return {"missing": str(error)}

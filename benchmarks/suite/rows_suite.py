@@ -71,7 +71,8 @@ def measure(context: Context, *, key: str, case: Case, family: str, threads: int
         sides: dict[str, dict[str, Any]] = {
             "kernel": {**common, **_kernel(folder / "kernel.o", case)},
             "peak": {"target": context.target},
-            **dict.fromkeys(PEERS, common),
+            "numpy": common,
+            "torch": {**common, "compile_secs": settings.compile_secs},
         }
         if case.constants:
             sides["packing"] = {**common, "library": str(_library(folder / "kernel.o", case))}

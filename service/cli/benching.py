@@ -31,6 +31,7 @@ def bench(
     seconds: float,
     seed: int,
     bytes_behind_line: int = 0,
+    compile_secs: float = 0.0,
 ) -> dict[str, Any]:
     """Time the kernel beside its peers; the document `bench --json` prints."""
     # Start-up: what measures takes long to load, and wrong words are told at once.
@@ -44,5 +45,6 @@ def bench(
         seconds=seconds,
         seed=seed,
         bytes_behind_line=bytes_behind_line,
+        compile_secs=compile_secs,
     ).to_json()
     return result

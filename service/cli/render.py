@@ -220,6 +220,9 @@ def bench_table(document: Document, flops: float) -> RenderableType:
         )
         time, rate = duration(peer["run_secs"]), speed(flops, peer["run_secs"])
         rows.append([name, time, rate, interval, str(peer.get("way", ""))])
+        dispatch = peer.get("dispatch_secs")
+        if dispatch is not None:
+            rows.append(["  of it dispatch", duration(dispatch), "", "", ""])
     head = ["", "time a call", "speed", "tilewright is faster by", "asked for as"]
     table = grid(head, rows)
     notes = [described(peer["libraries"]) for peer in document["against"].values()

@@ -81,6 +81,15 @@ def add_commands(app: typer.Typer) -> None:
                 help="Also time it on arrays that begin so far behind a cache line; NumPy's: 16.",
             ),
         ] = 64,
+        compile_secs: Annotated[
+            float,
+            typer.Option(
+                "--compile-secs",
+                metavar="S",
+                min=0.0,
+                help="How long torch.compile may take to be a peer, too; 0: not at all.",
+            ),
+        ] = 60.0,
         machine: Machine = Machine(),  # noqa: B008
         common: Common = Common(),  # noqa: B008
     ) -> None:
@@ -99,6 +108,7 @@ def add_commands(app: typer.Typer) -> None:
             seconds=seconds,
             seed=machine.seed,
             bytes_behind_line=alignment % 64,
+            compile_secs=compile_secs,
         )
         common.output().result(document, bench_table(document, workloads.flops_of(workload)))
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +20,10 @@ from benchmarks.suite.race import build_library
 from benchmarks.suite.registry import every_case, workload_of
 from benchmarks.suite.results import Result, ResultsFile
 from benchmarks.suite.shelf import Shelf
+from benchmarks.windows import Windows
 from schedules.reference.evaluate import evaluate
+from schedules.workload.constants import with_constants
+from tuner.bench.ways import Choice, Way, choose
 
 CLASSIC = [c.name for c in (*GEMMS.values(), *OPERATORS, *EXPRESSIONS)]
 
@@ -69,16 +72,90 @@ def test_every_way_of_a_library_computes_what_numpy_does(name: str, constant: bo
         output.fill(np.nan)
         way.prepare()()
         np.testing.assert_allclose(output, expected, atol=limit, rtol=0, err_msg=way.name)
-    if importlib.util.find_spec("torch") is None:
-        return
-    from benchmarks.torch_peers import torch_ways
 
-    ways = torch_ways(case.peer, case.epilogue, inputs, output, sizes, 1, constant=constant)
-    assert len({way.name for way in ways}) == len(ways)
-    for way in ways:
-        output.fill(np.nan)
-        found = way.prepare()().numpy().reshape(shape)
-        np.testing.assert_allclose(found, expected, atol=limit, rtol=0, err_msg=way.name)
+
+WAYS: dict[str, set[str]] = {
+    "matmul": {"torch.mm", "linear", "oneDNN linear"},
+    "matmul_nt": {"torch.mm", "linear", "oneDNN linear", "oneDNN linear, operands exchanged"},
+    "matmul_tn": {"torch.mm", "linear", "oneDNN linear", "oneDNN linear, operands exchanged"},
+    "gemv": {"torch.mv", "linear", "oneDNN linear"},
+    "batch_matmul": {"torch.bmm", "torch.mm for each", "oneDNN linear for each"},
+    "batch_matmul_nt": {"torch.bmm", "torch.mm for each", "oneDNN linear for each"},
+    "transpose_batch_matmul": {"torch.matmul", "oneDNN linear for each"},
+    "transpose_batch_matmul_softmax": {"torch.matmul", "torch.softmax along 3, with out"},
+    "attention_values": {"torch.matmul of views", "torch.bmm for each", "oneDNN linear for each"},
+    "conv1d_nlc": {"conv1d", "as an image, oneDNN convolution", "as an image, oneDNN pointwise"},
+    "conv2d_nhwc": {"conv2d", "oneDNN convolution", "oneDNN pointwise",
+                    "oneDNN convolution, weights channels last"},
+    "conv3d_ndhwc": {"conv3d", "oneDNN convolution", "oneDNN pointwise"},
+    "conv2d_nhwc_bn_relu": {"oneDNN pointwise", "element-wise, addcmul"},
+    "conv2d_capsule_nhwijc": {"oneDNN pointwise", "with one more axis, oneDNN pointwise"},
+    "conv2d_transpose_nhwc": {"conv_transpose2d", "oneDNN pointwise"},
+    "depthwise_conv2d_nhwc": {"conv2d", "oneDNN convolution", "oneDNN pointwise"},
+    "max_pool2d_nhwc": {"max_pool2d"},
+    "global_avg_pool_nhwc": {"torch.mean along (1, 2)", "adaptive_avg_pool2d along (1, 2)"},
+    "softmax_mn": {"torch.softmax along 1", "torch.softmax along 1, with out"},
+    "layernorm_mn": {"layer_norm(1e-05)", "native_layer_norm(1e-05)"},
+    "norm_bmn": {"torch.linalg.vector_norm along (1, 2)", "vecdot along (1, 2), sqrt_",
+                 "torch.bmm along (1, 2), sqrt_"},
+    "colsum_mn": {"torch.sum", "torch.mv with ones along (0,)"},
+    "elementwise_add_relu": {"element-wise"},
+    "transpose_mn": {"element-wise", "contiguous"},
+    "scaled_product": {"torch.mm", "linear", "einsum", "oneDNN linear"},
+    "row_dot": {"vecdot", "torch.bmm of rows", "einsum"},
+    "three_way": {"einsum", "einsum cb,adc->adb, mul_, sum"},
+    "tensor_product": {"torch.matmul", "einsum"},
+    "max_plus": {"one step of the reduction at a time"},
+    "l1_distance": {"torch.cdist(1)"},
+    "stencil": {"conv2d with a constant kernel"},
+    "logsumexp": {"torch.logsumexp along (1,)"},
+    "cost_volume": {"torch.matmul of views"},
+    "gated": {"element-wise"},
+}  # fmt: skip
+"""What a practised user asks PyTorch for: every computation's ways must work."""
+
+
+@pytest.mark.parametrize("constant", [False, True])
+@pytest.mark.parametrize("name", COMPARED)
+def test_every_way_of_pytorch_is_found(
+    name: str, constant: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("torch")
+    from tuner.bench import torch_peer
+
+    case = every_case()[name]
+    sizes = sizes_at(case, EXTENTS.index(13), mixed=True)
+    workload = workload_of(case, sizes)
+    weights = [tensor.name for tensor in workload.inputs[1:2]]
+    if constant:
+        workload = with_constants(workload, weights)
+    inputs = make_inputs(workload.inputs, 3, Shelf())
+    expected = np.empty(workload.output_tensors[0].shape)
+    exact = [a.astype(np.float64) for a in inputs]
+    numpy_peer(case.peer, case.epilogue, exact, expected, sizes)()
+    raced: set[str] = set()
+
+    def quickly(ways: list[Way], check: Any) -> Choice:
+        choice = choose(ways, check, 0.0)
+        raced.update(way.name for way in ways if way.name not in choice.dropped)
+        return choice
+
+    monkeypatch.setattr(torch_peer, "choose", quickly)
+    peer = torch_peer.TorchPeer(workload.normalised(), inputs, 1, copy=False)
+    peer.call()
+    limit = 2e-5 * max(float(np.abs(expected).max()), 1.0)
+    np.testing.assert_allclose(peer.outputs()[0], expected, atol=limit, rtol=0)
+    wanted = WAYS[case.peer]
+    is_pointwise = case.peer == "conv2d_nhwc" and Windows.of(case.sizes, 2).pointwise
+    if is_pointwise and "groups" not in case.sizes:
+        wanted = wanted | {"linear", "oneDNN linear"}
+    if case.epilogue.startswith("bias"):
+        wanted = {{"torch.mm": "torch.addmm"}.get(way, way) for way in wanted}
+    if constant:
+        exchanged = "oneDNN linear, operands exchanged"
+        wanted = {"oneDNN linear, weights packed" if w == exchanged else w for w in wanted}
+    found = {way.removeprefix("made before, ") for way in raced}
+    assert wanted <= found, (wanted - found, raced)
 
 
 def test_names_are_unique() -> None:

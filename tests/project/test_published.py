@@ -70,7 +70,14 @@ def test_what_is_kept_is_enough_for_every_table(tmp_path: Path) -> None:
     data["tune"] |= {"wall_secs": 1.0, "space_size": 12}
     data["tune"]["workload"]["key"] = "key"
     libraries = {"numpy": "2.4.6", "blas": "OpenBLAS 0.3", "core": "SkylakeX"}
-    data["race"]["numpy"] |= {"way": "np.dot", "libraries": libraries}
+    data["race"]["numpy"] |= {
+        "way": "np.dot", "libraries": libraries, "run_secs": 4e-5, "dispatch_secs": 1e-5,
+    }  # fmt: skip
+    data["race"]["torch"] = {
+        "way": "torch.mm", "ratio": data["against_best_peer"], "run_secs": 9e-5,
+        "compiled_secs": {"eager": 8e-5, "compiled": 6e-5},
+        "dropped": {"torch.compile (max-autotune-no-cudagraphs)": "ValueError: takes too long"},
+    }  # fmt: skip
     results.add(Result("suite/gemm/mm/1t", "now", session, 0.0, data))
     results.add(Result("suite/gemm/bad/1t", "now", session, 0.0, {"failed": "why"}))
     keep(tmp_path / "results", tmp_path / "published")
@@ -84,6 +91,10 @@ def test_what_is_kept_is_enough_for_every_table(tmp_path: Path) -> None:
     assert "| 0.95x / - | 0.95x mm 1t | **no** |" in blocks["families"]
     assert "| mm | 1 | 0.951x |" in blocks["under"]
     assert "0.93" in blocks["products"]
+    assert "| mm | 1 | 20 us | 40 us | 10 us | 0.95x | 1.50x | numpy: np.dot |" in blocks["short"]
+    assert "| 1 | 0.75 | 1 | 3.00x |" in blocks["compiled"]
+    assert "1 ways dropped: ValueError: takes too long" in blocks["compiled"]
+    assert "| torch | ways that won once | 1 |" in blocks["ways"]
     assert filled("<!-- published: under -->\nold\n<!-- end -->", blocks).count("mm") == 1
 
 

@@ -18,7 +18,9 @@ from schedules.trace import Trace
 from schedules.workload.constants import with_constants
 from tuner.backend.cpu.loading.elf import undefined_symbols
 from tuner.bench.alternation import BenchError, bench, speedup_interval
+from tuner.bench.contender import rounds_otherwise
 from tuner.emit.kernel import compile_kernel
+from tuner.judge.oracle import Oracle
 from tuner.machine.native_target import detect
 from tuner.search.default import default_trace
 
@@ -32,12 +34,17 @@ def test_a_benchmark_times_every_side_and_leaves_no_process(tmp_path: Path) -> N
         target,
         against=("numpy", "torch", "default"),
         seconds=0.2,
+        compile_secs=0.0,
         lock_path=tmp_path / "lock",
     )
     document = json.loads(json.dumps(report.to_json()))
     assert document["kernel"]["run_secs"] > 0
     assert document["blocks"] >= 5
     assert list(document["against"]) == ["numpy", "torch", "default"]
+    assert 0 < document["against"]["numpy"]["dispatch_secs"] < 1
+    assert document["against"]["numpy"]["way"] in document["against"]["numpy"]["ways_secs"]
+    assert document["against"]["numpy"]["rounding"] == ""
+    assert document["against"]["default"]["dispatch_secs"] is None
     for name in ("numpy", "default"):
         side = document["against"][name]
         assert side["run_secs"] > 0
@@ -107,3 +114,20 @@ def test_the_interval_holds_the_median_and_narrows_with_blocks() -> None:
         widths.append(high - low)
     assert widths[1] < widths[0] / 3
     assert 1.95 < middle < 2.05
+
+
+def test_a_library_may_round_otherwise_but_not_give_something_else() -> None:
+    workload = operators.build("layernorm_mn", M=4, N=33).normalised()
+    case = Oracle(workload, 0).quick
+    (right,) = (np.asarray(each.values, np.float32) for each in case.expected)
+    assert case.check([right]) is None
+    near = right * np.float32(1 + 3e-6)
+    assert case.check([near]) is not None
+    assert rounds_otherwise(case, [near])
+    assert not rounds_otherwise(case, [right * np.float32(1 + 5e-4)])
+    missing = right.copy()
+    missing[0, 0] = np.nan
+    assert not rounds_otherwise(case, [missing])
+    integers = operators.build("matmul", M=4, N=4, K=4, dtype="i8").normalised()
+    whole = Oracle(integers, 0).quick
+    assert not rounds_otherwise(whole, [np.asarray(each.values) for each in whole.expected])

@@ -112,26 +112,26 @@ CONVOLUTIONS: dict[str, dict[str, Any]] = {
 
 
 def convolve(form: ConvolutionForm, workload: Workload, inputs: list[Any]) -> Any:
-    """What a library does with a form, in NumPy: NCHW data, OIHW weights."""
+    """What a library does with a form, in NumPy."""
     tensors = dict(zip((t.name for t in workload.inputs), inputs, strict=True))
-    data = tensors[form.data].transpose(form.data_order)
-    weight = tensors[form.weight].transpose(form.weight_order)
-    pads = [(0, 0), (0, 0), *((p, p) for p in form.pad)]
-    taps = zip(weight.shape[-len(form.pad) :], form.dilation, strict=True)
+    data, weight = form.image(tensors[form.data]), form.kernel(tensors[form.weight])
+    around = [
+        (max(0, -lo), max(0, hi - n + 1))
+        for n, (lo, hi) in zip(data.shape[2:], form.spans, strict=True)
+    ]
+    padded = np.pad(data, [(0, 0), (0, 0), *around])
+    taps = zip(weight.shape[2:], form.dilation, strict=True)
     window = [d * (n - 1) + 1 for n, d in taps]
     spatial = tuple(range(2, data.ndim))
-    views = np.lib.stride_tricks.sliding_window_view(np.pad(data, pads), window, axis=spatial)
+    views = np.lib.stride_tricks.sliding_window_view(padded, window, axis=spatial)
     steps: Any = (..., *(slice(None, None, d) for d in form.dilation))
     strides = (slice(None), slice(None), *(slice(None, None, s) for s in form.stride))
-    letters = "xyz"[: len(form.pad)], "uvw"[: len(form.pad)]
-    channels = "c" if form.depthwise else "oc"
-    result = np.einsum(
-        f"bc{''.join(letters)},{channels}{letters[1]}->b{channels[0]}{letters[0]}",
-        views[strides][steps],
-        weight,
-    )
-    cut = tuple(slice(0, n) for n in form.output_shape)
-    return result[cut].transpose(form.output_order)
+    part = views[strides][steps]
+    grouped = part.reshape(part.shape[0], form.groups, -1, *part.shape[2:])
+    kernels = weight.reshape(form.groups, -1, *weight.shape[1:])
+    at, around_it = "xyz"[: len(form.stride)], "uvw"[: len(form.stride)]
+    result = np.einsum(f"bgc{at}{around_it},goc{around_it}->bgo{at}", grouped, kernels)
+    return form.unfolded(result.reshape(result.shape[0], -1, *result.shape[3:]))
 
 
 @pytest.mark.parametrize("name", CONVOLUTIONS)
@@ -148,6 +148,47 @@ def test_a_convolution_is_recognised_by_its_indices(name: str) -> None:
 def test_nothing_else_is_taken_for_one(name: str) -> None:
     workload = operators.build(name, SMALL[name])
     assert [convolution_form(stage) for stage in workload.stages] == [None] * len(workload.stages)
+
+
+NUMPY = {
+    "grouped": ("Y[n,h,g,o] += X[n,2*h+r-1,g,c] * W[r,g,c,o]",
+                ["X=f32[2,9,3,4]", "W=f32[3,3,4,2]"], ["h=5"],
+                "columns and np.matmul for each group"),
+    "depthwise": ("Y[c,h,w] += X[c,h+r-1,w+2*s] * W[c,r,s]",
+                  ["X=f32[5,9,8]", "W=f32[5,3,2]"], ["h=9", "w=6"], "one tap at a time"),
+    "reversed": ("Y[n,o,h] += X[n,c,h-r] * W[o,c,r]", ["X=f32[2,3,8]", "W=f32[4,3,3]"],
+                 ["h=10"], "columns and np.matmul for each group"),
+    "transposed": ("Y[n,o,y,x] += X[n,c,i,j] * W[c,o,y+1-2*i,x+1-2*j]",
+                   ["X=f32[2,3,5,4]", "W=f32[3,2,4,4]"], ["y=10", "x=9"], "product, taps added"),
+    "max pool": ("Y[n,h,w,c] max= X[n,2*h+r-1,w+2*s,c]", ["X=f32[2,9,8,3]"],
+                 ["h=5", "w=4", "r=3", "s=3"], "one tap at a time"),
+    "min pool": ("Y[c,h] min= X[c,h+2*r]", ["X=f32[3,12]"], ["h=8", "r=3"], "one tap at a time"),
+    "three factors": ("Y[i,r] += T[i,j,k] * B[j,r] * C[k,r]",
+                      ["T=f32[5,6,7]", "B=f32[6,4]", "C=f32[7,4]"], [], "np.einsum"),
+    "columns": ("Y[j] += X[i,j]", ["X=f32[5,6]"], [], "product with ones"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NUMPY)
+def test_numpy_is_asked_as_a_practised_user_would(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text, tensors, ranges, expected = NUMPY[name]
+    workload = parse_workload(expr=text, tensors=tensors, ranges=ranges).normalised()
+    seen: list[str] = []
+
+    def only_that(ways: list[Way], check: Any) -> Choice:
+        seen.extend(way.name for way in ways)
+        assert check(ways[0].prepare()()) is None
+        return choose([way for way in ways if way.name == expected] or ways, check, 0.0)
+
+    monkeypatch.setattr(numpy_peer, "choose", only_that)
+    case = Oracle(workload, 0).quick
+    peer = NumpyPeer(workload, case.inputs)
+    assert expected in seen
+    peer.outputs[0].fill(7)
+    peer.call()
+    assert case.check(peer.outputs) is None
 
 
 TORCH: dict[str, tuple[dict[str, Any], str]] = {
@@ -177,6 +218,12 @@ TORCH: dict[str, tuple[dict[str, Any], str]] = {
     "layernorm_mn": ({"M": 4, "N": 33}, "layer_norm(1e-05)"),
     "norm_bmn": ({"B": 2, "M": 3, "N": 5}, "torch.linalg.vector_norm along (1, 2)"),
     "elementwise_add_relu": ({"M": 3, "N": 5}, "element-wise"),
+    "max_pool2d_nhwc": (
+        {"N": 2, "H": 9, "W": 8, "C": 5, "K": 3, "stride": 2, "pad": 1}, "max_pool2d"
+    ),
+    "global_avg_pool_nhwc": ({"N": 2, "H": 5, "W": 4, "C": 3}, "torch.mean along (1, 2)"),
+    "colsum_mn": ({"M": 7, "N": 5}, "torch.mv with ones along (0,)"),
+    "transpose_mn": ({"M": 7, "N": 5}, "contiguous"),
 }  # fmt: skip
 """Sizes, and a way that must have been raced."""
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tuner.bench.ways import NoPeerError, Way, choose
+from tuner.bench.ways import NoPeerError, Way, choose, dispatch_secs, seconds_a_call
 
 NOW = [100.0]
 """Time passes when somebody works, and a little whenever it is looked at."""
@@ -62,3 +62,10 @@ def test_without_a_way_there_is_no_peer() -> None:
 def test_a_bug_of_ours_is_not_a_way_that_fails() -> None:
     with pytest.raises(AssertionError):
         choose([way("ours", error=AssertionError("bug"))], is_one)
+
+
+def test_seconds_are_those_beyond_a_call_of_nothing() -> None:
+    """The clock moves by 2 ms a call here, and hardly for Python."""
+    found = seconds_a_call(way("works", 2e-3).prepare(), calls=10, rounds=3)
+    assert found == pytest.approx([2e-3] * 3, rel=1e-3)
+    assert dispatch_secs(way("works", 3e-6).prepare()) == pytest.approx(3e-6, rel=0.05)

@@ -39,6 +39,7 @@ from ..process.child_command import tail
 from ..process.environment import KEPT_MEMORY, child_environment
 from ..process.frames import Frame, FrameReader, write_frame
 from ..process.refusals import raise_refusal
+from .ways import COMPILE_SECS
 
 PEERS = ("numpy", "torch", "default")
 WITH_PACKING = "with packing"
@@ -55,6 +56,7 @@ _SPIN_SECS = 0.15  # how long threads of a pool may go on after a call
 # Enough for the scheduler to find each thread a core of its own, which may take a call or two.
 _LEAST_ROUNDS = {True: 8, False: 3}
 _RESAMPLES = 1000
+_SAID = ("way", "ways_secs", "compiled_secs", "dropped", "dispatch_secs", "rounding", "libraries")
 
 
 class BenchError(TilewrightError):
@@ -66,8 +68,12 @@ class Side:
     """One side's time; `speedup` is how many times faster the kernel is, with a 95 % interval.
 
     All are None where the side could not take part, and `detail` says why. Of a library, `way`
-    names the fastest way it was found to have, `dropped` those that did not work and why, and
-    `libraries` is what it says it uses: versions, and the code it chose for this processor.
+    names the fastest way it was found to have, `ways_secs` the medians of those that raced for it,
+    `compiled_secs` PyTorch's calls, `eager`, beside what its compiler made of them, `compiled`,
+    `dropped` those that did not work and why, and `libraries` is what it says it uses: versions,
+    and the code it chose for this processor. `dispatch_secs` is the part of `run_secs` that the
+    same calls take on next to nothing, None where that could not be measured. `rounding` says where
+    the results are not within a kernel's bound, only within roundings of a library's.
     """
 
     run_secs: float | None = None
@@ -76,7 +82,11 @@ class Side:
     speedup_high: float | None = None
     detail: str = ""
     way: str = ""
+    ways_secs: dict[str, float] = field(default_factory=dict)
+    compiled_secs: dict[str, float] = field(default_factory=dict)
     dropped: dict[str, str] = field(default_factory=dict)
+    dispatch_secs: float | None = None
+    rounding: str = ""
     libraries: dict[str, str] = field(default_factory=dict)
 
 
@@ -121,13 +131,15 @@ def bench(
     seconds: float = 5.0,
     seed: int = 0,
     bytes_behind_line: int = 0,
+    compile_secs: float = COMPILE_SECS,
     lock_path: Path | None = None,
 ) -> BenchReport:
     """Time the kernel of `trace` and its peers for about `seconds`.
 
     `against` are of "numpy", "torch" and "default", the schedule chosen with no measurement. Unless
     `bytes_behind_line` is 0, the kernel is also timed on arrays that all begin so many bytes, at
-    most 63 and rounded down to whole elements, behind a cache line. Every side's result is checked
+    most 63 and rounded down to whole elements, behind a cache line. PyTorch's compiler may take
+    `compile_secs` before, 0 leaves it out. Every side's result is checked
     before it is timed. BenchError if the kernel's is wrong.
     """
     if not 0 <= bytes_behind_line < LINE_BYTES:
@@ -149,6 +161,7 @@ def bench(
         "seed": seed,
         "threads": target.threads,
         "target": target.to_json(),
+        "compile_secs": compile_secs,
     }
     with ExitStack() as stack:
         stack.enter_context(machine_lock(lock_path))
@@ -295,7 +308,7 @@ class _Contender:
             return self._describe_end()
         if "detail" in answer:
             return str(answer["detail"])
-        self.said = {k: answer[k] for k in ("way", "dropped", "libraries") if k in answer}
+        self.said = {k: answer[k] for k in _SAID if k in answer}
         call_secs = max(float(answer["call_secs"]), 1e-9)
         self._calls = max(1, ceil(_SAMPLE_SECS / call_secs))
         least = _LEAST_ROUNDS[self._threads > 1]

@@ -74,7 +74,9 @@ def epilogue_form(stage: Stage, product: str, channel: int) -> EpilogueForm | No
     loads = list(_leaves(total))
     products = [load for load in loads if load.tensor == product]
     biases = [load.tensor for load in loads if load.index == along and load.tensor != product]
-    added = [load.tensor for load in loads if load.index == whole and load.tensor != product]
+    added = [
+        load.tensor for load in loads if load.index == whole != along and load.tensor != product
+    ]
     if len(products) != 1 or products[0].index != whole or len(biases) > 1 or len(added) > 1:
         return None
     if len(loads) != 1 + len(biases) + len(added):

@@ -39,8 +39,13 @@ from schedules.reference.reads import Box, conditions_hold, full_box, index_valu
 from schedules.workload.tensors import Axis, Stage
 from schedules.workload.workload import Workload
 
+from .convolution_form import bare, convolution_form
+from .einsum_form import einsum_form
+from .numpy_convolutions import convolution_ways
+from .numpy_pooling import pool_by_taps
+from .pool_form import pool_form
 from .product_form import contraction_of
-from .ways import Call, Choice, NoPeerError, Way, choose
+from .ways import Asked, Call, Choice, NoPeerError, Step, Way, choose, secs_of
 
 Array = NDArray[Any]
 Value = Callable[[], Array]
@@ -53,10 +58,13 @@ _MOST_STEPS = 1024
 class NumpyPeer:
     """`workload` in NumPy, on copies of `inputs`; calling it fills `outputs`.
 
-    NoPeerError where NumPy has no such type or would need arrays of more than 8 GiB.
+    `like` has the ways to take, unraced, of the same computation at other sizes. NoPeerError where
+    NumPy has no such type or would need arrays of more than 8 GiB.
     """
 
-    def __init__(self, workload: Workload, inputs: Sequence[Array]) -> None:
+    def __init__(
+        self, workload: Workload, inputs: Sequence[Array], *, like: Asked | None = None
+    ) -> None:
         for tensor in workload.tensors.values():
             if tensor.dtype.is_float and tensor.dtype.numpy.kind != "f":
                 raise NoPeerError(f"NumPy has no {tensor.dtype}, which {tensor.name} holds")
@@ -65,8 +73,10 @@ class NumpyPeer:
         self._tensors: dict[str, Array] = {
             t.name: np.array(a, order="C") for t, a in zip(workload.inputs, inputs, strict=True)
         }
+        self._inputs = {t.name for t in workload.inputs}
         self._constant = {t.name for t in workload.inputs if t.constant}
         self._choices: list[Choice] = []
+        self._like = None if like is None else [step.way for step in like.steps]
         self._shared: list[Array] | None = None
         self._taken = 0
         self._steps: list[Callable[[], object]] = []
@@ -85,6 +95,16 @@ class NumpyPeer:
     def way(self) -> str:
         """How products are asked for, where there are several ways."""
         return "; ".join(choice.name for choice in self._choices) or "ufuncs"
+
+    @property
+    def ways_secs(self) -> dict[str, float]:
+        """Median seconds of each way of each step that was raced."""
+        return secs_of(self._choices)
+
+    @property
+    def asked(self) -> Asked:
+        """The ways that were chosen, one a stage that has several."""
+        return Asked(tuple(Step(1, choice.name) for choice in self._choices))
 
     @property
     def dropped(self) -> dict[str, str]:
@@ -120,7 +140,8 @@ class NumpyPeer:
         plan = contraction_of(stage)
         out = self._tensors[stage.name]
         if plan is not None:
-            return self._contraction(plan, out)
+            ways = self._contraction(plan, out)
+            return self._chosen([*ways, *self._named_ways(stage)], out)
         if stage.reducer is None:
             return self._into(stage.body, full_box(stage.axes), out)
         box = full_box((*stage.axes, *stage.reduce_axes))
@@ -139,7 +160,41 @@ class NumpyPeer:
             and stage.reduce_axes[0].extent <= _MOST_STEPS
         ):
             ways.append(Way("one step of the reduction at a time", lambda: self._steps_of(stage)))
-        return self._chosen(ways, out)
+        return self._chosen([*ways, *self._named_ways(stage)], out)
+
+    def _named_ways(self, stage: Stage) -> list[Way]:
+        """As the convolution, the pooling or the sum of products by subscripts that it is."""
+        out = self._tensors[stage.name]
+        if not stage.tensor.dtype.is_float:
+            return []
+        form = convolution_form(stage)
+        if form is not None and form.weight in self._inputs:  # weights may lie as NumPy wants them
+            data = partial(self._tensors.__getitem__, form.data)
+            return list(convolution_ways(form, data, self._tensors[form.weight], out))
+        pool = pool_form(stage)
+        if pool is not None and isinstance(bare(stage.body), Load | Select):
+            return [Way("one tap at a time", lambda: pool_by_taps(pool, stage, self._tensors, out))]
+        if isinstance(stage.body, Load) and stage.reducer is Reducer.SUM:
+            return self._sum_by_ones(stage)
+        subscripts = einsum_form(stage)
+        if subscripts is None:
+            return []
+        operands = [self._tensors[name] for name in subscripts.tensors]
+
+        def einsum() -> Call:
+            order = np.einsum_path(subscripts.subscripts, *operands, optimize="optimal")[0]
+            return partial(np.einsum, subscripts.subscripts, *operands, out=out, optimize=order)
+
+        return [Way("np.einsum", einsum)]
+
+    def _sum_by_ones(self, stage: Stage) -> list[Way]:
+        """A sum of a matrix's columns, or rows, as a product with ones."""
+        out = self._tensors[stage.name]
+        if len(stage.axes) != 1 or len(stage.reduce_axes) != 1:
+            return []
+        ones = np.ones(stage.reduce_axes[0].extent, out.dtype)
+        whole = self._over(stage.body, full_box((*stage.axes, *stage.reduce_axes)))
+        return [Way("product with ones", lambda: lambda: np.matmul(whole(), ones, out=out))]
 
     def _steps_of(self, stage: Stage) -> Call:
         """The whole result for each value of the reduced axis: temporaries stay in the caches."""
@@ -161,7 +216,7 @@ class NumpyPeer:
 
         return call
 
-    def _contraction(self, plan: Contraction, out: Array) -> Callable[[], object]:
+    def _contraction(self, plan: Contraction, out: Array) -> list[Way]:
         """`np.matmul` of both factors as stacks of matrices, into `out` where a view allows."""
 
         def size(axes: tuple[Axis, ...]) -> int:
@@ -188,7 +243,7 @@ class NumpyPeer:
         flat = target[(0,) * len(rest)].reshape(product_shape)
         if np.shares_memory(flat, out) and not rest and plan.repeats == 1:
             constants = [self._is_constant(factor) for factor in (plan.left, plan.right)]
-            return self._chosen(_product_ways(a, b, flat, *constants), flat)
+            return _product_ways(a, b, flat, *constants)
         product = np.empty(product_shape, out.dtype)
         folded = product.reshape([axis.extent for axis in order])
 
@@ -198,7 +253,7 @@ class NumpyPeer:
                 np.multiply(product, plan.repeats, out=product)
             np.copyto(target, folded)
 
-        return multiply
+        return [Way("np.matmul", lambda: multiply)]
 
     def _is_constant(self, factor: Scalar) -> bool:
         return isinstance(factor, Load) and factor.tensor in self._constant
@@ -207,7 +262,13 @@ class NumpyPeer:
         """The fastest of `ways` to fill `out`, which must all do so like the first."""
         expected: list[Array] = []
 
+        if self._like is not None:
+            wanted = self._like[len(self._choices)] if len(self._choices) < len(self._like) else ""
+            ways = [way for way in ways if way.name == wanted]
+
         def check(_: object) -> str | None:
+            if self._like is not None:
+                return None
             if not expected:
                 expected.append(out.copy())
                 out.fill(0)  # what the next way leaves out must not be this one's

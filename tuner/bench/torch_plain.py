@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from math import isnan, prod
 from typing import Any, assert_never
 
 import numpy as np
 
-from schedules.algebra.affine import Var
 from schedules.algebra.scalar import (
     All,
     Binary,
@@ -31,6 +31,9 @@ from schedules.workload.tensors import Axis, Stage
 
 from .convolution_form import ConvolutionForm, convolution_form
 from .product_form import contraction_of, product_form
+from .torch_convolutions import dispatched, framed, library_convolution
+from .torch_products import Epilogue
+from .torch_reads import is_strided, is_zero_padding, reader
 from .ways import NoPeerError
 
 Value = Callable[[], Any]
@@ -43,14 +46,36 @@ REDUCE = {
 }  # fmt: skip
 
 
+_COMMUTES = (BinaryOp.ADD, BinaryOp.MUL, BinaryOp.MIN, BinaryOp.MAX)
+_BOUND = {BinaryOp.MIN: "max", BinaryOp.MAX: "min"}
+"""Which bound of `torch.clamp` is the number."""
+
+MOST_BYTES = 4 << 30
+"""Of the operands of one call: nobody would gather more."""
+
+
 class PlainTorch:
     """Makes calls of stages and nodes on `values`, tensors by name, which may change between calls;
-    those in `inputs` do not. NoPeerError where PyTorch has no plain spelling."""
+    those in `fixed` do not. NoPeerError where PyTorch has no plain spelling.
 
-    def __init__(self, torch: Any, values: dict[str, Any], inputs: Collection[str]) -> None:
+    `traced`: for a compiler. Calls write to nothing, and convolutions are PyTorch's own.
+    `multiply_adds`: sums with a product are one call.
+    """
+
+    def __init__(
+        self,
+        torch: Any,
+        values: dict[str, Any],
+        fixed: Collection[str],
+        *,
+        traced: bool = False,
+        multiply_adds: bool = False,
+    ) -> None:
         self._torch = torch
         self._values = values
-        self._inputs = inputs
+        self._fixed = fixed
+        self._traced = traced
+        self._multiply_adds = multiply_adds
         self._shared: list[Any] | None = None
         self._taken = 0
 
@@ -68,55 +93,55 @@ class PlainTorch:
         self._taken = 0
 
     def stage(self, stage: Stage) -> Value:
-        """One stage: a convolution, a product of matrices, or element by element."""
-        form = convolution_form(stage)
-        if form is not None and stage.tensor.dtype.is_float:
+        """One stage: a product of matrices, or element by element, as a tensor of its shape."""
+        form = convolution_form(stage) if self._traced and stage.tensor.dtype.is_float else None
+        if form is not None:
             return self._convolution(form)
         plan = contraction_of(stage)
-        if plan is not None and stage.tensor.dtype.is_float:
-            return self._contraction(plan)
+        # Products of vectors alone are summed in pairs: an error of matmul grows with their length,
+        # and all other ways are compared with this one.
+        is_product = plan is not None and bool(plan.rows or plan.columns)
+        if plan is not None and is_product and stage.tensor.dtype.is_float:
+            product = self._contraction(plan)
+            if product is not None:
+                shape = stage.tensor.shape  # of which the plan may have cut an axis in two
+                return lambda: product().reshape(shape)
         axes = (*stage.axes, *stage.reduce_axes)
-        value = self.value(stage.body, axes)
+        shape = tuple(a.extent for a in axes)
         if stage.reducer is None:
-            return value
+            return self._written(self.value(stage.body, axes), shape)
         if stage.reducer not in REDUCE:
             raise NoPeerError("PyTorch has no product over several dimensions")
+        if prod(shape) * stage.tensor.dtype.bytes > MOST_BYTES:
+            raise NoPeerError(f"{stage.name} would be reduced from over {MOST_BYTES >> 30} GiB")
+        terms = self.value(stage.body, axes)
         reduce = getattr(self._torch, REDUCE[stage.reducer])
         dims = tuple(range(len(stage.axes), len(axes)))
-        shape = tuple(a.extent for a in axes)
-        return lambda: reduce(value().expand(shape), dim=dims)
+        return lambda: reduce(terms().expand(shape), dim=dims)
 
     def _convolution(self, form: ConvolutionForm) -> Value:
-        rank = len(form.stride)
-        name = f"conv_transpose{rank}d" if form.transposed else f"conv{rank}d"
-        function = getattr(self._torch.nn.functional, name)
-        cut = tuple(slice(0, n) for n in form.output_shape)
+        """As PyTorch dispatches it, the weights as they lie."""
 
         def convolve() -> Any:
-            data = self._values[form.data].permute(form.data_order)
-            weight = self._values[form.weight].permute(form.weight_order)
-            result = function(
-                data,
-                weight.unsqueeze(1) if form.depthwise else weight,
-                stride=form.stride,
-                padding=form.pad,
-                dilation=form.dilation,
-                groups=data.shape[1] if form.depthwise else form.groups,
-            )
-            return result[cut].permute(form.output_order)
+            image = form.image(self._values[form.data])
+            kernel = form.kernel(self._values[form.weight])
+            how, around = library_convolution(form, image.shape[2:], kernel.shape[2:])
+            image = framed(image, around)
+            return form.unfolded(dispatched(lambda: image, kernel, how, Epilogue())()())
 
-        if tuple(convolve().shape) != tuple(form.output_shape[i] for i in form.output_order):
-            raise NoPeerError("PyTorch pads both sides alike, this convolution does not")
         return convolve
 
-    def _contraction(self, plan: Contraction) -> Value:
+    def _contraction(self, plan: Contraction) -> Value | None:
+        """One `matmul`; None where no plain one computes this sum of products."""
         product = product_form(plan)
         if product is None:
-            raise NoPeerError("no plain matmul computes this sum of products")
-        left = self.value(product.left, product.left_axes)
-        right = self.value(product.right, product.right_axes)
+            return None
         full_left = tuple(a.extent for a in product.left_axes)
         full_right = tuple(a.extent for a in product.right_axes)
+        if (prod(full_left) + prod(full_right)) * plan.stage.tensor.dtype.bytes > MOST_BYTES:
+            raise NoPeerError(f"operands of {plan.stage.name} have over {MOST_BYTES >> 30} GiB")
+        left = self.value(product.left, product.left_axes)
+        right = self.value(product.right, product.right_axes)
 
         def multiply() -> Any:
             a = left().expand(full_left).reshape(product.left_shape)
@@ -145,17 +170,51 @@ class PlainTorch:
             case Unary():
                 return self._into(self._function(node.op), (node.x,), axes)
             case Binary():
-                return self._into(getattr(torch, BINARY[node.op]), (node.a, node.b), axes)
+                return self._binary(node, axes)
             case Compare():
                 a, b = self.value(node.a, axes), self.value(node.b, axes)
                 compare = getattr(torch, node.op.value)
                 return lambda: compare(a(), b())
+            case Select() if self._is_padded(node, axes):
+                return self.value(node.on_true, axes)
             case Select():
                 c = self.value(node.cond, axes)
                 t, f = self.value(node.on_true, axes), self.value(node.on_false, axes)
                 return lambda: torch.where(c(), t(), f())
             case _:
                 assert_never(node)
+
+    def _written(self, value: Value, shape: tuple[int, ...]) -> Value:
+        """The value of a whole tensor: copied where it is a view of another, or not all there."""
+        first = value()
+        mine = all(
+            first.untyped_storage().data_ptr() != other.untyped_storage().data_ptr()
+            for other in self._values.values()
+        )
+        if self._traced or (mine and first.shape == shape and first.is_contiguous()):
+            return lambda: value().expand(shape)
+        out = self._torch.empty(shape, dtype=first.dtype)
+        return lambda: out.copy_(value().expand(shape))
+
+    def _binary(self, node: Binary, axes: tuple[Axis, ...]) -> Value:
+        """Numbers as Python's, which need no tensor; a product and a sum perhaps in one call."""
+        torch, a, b = self._torch, node.a, node.b
+        if node.op in _COMMUTES and isinstance(a, Const):
+            a, b = b, a
+        if isinstance(b, Const) and not isinstance(a, Const) and node.dtype.is_float:
+            number = float(np.asarray(b.value).astype(b.dtype.numpy))
+            if node.op in _BOUND:
+                if isnan(number):
+                    return self._into(getattr(torch, BINARY[node.op]), (a, b), axes)
+                bound = {_BOUND[node.op]: number}
+                return self._into(partial(torch.clamp, **bound), (a,), axes)
+            function = getattr(torch, BINARY[node.op])
+            return self._into(_with_number(function, number), (a,), axes)
+        if self._multiply_adds and node.op is BinaryOp.ADD and node.dtype.is_float:
+            for product, other in ((a, b), (b, a)):
+                if isinstance(product, Binary) and product.op is BinaryOp.MUL:
+                    return self._into(torch.addcmul, (other, product.a, product.b), axes)
+        return self._into(getattr(torch, BINARY[node.op]), (a, b), axes)
 
     def _function(self, op: UnaryOp) -> Any:
         """PyTorch's function of this name."""
@@ -167,6 +226,8 @@ class PlainTorch:
         """`function` with an output allocated beforehand: an operand's own where that is as large
         and only made for it."""
         values = [self.value(node, axes) for node in nodes]
+        if self._traced:
+            return lambda: function(*(value() for value in values))
         first = [value() for value in values]
         result = function(*first)
         out = self._buffer(result)
@@ -177,8 +238,10 @@ class PlainTorch:
         if len(values) == 1:
             (x,) = values
             return lambda: function(x(), out=out)
-        a, b = values
-        return lambda: function(a(), b(), out=out)
+        if len(values) == 2:
+            a, b = values
+            return lambda: function(a(), b(), out=out)
+        return lambda: function(*(value() for value in values), out=out)
 
     def _buffer(self, like: Any) -> Any:
         """Memory for a result; between steps of one reduction the same, in the order of asking."""
@@ -191,36 +254,26 @@ class PlainTorch:
         same = known.shape == like.shape and known.dtype == like.dtype
         return known if same else self._torch.empty_like(like)
 
+    def _is_padded(self, node: Select, axes: tuple[Axis, ...]) -> bool:
+        """Whether the read alone gives its zeros."""
+        load = node.on_true
+        if not isinstance(load, Load) or not is_strided(load):
+            return False
+        return is_zero_padding(node, self._values[load.tensor].shape, axes)
+
     def read(self, node: Load, axes: tuple[Axis, ...]) -> Value:
-        """A permuted view, for reads whose every index is one axis of its own."""
-        names = [a.name for a in axes]
-        places = []
+        """A view where strides allow one; of what does not change, made once."""
         whole = self._values[node.tensor]
-        at: list[Any] = []
-        for dim, index in enumerate(node.index):
-            if not index.terms and 0 <= index.const < whole.shape[dim]:
-                at.append(index.const)
-                continue
-            at.append(slice(None))
-            atom = index.terms[0][0] if len(index.terms) == 1 else None
-            if not isinstance(atom, Var) or index.const or index.coefficient(atom.name) != 1:
-                raise NoPeerError(f"{node.tensor}[{index}] has no plain spelling in PyTorch")
-            places.append(names.index(atom.name))
-        if len(set(places)) != len(places):
-            raise NoPeerError(f"{node.tensor} is read along a diagonal")
-        order = sorted(range(len(places)), key=places.__getitem__)
-        shape = tuple(a.extent if i in places else 1 for i, a in enumerate(axes))
-        extents = [whole.shape[dim] for dim, each in enumerate(at) if isinstance(each, slice)]
-        if extents != [axes[place].extent for place in places]:
-            raise NoPeerError(f"only a part of {node.tensor} is read")
-        part = tuple(at)
-        if node.tensor in self._inputs:
-            view = whole[part].permute(order).reshape(shape)
+        part = reader(self._torch, node, whole.shape, axes)
+        if node.tensor in self._fixed:
+            view = part(whole)
             if view.untyped_storage().data_ptr() == whole.untyped_storage().data_ptr():
                 return lambda: view
-        if any(each != slice(None) for each in at):
-            return lambda: self._values[node.tensor][part].permute(order).reshape(shape)
-        return lambda: self._values[node.tensor].permute(order).reshape(shape)
+        return lambda: part(self._values[node.tensor])
+
+
+def _with_number(function: Any, number: float) -> Any:
+    return lambda x, **out: function(x, number, **out)
 
 
 def _same(value: Any) -> Any:

@@ -75,55 +75,115 @@ def onednn_words(activation: str) -> tuple[str, list[float], str]:
 
 
 def product_ways(
-    a: Tensor, b: Tensor, y: Tensor, epilogue: Epilogue = Epilogue(), *, constant: bool = False
+    a: Tensor | Call,
+    b: Tensor,
+    y: Tensor,
+    epilogue: Epilogue = Epilogue(),
+    *,
+    constant: bool = False,
 ) -> list[Way]:
     """Ways of `epilogue(a @ b)`: a[M, K] with b[K, N], or stacks of both; `y` has the result's
-    shape and may be written. `constant`: b never changes, and may lie in any layout beforehand."""
+    shape and may be written. `constant`: b never changes, and may lie in any layout beforehand. An
+    `a` that is called is another tensor each time, and no stack."""
+    if callable(a):
+        return [
+            *_plain_ways(a, b, y, epilogue),
+            *_onednn_ways(a, b, y, epilogue, constant),
+        ]
     if a.ndim == 3:
         return list(_stack_ways(a, b, y, epilogue))
-    return [*_plain_ways(a, b, y, epilogue), *_onednn_ways(a, b, y, epilogue, constant)]
+    ways = [
+        *_plain_ways(lambda: a, b, y, epilogue), *_onednn_ways(lambda: a, b, y, epilogue, constant)
+    ]  # fmt: skip
+    if not constant and epilogue.bias is None:
+        ways.append(_exchanged(a, b, y, epilogue))
+    return ways
 
 
-def _plain_ways(a: Tensor, b: Tensor, y: Tensor, e: Epilogue) -> Iterator[Way]:
+def stack_ways(a: Call, b: Call, unfolded: Callable[[Tensor], Tensor]) -> list[Way]:
+    """Ways of a @ b, stacks of matrices over several dimensions that are no single stack in memory:
+    copied by the library, or one call for each of the first dimension, or for each matrix."""
+    import torch
+
+    words = onednn_words("")
+
+    def each() -> Tensor:
+        return unfolded(torch.stack([torch.bmm(x, y) if x.ndim == 3 else torch.matmul(x, y)
+                                     for x, y in zip(a(), b(), strict=True)]))  # fmt: skip
+
+    def by_onednn() -> Tensor:
+        left, right = a(), b()
+        linear = torch.ops.mkldnn._linear_pointwise.default
+        out = torch.empty((*left.shape[:-1], right.shape[-1]), dtype=left.dtype)
+        parts = map(_matrices, (left, right, out))
+        for x, y, to in zip(*parts, strict=True):
+            to.copy_(linear(x, y.t(), None, *words))
+        return unfolded(out)
+
+    return [
+        _way("torch.matmul of views", lambda: unfolded(torch.matmul(a(), b()))),
+        _way("torch.matmul of copies", lambda: unfolded(
+            torch.matmul(a().contiguous(), b().contiguous())
+        )),
+        _way("torch.bmm for each", each),
+        _way("oneDNN linear for each", by_onednn),
+    ]  # fmt: skip
+
+
+def _matrices(stack: Tensor) -> list[Tensor]:
+    """Views of the matrices of a stack of any dimensions."""
+    if stack.ndim == 2:
+        return [stack]
+    return [matrix for part in stack for matrix in _matrices(part)]
+
+
+def _plain_ways(a: Call, b: Tensor, y: Tensor, e: Epilogue) -> Iterator[Way]:
     import torch
 
     bias = e.bias
     if bias is None:
-        yield _way("torch.mm", lambda: e.after(torch.mm(a, b, out=y)))
+        yield _way("torch.mm", lambda: e.after(torch.mm(a(), b, out=y)))
     else:
-        yield _way("torch.addmm", lambda: e.after(torch.addmm(bias, a, b, out=y), bias=False))
+        yield _way("torch.addmm", lambda: e.after(torch.addmm(bias, a(), b, out=y), bias=False))
     turned = b.t()
-    yield _way("linear", lambda: e.after(torch.nn.functional.linear(a, turned, e.bias), bias=False))
+    yield _way(
+        "linear", lambda: e.after(torch.nn.functional.linear(a(), turned, e.bias), bias=False)
+    )
     if 1 in y.shape:
-        matrix, vector = (a, b[:, 0]) if y.shape[1] == 1 else (b.t(), a[0])
         flat = y.view(-1)
 
         def by_vector() -> Tensor:
-            torch.mv(matrix, vector, out=flat)
-            return e.after(y)
+            if y.shape[1] == 1:
+                torch.mv(a(), b[:, 0], out=flat)
+            elif bias is not None:
+                torch.addmv(bias, turned, a()[0], out=flat)
+            else:
+                torch.mv(turned, a()[0], out=flat)
+            return e.after(y, bias=y.shape[1] == 1)
 
         yield _way("torch.mv", by_vector)
 
 
-def _onednn_ways(a: Tensor, b: Tensor, y: Tensor, e: Epilogue, constant: bool) -> Iterator[Way]:
+def _onednn_ways(a: Call, b: Tensor, y: Tensor, e: Epilogue, constant: bool) -> Iterator[Way]:
     """oneDNN by name. It takes weights as [N, K], of any strides."""
     turned = b.t()
     yield Way("oneDNN linear", lambda: _linear(a, turned, e))
     if constant:
         yield Way("oneDNN linear, weights turned", lambda: _linear(a, turned.contiguous(), e))
-        rows = a.shape[0]
+        rows = y.shape[0]
         for name, batch in (("packed", rows), ("packed for any batch", None)):
             yield Way(f"oneDNN linear, weights {name}", _packed(a, turned, e, batch))
-    elif e.bias is None:
-
-        def prepare() -> Call:
-            call = _linear(turned, a, Epilogue())
-            return lambda: e.after(y.copy_(call().t()))
-
-        yield Way("oneDNN linear, operands exchanged", prepare)
 
 
-def _packed(a: Tensor, weight: Tensor, e: Epilogue, batch: int | None) -> Callable[[], Call]:
+def _exchanged(a: Tensor, b: Tensor, y: Tensor, e: Epilogue) -> Way:
+    def prepare() -> Call:
+        call = _linear(b.t, a, Epilogue())
+        return lambda: e.after(y.copy_(call().t()))
+
+    return Way("oneDNN linear, operands exchanged", prepare)
+
+
+def _packed(a: Call, weight: Tensor, e: Epilogue, batch: int | None) -> Callable[[], Call]:
     def prepare() -> Call:
         import torch
 
@@ -133,7 +193,7 @@ def _packed(a: Tensor, weight: Tensor, e: Epilogue, batch: int | None) -> Callab
     return prepare
 
 
-def _linear(a: Tensor, weight: Tensor, e: Epilogue) -> Call:
+def _linear(a: Call, weight: Tensor, e: Epilogue) -> Call:
     """One call of oneDNN, the epilogue in it; with a tensor to add, the activation follows."""
     import torch
 
@@ -141,10 +201,10 @@ def _linear(a: Tensor, weight: Tensor, e: Epilogue) -> Call:
     bias, added = e.bias, e.added
     if added is not None:
         binary = linear.binary
-        return lambda: activate(binary(a, added, weight, bias, "add"), e.activation)
+        return lambda: activate(binary(a(), added, weight, bias, "add"), e.activation)
     words = onednn_words(e.activation)
     plain = linear.default
-    return lambda: plain(a, weight, bias, *words)
+    return lambda: plain(a(), weight, bias, *words)
 
 
 def _stack_ways(a: Tensor, b: Tensor, y: Tensor, e: Epilogue) -> Iterator[Way]:

@@ -15,11 +15,16 @@ from math import ceil
 from typing import Any
 
 RACE_SECS = 0.2
+COMPILE_SECS = 60.0
+"""How long compiling a way may take by default, all modes of a compiler together."""
+
 _SAMPLE_SECS = 2e-4
 _LOOKS, _LOOK_SECS = 5, 0.01
 _LEAST_ROUNDS, _MOST_ROUNDS = 3, 25
 _FAR_BEHIND, _BEHIND = 3.0, 1.5
 """How many times the best one's seconds end a way's part: after one call, after a few rounds."""
+
+_WARM_CALLS, _DISPATCH_CALLS, _DISPATCH_ROUNDS = 20, 50, 20
 
 Call = Callable[[], Any]
 
@@ -50,6 +55,44 @@ class Choice:
         return {"way": self.name, "ways_secs": dict(self.secs), "dropped": dict(self.dropped)}
 
 
+@dataclass(frozen=True, slots=True)
+class Step:
+    """So many `stages` of a workload, asked for together in the way of this name."""
+
+    stages: int
+    way: str
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """How a library was asked: `steps` in order, or `whole`, the way of all of them at once."""
+
+    steps: tuple[Step, ...]
+    whole: str | None = None
+
+
+def secs_of(choices: Sequence[Choice]) -> dict[str, float]:
+    """Median seconds of every way that was raced, with the number of its step where they are
+    several."""
+    several = len(choices) > 1
+    return {
+        f"{number}: {name}" if several else name: secs
+        for number, choice in enumerate(choices, start=1)
+        for name, secs in choice.secs.items()
+    }
+
+
+def prepared(way: Way) -> tuple[Call | None, Any, str | None]:
+    """Its call and what that gave the first time; or None, None and why it does not work."""
+    try:
+        call = way.prepare()
+        return call, call(), None
+    # What a library raises for a type, a layout or an operation it does not have.
+    except (RuntimeError, AttributeError, TypeError, ValueError, IndexError) as error:
+        first_line = (str(error).strip() or type(error).__name__).splitlines()[0]
+        return None, None, f"{type(error).__name__}: {first_line[:120]}"
+
+
 def choose(
     ways: Sequence[Way], check: Callable[[Any], str | None], seconds: float = RACE_SECS
 ) -> Choice:
@@ -60,25 +103,40 @@ def choose(
     ready: dict[str, Call] = {}
     dropped: dict[str, str] = {}
     for way in ways:
-        try:
-            call = way.prepare()
-            problem = check(call())
-        # What a library raises for a type, a layout or an operation it does not have.
-        except (RuntimeError, AttributeError, TypeError, ValueError, IndexError) as error:
-            first_line = (str(error).strip() or type(error).__name__).splitlines()[0]
-            problem = f"{type(error).__name__}: {first_line[:120]}"
-        if problem is None:
+        call, result, problem = prepared(way)
+        if call is not None:
+            problem = check(result)
+        if call is not None and problem is None:
             ready[way.name] = call
         else:
-            dropped[way.name] = problem
+            dropped[way.name] = problem or ""
     if not ready:
-        raise NoPeerError("; ".join(f"{name}: {why}" for name, why in dropped.items()))
+        reasons = "; ".join(f"{name}: {why}" for name, why in dropped.items())
+        raise NoPeerError(reasons or "the library has no way of this name")
     if len(ready) == 1:
         ((name, call),) = ready.items()
         return Choice(name, call, {}, dropped)
     secs = _race(ready, seconds)
     best = min(secs, key=secs.__getitem__)
     return Choice(best, ready[best], secs, dropped)
+
+
+def seconds_a_call(call: Call, calls: int, rounds: int) -> list[float]:
+    """Seconds a call in each of `rounds` rounds of `calls`, without those of Python's loop and of a
+    call of nothing. What the library itself does before it computes stays in."""
+    empty_secs = min(_sample(_nothing, calls) for _ in range(5))
+    return [max(_sample(call, calls) - empty_secs, 1e-9) for _ in range(rounds)]
+
+
+def dispatch_secs(call: Call) -> float:
+    """The least seconds of a call, of one that computes next to nothing."""
+    for _ in range(_WARM_CALLS):
+        call()
+    return min(seconds_a_call(call, _DISPATCH_CALLS, _DISPATCH_ROUNDS))
+
+
+def _nothing() -> None:
+    """What an empty call costs."""
 
 
 def _race(calls: Mapping[str, Call], seconds: float) -> dict[str, float]:
