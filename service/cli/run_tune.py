@@ -60,17 +60,16 @@ def tune_with_progress(
         started = time.monotonic() - process_age_secs()
         control = Control(_say_what_for, on_activity=reporter.on_activity, started=started)
         control.allow(options.budget.seconds)
-        with polite_interrupts(control) as stop:
-            with database.session(common.db) as store:
-                control.doing(Activity("starting", "looking at this machine"))
-                target = measured_target(machine.measurer, machine.target, machine.threads, control)
-                _describe(workload, output)
-                report = tuning.tune_into(
-                    store, workload, target, options, reporter.on_event, stop.is_set,
-                    control=control,
-                )  # fmt: skip
-                control.doing(Activity("publishing", "building the files of the best"))
-                document = tuning.whole_document(store, workload, target, report, control)
+        with polite_interrupts(control) as stop, database.session(common.db) as store:
+            control.doing(Activity("starting", "looking at this machine"))
+            target = measured_target(machine.measurer, machine.target, machine.threads, control)
+            _describe(workload, output)
+            report = tuning.tune_into(
+                store, workload, target, options, reporter.on_event, stop.is_set,
+                control=control,
+            )  # fmt: skip
+            control.doing(Activity("publishing", "building the files of the best"))
+            document = tuning.whole_document(store, workload, target, report, control)
     mocked = targets.is_mocked(machine.measurer)
     output.result(document, tune_summary(document, again=again, mocked=mocked))
     if document.get("warning"):
