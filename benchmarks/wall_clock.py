@@ -32,6 +32,9 @@ KILLED_AFTER = 20
 
 ALLOWED_MORE_SECS = 3.0
 
+REFUSALS = ("not_verifiable:", "too_large:")
+"""How a command ends that refuses a workload at once and says why, with exit code 2."""
+
 
 def expr(text: str, *words: str) -> tuple[str, ...]:
     """Words of a command for index notation: tensors as `A=...`, ranges as `i:3`."""
@@ -170,7 +173,8 @@ class Ending:
             found.append(f"took more than {allowed_secs:g} s")
         if not self.reason:
             found.append("no reason")
-        if self.exit_code not in (0, 1):
+        refused = self.exit_code == 2 and self.reason.startswith(REFUSALS)
+        if self.exit_code not in (0, 1) and not refused:
             found.append(f"exit code {self.exit_code}")
         return found
 

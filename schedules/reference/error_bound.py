@@ -52,7 +52,14 @@ from .contract import (
 from .error_exact import NO_STEP, exact_sums, is_number_of
 from .error_nodes import BoundedTensors, bounded_value
 from .error_rounding import Errors, dense, rounding_growth, smallest_step, sum_errors
-from .error_special import Bounded, ProductTerms, finite_size, is_open, stage_keeps_zero_sign
+from .error_special import (
+    Bounded,
+    Marked,
+    ProductTerms,
+    finite_size,
+    is_open,
+    stage_keeps_zero_sign,
+)
 from .error_sums import (
     PARTS,
     box_parts,
@@ -231,7 +238,7 @@ def _contracted(
         boxes = side_box(plan.left_axes, piece), side_box(plan.right_axes, piece)
         left = _factor(plan.left_factor, boxes[0], env)
         right = _factor(plan.right_factor, boxes[1], env)
-        special.add(piece, boxes, left.bounded, right.bounded, (left.doubtful, right.doubtful))
+        special.add(piece, left.marked(boxes[0]), right.marked(boxes[1]))
         where = output_slices(plan, piece)
         values[where] += contract_sides(plan, piece, left.side, right.side)
         magnitude[where] += contract(plan, piece, left.size, right.size)
@@ -278,10 +285,12 @@ class _BoundedFactor:
     errors: Side | None
     doubtful: Array | None
 
-    @property
-    def bounded(self) -> Bounded:
-        """Values, zero where a condition says so, and errors."""
-        return self.side.values, None if self.errors is None else self.errors.raw
+    def marked(self, box: Box) -> Marked:
+        """What of the factor, over `box`, decides whether sums are NaN or infinite."""
+        masks = [mask for mask in (self.side.given, self.side.met) if mask is not None]
+        there = np.logical_and.reduce(masks) if masks else None
+        errors = None if self.errors is None else self.errors.raw
+        return Marked(box, (self.side.values, errors), there, self.doubtful)
 
     @property
     def reach(self) -> Side:
@@ -315,6 +324,7 @@ def _factor(factor: Factor, box: Box, env: BoundedTensors) -> _BoundedFactor:
         return _BoundedFactor(
             side, size, None if errors is None else Side(errors, side.given), None
         )
+    # Where the product is no term at all, `values` are zero.
     doubtful = ~side.met & (~np.isfinite(values) | is_open(errors))
     if errors is not None:
         errors = np.where(side.met, errors, 0.0)

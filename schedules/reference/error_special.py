@@ -12,6 +12,7 @@ whatever else is added to it, an infinity keeps its sign times a factor of a kno
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -33,6 +34,7 @@ from ..workload.tensors import Stage
 from .contract import Contraction, contract, output_slices
 from .error_rounding import Errors, as_array, plus
 from .evaluate import value_of
+from .extended import Mask
 from .math import Array, unary
 from .padding import needed
 from .reads import Box, Stored
@@ -190,6 +192,27 @@ def stage_keeps_zero_sign(stage: Stage, tensors: frozenset[str]) -> bool:
 # --- sums of products by matrix multiplication -------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """A factor over its `box`, for the sums it is in.
+
+    `bounded` are its values, zero where a condition says so, and their errors. `there` is where its
+    products are no zeros by a condition of the other factor, None for everywhere, and `doubtful`
+    where they are and it may not be finite: products that a kernel may compute or leave out.
+    """
+
+    box: Box
+    bounded: Bounded
+    there: Mask | None
+    doubtful: Mask | None
+
+    @property
+    def is_clear(self) -> bool:
+        values, errors = self.bounded
+        unsure = self.doubtful is not None and self.doubtful.any()
+        return bool(np.isfinite(values).all() and not is_open(errors).any() and not unsure)
+
+
 class ProductTerms:
     """Which sums of products of two factors are surely NaN or infinite, piece by piece of a
     contraction of `shape`."""
@@ -199,35 +222,30 @@ class ProductTerms:
     ) -> None:
         self._plan = plan
         self._tensors = tensors
-        self._padding = (needed(plan.left), needed(plan.right))
+        # What conditions of the product or of the other factor leave out is no padding of this one.
+        self._padding = (needed(plan.left_factor.node), needed(plan.right_factor.node))
         self._nan = np.zeros(shape, np.float32)
         self._open = np.zeros(shape, np.float32)
         self._any = False
 
-    def add(
-        self,
-        piece: Box,
-        boxes: tuple[Box, Box],
-        left: Bounded,
-        right: Bounded,
-        doubtful: tuple[Array | None, Array | None] = (None, None),
-    ) -> None:
-        """The terms of `piece`; the factors' own boxes are `boxes`. All products of what is
-        `doubtful` of a factor may be anything."""
-        clear = all(np.isfinite(v).all() and not is_open(e).any() for v, e in (left, right))
-        if clear and not any(d is not None and d.any() for d in doubtful):
+    def add(self, piece: Box, left: Marked, right: Marked) -> None:
+        """The terms of `piece`."""
+        if left.is_clear and right.is_clear:
             return
         self._any = True
+        boxes = left.box, right.box
         padded_left, padded_right = (
             self._outside(conds, box) for conds, box in zip(self._padding, boxes, strict=True)
         )
-        marks = (left, right, padded_left, padded_right)
-        whole = np.asarray(True)
-        unsure = [(doubtful[0], whole), (whole, doubtful[1])]
-        opened = _open_terms(*marks)
-        opened += [(a, b) for a, b in unsure if a is not None and b is not None]
+        marks = (left.bounded, right.bounded, padded_left, padded_right)
+        opened = [_among(pair, left, right) for pair in _open_terms(*marks)]
+        if left.doubtful is not None:
+            opened.append((left.doubtful, _everywhere(right)))
+        if right.doubtful is not None:
+            opened.append((_everywhere(left), right.doubtful))
         if self._count(self._open, opened, piece, boxes):
-            self._count(self._nan, _nan_terms(*marks), piece, boxes)
+            sure = [_among(pair, left, right) for pair in _nan_terms(*marks)]
+            self._count(self._nan, sure, piece, boxes)
 
     def _count(self, total: Array, terms: _Terms, piece: Box, boxes: tuple[Box, Box]) -> bool:
         """Add the number of the marked products to `total`; whether there is any."""
@@ -257,6 +275,15 @@ class ProductTerms:
                 values, errors, lambda n: np.isfinite(n[1]) | (n[0] > 0), (self._nan, errors)
             )
         )
+
+
+def _everywhere(factor: Marked) -> Array:
+    return np.asarray(True) if factor.there is None else factor.there
+
+
+def _among(pair: tuple[Array, Array], left: Marked, right: Marked) -> tuple[Array, Array]:
+    """A pair of marks where both factors have products."""
+    return pair[0] & _everywhere(left), pair[1] & _everywhere(right)
 
 
 def _open_terms(left: Bounded, right: Bounded, out_left: Array, out_right: Array) -> _Terms:
@@ -300,7 +327,7 @@ def sure_factors(bounded: Bounded) -> tuple[Array, Array]:
 
 
 __all__ = [
-    "Bounded", "ProductTerms", "at_specials", "finite_size", "is_open", "is_sure_nan", "joint",
-    "keeps_zero_sign", "same", "special_total", "stage_keeps_zero_sign", "sure_factors",
+    "Bounded", "Marked", "ProductTerms", "at_specials", "finite_size", "is_open", "is_sure_nan",
+    "joint", "keeps_zero_sign", "same", "special_total", "stage_keeps_zero_sign", "sure_factors",
     "sure_function", "sure_product", "sure_quotient",
 ]  # fmt: skip

@@ -116,10 +116,6 @@ def test_whatever_a_right_kernel_is_free_to_do_passes(seed: int) -> None:
             assert problem is None, f"{workload} as {rewrites}: {problem}"
 
 
-@pytest.mark.xfail(
-    reason="conditions that one factor lends the other leave sums of products open that no right"
-    " kernel computes otherwise (error_bound._factor): weaker than it was, never a false alarm"
-)
 def test_little_is_open_that_no_right_kernel_does_otherwise() -> None:
     """Of the elements nothing is said of, nearly all come out in several ways."""
     free, same = 0, 0

@@ -12,7 +12,7 @@ from ..process.control import OutOfTime
 from .state import Run
 
 MOST_CONFIRMED = 8
-"""Candidates that may fail the full check before a run gives up on having a best."""
+"""Candidates that may fail the full check before a run tries the default and gives up."""
 
 FINALISTS = 4
 CLOSE = 1.1
@@ -33,13 +33,14 @@ def confirm_best(run: Run) -> TuningRecord | None:
         contenders.sort(key=lambda r: _confirmed_secs(checked.get(r.trace_key)))
     elif not run.options.should_stop():
         contenders = _final_race(run, contenders)
+    default = run.trials[0].record.trace_key if run.trials else None
     confirmed = 0
     best: TuningRecord | None = None
     for record in contenders:
         known = checked.get(record.trace_key)
         if known is None:
-            if confirmed == MOST_CONFIRMED:
-                break
+            if confirmed >= MOST_CONFIRMED and record.trace_key != default:
+                continue
             confirmed += 1
             known = checked[record.trace_key] = confirm(run, record)
         if known.result.ok:
