@@ -239,3 +239,14 @@ def test_a_function_that_is_a_little_off_on_some_lanes_of_a_long_sum() -> None:
     workload = notation(LOG_SUM_EXP, X="f32[40,5000]")
     assert caught_by(workload, kernel) is None
     assert caught_by(workload, lambda x: kernel(x, 0.5)) is InputKind.FEW
+
+
+@pytest.mark.parametrize(("rows", "terms", "tile", "unroll"), [(54, 14, 7, 2), (64, 16, 8, 4)])
+def test_lines_of_one_place_in_a_tile_have_places_of_every_unrolled_step(
+    rows: int, terms: int, tile: int, unroll: int
+) -> None:
+    """A load of an unrolled body reads one row of each tile at one step of each turn."""
+    for first in range(4):
+        row, term = one_place_a_line((rows, terms), (1,), first)
+        met = {(int(r) % tile, int(t) % unroll) for r, t in zip(row, term, strict=True)}
+        assert len(met) == tile * unroll

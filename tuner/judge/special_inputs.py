@@ -23,7 +23,7 @@ ZERO_SHARE = 0.1
 """Of elements that are zero, half of them -0.0."""
 _DENSEST = 1 / 24
 _FEWEST_ELEMENTS = 16
-_SMALL_ELEMENTS = 1 << 11
+_SMALL_ELEMENTS = 1 << 14
 _MOST_ALONE = 4
 _TURNS = 1 << 16
 

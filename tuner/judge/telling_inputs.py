@@ -169,8 +169,10 @@ def one_place_a_line(
     )
     for nth, d in enumerate(dims):
         wanted = np.asarray(telling_places(shape[d]))
-        # Once round, the next dimension moves on: pairs of places are not always the same.
-        index[d] = wanted[(number + nth * (number // len(wanted) + nth)) % len(wanted)]
+        # Once round, all move on by one more: lines with a common period, as the rows of one place
+        # in a tile, have every place; and the next dimension by two: pairs of places differ, too.
+        rounds = number // len(wanted)
+        index[d] = wanted[(number + rounds + nth * (rounds + nth)) % len(wanted)]
     return tuple(index[d] for d in range(len(shape)))
 
 
