@@ -464,6 +464,15 @@ def test_a_part_asks_again_only_while_its_job_runs(
     assert pages.get(f"/jobs/{job.id}/result").status_code == 303
 
 
+def test_a_running_job_says_what_it_does(
+    pages: TestClient, store: Store, settings: Settings
+) -> None:
+    leased = run_trials(store, stored_job(store, settings), 4)
+    doing = "the full check of trial 3 (2 of 7 done)"
+    store.update_progress(leased.id, leased.epoch, {**leased.progress, "doing": doing})
+    assert doing in pages.get(f"/jobs/{leased.id}/facts").text
+
+
 def test_a_job_that_ended_shows_what_it_found(
     pages: TestClient, store: Store, settings: Settings
 ) -> None:

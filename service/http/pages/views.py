@@ -62,7 +62,8 @@ class JobRow:
 
 @dataclass(frozen=True, slots=True)
 class JobView:
-    """One job in full. `result` is the document of `tune --json`, None before the end."""
+    """One job in full. `result` is the document of `tune --json`, None before the end; `doing` is
+    what a running job does now."""
 
     row: JobRow
     min_bytes: float
@@ -73,6 +74,7 @@ class JobView:
     measurer: str
     reused: int
     failed: int
+    doing: str
     error: str
     error_code: str
     started_at: datetime | None
@@ -134,7 +136,9 @@ class JobView:
 
     @property
     def says(self) -> str:
-        """What the state means for this job."""
+        """What the job does, or what its state means."""
+        if self.doing and not self.row.done:
+            return self.doing
         if self.row.state == "SUCCEEDED" and self.row.mocked:
             return "has a best; nothing was run to verify it"
         return STATES[self.row.state]
@@ -191,6 +195,7 @@ def job_view(job: Job) -> JobView:
         measurer=str(request["measurer"]),
         reused=int(progress.get("reused") or 0),
         failed=int(progress.get("failed") or 0),
+        doing=str(progress.get("doing") or ""),
         error=str(error.get("detail") or error.get("code") or ""),
         error_code=str(error.get("code") or ""),
         started_at=job.started_at,
