@@ -30,7 +30,7 @@ from tuner.search.default import default_trace
 
 SMALL, OTHER = "matmul:M=8,N=8,K=8", "matmul:M=8,N=16,K=8"
 
-PAIRS = 40 * TIMES  # TIMES=25: a thousand
+PAIRS = 40 * TIMES  # each of two programs; TIMES=13: a thousand in all
 
 Command = Callable[..., Any]
 
@@ -479,7 +479,7 @@ def test_pins_of_commands_at_once_are_all_kept(locked_pair: str, tmp_path: Path)
         )
         for name in ("left", "right")
     ]
-    assert [process.wait(120) for process in started] == [0, 0]
+    assert [process.wait(120 * TIMES) for process in started] == [0, 0]
     wanted = {f"{name}{number}" for name in ("left", "right") for number in range(PAIRS)}
     assert {kernel.name for kernel in lock_file().kernels} == wanted
 
