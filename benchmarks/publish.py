@@ -210,28 +210,41 @@ def tables(published: Path) -> dict[str, str]:
 
 
 def _machine(results: ResultsFile) -> str:
-    lines = []
+    """A line for each machine and commit: sessions that differ in their probes alone are one."""
+    probed: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    named = ""
     for session, machine in results.sessions.items():
-        peaks = " / ".join(f"{peak:.0f}" for peak in machine["peak_gflops"])
-        memory = " / ".join(f"{b:.0f}" for b in machine["bandwidth_gbs"]["memory"])
         removed = ", ".join(f"`{k}={v}`" for k, v in machine["removed_variables"].items())
         libraries = machine["libraries"]
         one = [libraries[f"{name} 1t"] for name in ("numpy", "torch") if f"{name} 1t" in libraries]
-        lines.append(
+        named = "; ".join(map(described, one)) or named  # none where no library was raced anew
+        before = (
             f"- {machine['model']} ({machine['cpu']}, {machine['cores']} cores,"
-            f" {machine['vector_bits']}-bit vectors), probed f32 peak {peaks} GFLOP/s and memory"
-            f" {memory} GB/s by threads; Python {machine['python']}; {machine['compiler']};"
-            f" commit {machine['commit']}{_tuned_before(results, session)}."
-            f" {'; '.join(map(described, one))}."
-            f" Removed from the environment: {removed or 'nothing'}."
+            f" {machine['vector_bits']}-bit vectors), probed"
         )
-    return "\n".join(dict.fromkeys(lines))
+        after = (
+            f" by threads; Python {machine['python']}; {machine['compiler']};"
+            f" commit {machine['commit']}{_tuned_before(results, session, machine['commit'])}."
+            f" {named}. Removed from the environment: {removed or 'nothing'}."
+        )
+        probed.setdefault((before, after), []).append(machine)
+    return "\n".join(
+        f"{before} f32 peak {_range([m['peak_gflops'] for m in machines])} GFLOP/s and memory"
+        f" {_range([m['bandwidth_gbs']['memory'] for m in machines])} GB/s{after}"
+        for (before, after), machines in probed.items()
+    )
 
 
-def _tuned_before(results: ResultsFile, session: str) -> str:
+def _range(by_session: list[list[float]]) -> str:
+    """The least and the most that sessions probed, for each number of threads."""
+    ends = [(f"{min(each):.0f}", f"{max(each):.0f}") for each in zip(*by_session, strict=True)]
+    return " / ".join(low if low == high else f"{low} to {high}" for low, high in ends)
+
+
+def _tuned_before(results: ResultsFile, session: str, commit: str) -> str:
     """What to say of rows whose kernels were tuned in an earlier session and raced in this one."""
     raced = [row.data.get("tuned_at") for row in results.rows.values() if row.session == session]
-    commits = sorted({commit for commit in raced if commit})
+    commits = sorted({tuned for tuned in raced if tuned and tuned != commit})
     return f" (kernels tuned at {', '.join(commits)})" if commits else ""
 
 
