@@ -606,5 +606,21 @@ def test_a_fresh_run_does_not_clear_what_a_check_disproved(
     assert (best.trace == fastest.trace) == is_clear
 
 
+def test_a_stopped_run_whose_fastest_fail_the_full_check_ends_with_the_default() -> None:
+    """It has no time for a race, in which the default would stand among the first."""
+
+    def timed(request: MeasureRequest) -> MeasureResult:
+        return ok(1.0 if request.trial == 1 else 1e-3 * request.trial)
+
+    def confirmed(request: MeasureRequest) -> MeasureResult:
+        wrong = MeasureResult(MeasureStatus.WRONG_RESULT, detail="element 3")
+        return timed(request) if request.trial == 1 else wrong
+
+    sink = MemorySink()
+    best = tune(Scripted(timed, confirmed), sink, should_stop=lambda: stored_in(sink) >= 16).best
+    assert best is not None
+    assert best.trial == 1
+
+
 def work() -> tuple[str, str]:
     return space().workload.key, space().target.key
