@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from costmodel.base import CostModel, Description, Prediction, Sample
-from costmodel.prior import Prior
-from schedules.arrays import IntArray
-from schedules.space import ScheduleSpace
+from tilewright.costmodel.base import CostModel, Description, Prediction, Sample
+from tilewright.costmodel.prior import Prior
+from tilewright.schedules.arrays import IntArray
+from tilewright.schedules.space import ScheduleSpace
 
 
 class PriorModel(CostModel):

@@ -30,8 +30,8 @@ if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
 from benchmarks.kill_service import Service  # noqa: E402
-from service.client import Client  # noqa: E402
-from tuner.machine.lock import machine_lock  # noqa: E402
+from tilewright.service.client import Client  # noqa: E402
+from tilewright.tuner.machine.lock import machine_lock  # noqa: E402
 
 MOST_SECS = 3.0
 KINDS = (

@@ -25,7 +25,7 @@ from typing import Any
 from tests.schedules.public_chains import Chain, public_chains
 
 ROOT = Path(__file__).resolve().parents[1]
-COMMAND = "import sys; from service.cli import main; main(sys.argv[1:])"
+COMMAND = "import sys; from tilewright.service.cli import main; main(sys.argv[1:])"
 
 
 def words(chain: Chain) -> list[str]:

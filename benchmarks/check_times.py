@@ -27,17 +27,17 @@ ROOT = Path(__file__).resolve().parents[1]
 if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
-from schedules import operators  # noqa: E402
-from schedules.algebra.narrow import narrowed  # noqa: E402
-from schedules.dtypes import DType  # noqa: E402
-from schedules.frontend.notation import from_notation, parse_tensor_spec  # noqa: E402
-from schedules.workload.workload import Workload  # noqa: E402
-from tuner.judge.compare import Case  # noqa: E402
-from tuner.judge.oracle import Oracle  # noqa: E402
-from tuner.machine.native_target import detect  # noqa: E402
-from tuner.measure.local import LocalMeasurer  # noqa: E402
-from tuner.measure.protocol import MeasureRequest  # noqa: E402
-from tuner.search.default import default_trace  # noqa: E402
+from tilewright.schedules import operators  # noqa: E402
+from tilewright.schedules.algebra.narrow import narrowed  # noqa: E402
+from tilewright.schedules.dtypes import DType  # noqa: E402
+from tilewright.schedules.frontend.notation import from_notation, parse_tensor_spec  # noqa: E402
+from tilewright.schedules.workload.workload import Workload  # noqa: E402
+from tilewright.tuner.judge.compare import Case  # noqa: E402
+from tilewright.tuner.judge.oracle import Oracle  # noqa: E402
+from tilewright.tuner.machine.native_target import detect  # noqa: E402
+from tilewright.tuner.measure.local import LocalMeasurer  # noqa: E402
+from tilewright.tuner.measure.protocol import MeasureRequest  # noqa: E402
+from tilewright.tuner.search.default import default_trace  # noqa: E402
 
 _SOFTMAX = (
     "M[b,h,i] max= X[b,h,i,j]; E[b,h,i,j] = exp(X[b,h,i,j] - M[b,h,i]); "

@@ -25,7 +25,7 @@ if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
 from benchmarks.kill_service import COMMAND, Service  # noqa: E402
-from service.client import Client  # noqa: E402
+from tilewright.service.client import Client  # noqa: E402
 
 HOSTILE: tuple[dict[str, Any] | str, ...] = (
     {

@@ -37,10 +37,10 @@ ROOT = Path(__file__).resolve().parents[1]
 if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
-from db import Store, open_store  # noqa: E402
-from service.client import Client, Refused, Unreachable  # noqa: E402
+from tilewright.db import Store, open_store  # noqa: E402
+from tilewright.service.client import Client, Refused, Unreachable  # noqa: E402
 
-COMMAND = "import sys; from service.cli import main; main(sys.argv[1:])"
+COMMAND = "import sys; from tilewright.service.cli import main; main(sys.argv[1:])"
 PARTS = ("api", "worker", "both")
 _MARK = "TILEWRIGHT_KILL_MARK"
 _PATIENCE_SECS = 120.0
@@ -114,7 +114,7 @@ class Service:
     def worker(self) -> psutil.Process | None:
         with suppress(psutil.Error):
             for child in psutil.Process(self.process.pid).children():
-                if "service.jobs.process" in child.cmdline():
+                if "tilewright.service.jobs.process" in child.cmdline():
                     return child
         return None
 

@@ -37,7 +37,7 @@ ROOT = Path(__file__).resolve().parents[1]
 if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
-from db import open_store  # noqa: E402
+from tilewright.db import open_store  # noqa: E402
 
 # The command itself, but for one thing: every trial is told as a line of JSON. With --json it
 # tells none, and without only those a reader wants to see.
@@ -45,7 +45,7 @@ COMMAND = """
 import json, sys
 from contextlib import contextmanager
 from types import SimpleNamespace
-from service.cli import main, run_tune
+from tilewright.service.cli import main, run_tune
 
 @contextmanager
 def reporter(output, flops, trials):

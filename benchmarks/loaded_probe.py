@@ -33,18 +33,18 @@ ROOT = Path(__file__).resolve().parents[1]
 if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
-from schedules.spelling import parse_workload  # noqa: E402
-from schedules.target import Probes, Target  # noqa: E402
-from schedules.workload.workload import Workload  # noqa: E402
-from tuner.machine.native_target import ThisMachine, native_target  # noqa: E402
-from tuner.machine.roofline import bound  # noqa: E402
-from tuner.measure.local import LocalMeasurer  # noqa: E402
-from tuner.search.strategies.annealing import CLOSE_TO_BOUND  # noqa: E402
-from tuner.session.limit import PROBE_ERROR  # noqa: E402
-from tuner.session.memory_sink import MemorySink  # noqa: E402
-from tuner.session.options import SessionOptions  # noqa: E402
-from tuner.session.report import Budget, TuneReport  # noqa: E402
-from tuner.session.run import run_session  # noqa: E402
+from tilewright.schedules.spelling import parse_workload  # noqa: E402
+from tilewright.schedules.target import Probes, Target  # noqa: E402
+from tilewright.schedules.workload.workload import Workload  # noqa: E402
+from tilewright.tuner.machine.native_target import ThisMachine, native_target  # noqa: E402
+from tilewright.tuner.machine.roofline import bound  # noqa: E402
+from tilewright.tuner.measure.local import LocalMeasurer  # noqa: E402
+from tilewright.tuner.search.strategies.annealing import CLOSE_TO_BOUND  # noqa: E402
+from tilewright.tuner.session.limit import PROBE_ERROR  # noqa: E402
+from tilewright.tuner.session.memory_sink import MemorySink  # noqa: E402
+from tilewright.tuner.session.options import SessionOptions  # noqa: E402
+from tilewright.tuner.session.report import Budget, TuneReport  # noqa: E402
+from tilewright.tuner.session.run import run_session  # noqa: E402
 
 CASES = (
     ("matmul:M=512,N=512,K=512", 1),
@@ -115,7 +115,7 @@ def fooled_probes(probes: Probes) -> Probes:
 
 def tune(workload: Workload, target: Target, machine: ThisMachine, trials: int) -> TuneReport:
     """`tuner.tune` for a machine whose probes are kept where we want them."""
-    from schedules.sketches import space_for
+    from tilewright.schedules.sketches import space_for
 
     with LocalMeasurer(workload, target, 0) as measurer:
         return run_session(

@@ -15,7 +15,7 @@ import numpy as np
 
 from benchmarks import window_peers
 from benchmarks.peer_types import LAYERNORM_EPS, Array, Call, Sizes
-from tuner.bench.ways import Way
+from tilewright.tuner.bench.ways import Way
 
 
 def numpy_peer(

@@ -34,20 +34,20 @@ if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
 from benchmarks.suite.machine import commit_of  # noqa: E402
-from schedules import operators  # noqa: E402
-from schedules.errors import ScheduleError  # noqa: E402
-from schedules.sketches import space_for  # noqa: E402
-from schedules.space import Candidate, ScheduleSpace  # noqa: E402
-from schedules.target import Target  # noqa: E402
-from schedules.trace import Trace  # noqa: E402
-from schedules.workload.workload import Workload  # noqa: E402
 from tests.tuner.planting_bases import TARGET, Base, load_bases  # noqa: E402
 from tests.tuner.planting_run import COMPILER, Judged, Mutant, Verdict, judge, plant  # noqa: E402
 from tests.tuner.planting_run import right_kernel as kernel_of  # noqa: E402
 from tests.tuner.planting_tuned import tuned_bases, tuned_workloads  # noqa: E402
 from tests.tuner.planting_unusual import plant_unusual, unusual_bases  # noqa: E402
-from tuner.compiling.pool import CompilePool  # noqa: E402
-from tuner.machine.native_target import detect  # noqa: E402
+from tilewright.schedules import operators  # noqa: E402
+from tilewright.schedules.errors import ScheduleError  # noqa: E402
+from tilewright.schedules.sketches import space_for  # noqa: E402
+from tilewright.schedules.space import Candidate, ScheduleSpace  # noqa: E402
+from tilewright.schedules.target import Target  # noqa: E402
+from tilewright.schedules.trace import Trace  # noqa: E402
+from tilewright.schedules.workload.workload import Workload  # noqa: E402
+from tilewright.tuner.compiling.pool import CompilePool  # noqa: E402
+from tilewright.tuner.machine.native_target import detect  # noqa: E402
 
 CAUGHT = (Verdict.QUICK, Verdict.FULL)
 SURVIVED = (Verdict.EQUIVALENT, Verdict.MISSED)

@@ -32,24 +32,28 @@ from typing import Any
 import numpy as np
 
 from benchmarks.baselines import PriorModel
-from costmodel.base import CostModel, Description, Prediction, Sample
-from costmodel.blend import BlendedModel
-from schedules.arrays import IntArray
-from schedules.canonical import canonical_bytes
-from schedules.errors import ScheduleError
-from schedules.record import MeasureResult, MeasureStatus
-from schedules.sketches import space_for
-from schedules.space import Candidate, ScheduleSpace
-from schedules.spelling import parse_workload
-from schedules.trace import Trace
-from tuner.measure.mocked.simulated import SimulatedMachine, SimulatedMeasurer, read_simulated
-from tuner.measure.protocol import MeasureRequest
-from tuner.pytest_plugin import mocked_target
-from tuner.search.base import SearchGoal, SearchStrategy
-from tuner.search.lattice import lattices
-from tuner.search.strategies.annealing import AnnealingStrategy
-from tuner.search.strategies.evolution import EvolutionStrategy
-from tuner.search.strategies.random import RandomStrategy
+from tilewright.costmodel.base import CostModel, Description, Prediction, Sample
+from tilewright.costmodel.blend import BlendedModel
+from tilewright.schedules.arrays import IntArray
+from tilewright.schedules.canonical import canonical_bytes
+from tilewright.schedules.errors import ScheduleError
+from tilewright.schedules.record import MeasureResult, MeasureStatus
+from tilewright.schedules.sketches import space_for
+from tilewright.schedules.space import Candidate, ScheduleSpace
+from tilewright.schedules.spelling import parse_workload
+from tilewright.schedules.trace import Trace
+from tilewright.tuner.measure.mocked.simulated import (
+    SimulatedMachine,
+    SimulatedMeasurer,
+    read_simulated,
+)
+from tilewright.tuner.measure.protocol import MeasureRequest
+from tilewright.tuner.search.base import SearchGoal, SearchStrategy
+from tilewright.tuner.search.lattice import lattices
+from tilewright.tuner.search.strategies.annealing import AnnealingStrategy
+from tilewright.tuner.search.strategies.evolution import EvolutionStrategy
+from tilewright.tuner.search.strategies.random import RandomStrategy
+from tilewright.tuner.testing import mocked_target
 
 HERE = Path(__file__).parent
 MACHINES = HERE / "machines"

@@ -145,12 +145,12 @@ def fill(db: Path, count: int) -> tuple[list[dict[str, Any]], list[str], str]:
     """A database with the best of `count` products, files included; documents, keys, target key."""
     from dataclasses import replace
 
-    from db import open_store
-    from db.artefacts import ArtefactFile
-    from schedules.record import MeasureResult, MeasureStatus, TuningRecord
-    from service.jobs.tuning import register
-    from service.resolve import targets, toolchains, workloads
-    from tuner.search.default import default_trace
+    from tilewright.db import open_store
+    from tilewright.db.artefacts import ArtefactFile
+    from tilewright.schedules.record import MeasureResult, MeasureStatus, TuningRecord
+    from tilewright.service.jobs.tuning import register
+    from tilewright.service.resolve import targets, toolchains, workloads
+    from tilewright.tuner.search.default import default_trace
 
     target = targets.target_of("native", 1)
     sizes = [f"M={64 + n % 40},N={64 + n // 40},K=64" for n in range(count)]
@@ -279,7 +279,7 @@ async def _untuned_client(port: int, request: bytes, start: float) -> dict[str, 
 
 def measure_untuned(count: int, clients: int) -> dict[str, Any]:
     """What `clients` clients at once saw of `count` workloads that nobody had tuned."""
-    from db import open_store
+    from tilewright.db import open_store
 
     with tempfile.TemporaryDirectory() as folder:
         port = free_port()
@@ -322,7 +322,7 @@ def measure_untuned(count: int, clients: int) -> dict[str, Any]:
 def serve_command(port: int, folder: str) -> list[str]:
     """`tilewright serve` on the database of this run."""
     return [
-        sys.executable, "-c", "from service.cli import main; main()",
+        sys.executable, "-c", "from tilewright.service.cli import main; main()",
         "serve", "--no-workers", "--json", "--port", str(port), "--db", f"{folder}/load.sqlite",
     ]  # fmt: skip
 

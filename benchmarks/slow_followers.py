@@ -41,9 +41,9 @@ ROOT = Path(__file__).resolve().parents[1]
 if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
-from service.client import Client  # noqa: E402
+from tilewright.service.client import Client  # noqa: E402
 
-COMMAND = "import sys; from service.cli import main; main(sys.argv[1:])"
+COMMAND = "import sys; from tilewright.service.cli import main; main(sys.argv[1:])"
 TRIALS = 50_000  # more than any run gets to
 SLOW_BYTES, SLOW_SECS = 256, 0.25
 PAGE_BYTES = os.sysconf("SC_PAGESIZE")

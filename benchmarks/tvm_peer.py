@@ -17,8 +17,18 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.suite.registry import every_case, workload_of
-from schedules.algebra.affine import Affine, Cond, Eq0, FloorDiv, Ge0, Interval, Mod, Var, interval
-from schedules.algebra.scalar import (
+from tilewright.schedules.algebra.affine import (
+    Affine,
+    Cond,
+    Eq0,
+    FloorDiv,
+    Ge0,
+    Interval,
+    Mod,
+    Var,
+    interval,
+)
+from tilewright.schedules.algebra.scalar import (
     All,
     Binary,
     BinaryOp,
@@ -31,8 +41,8 @@ from schedules.algebra.scalar import (
     Select,
     Unary,
 )
-from schedules.workload.tensors import Stage
-from schedules.workload.workload import Workload
+from tilewright.schedules.workload.tensors import Stage
+from tilewright.schedules.workload.workload import Workload
 
 SEED = 0
 TRIALS_A_ROUND = 64
@@ -80,7 +90,7 @@ class Translation:
 
     def _padded(self, node: Scalar, ranges: Mapping[str, Interval]) -> Scalar:
         """`node` with every guarded read that is plain padding replaced by one of a padded copy."""
-        from schedules.algebra.scalar import rewrite
+        from tilewright.schedules.algebra.scalar import rewrite
 
         def leaf(n: Scalar) -> Scalar | None:
             match n:

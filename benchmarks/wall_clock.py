@@ -26,7 +26,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 
-COMMAND = "import sys; from service.cli import main; main(sys.argv[1:])"
+COMMAND = "import sys; from tilewright.service.cli import main; main(sys.argv[1:])"
 KILLED_AFTER = 20
 """A command that takes this many times its seconds is not waited for."""
 

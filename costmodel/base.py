@@ -12,8 +12,8 @@ from typing import Protocol, Self
 import numpy as np
 import numpy.typing as npt
 
-from schedules.arrays import FloatArray, IntArray
-from schedules.space import Candidate
+from tilewright.schedules.arrays import FloatArray, IntArray
+from tilewright.schedules.space import Candidate
 
 
 @dataclass(frozen=True, slots=True)

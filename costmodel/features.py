@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from schedules.arrays import BoolArray, FloatArray, IntArray
-from schedules.space import ScheduleSpace
+from tilewright.schedules.arrays import BoolArray, FloatArray, IntArray
+from tilewright.schedules.space import ScheduleSpace
 
 from .base import Description, Sample
 from .counts.table import COUNTS

@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from schedules.arrays import BoolArray
-from schedules.plan import Access, Plan
-from schedules.sketches.hardware import LINES_AT_ONCE, LINES_TO_FOLLOW, USABLE_SHARE
-from schedules.workload.tensors import Tensor
+from tilewright.schedules.arrays import BoolArray
+from tilewright.schedules.plan import Access, Plan
+from tilewright.schedules.sketches.hardware import LINES_AT_ONCE, LINES_TO_FOLLOW, USABLE_SHARE
+from tilewright.schedules.workload.tensors import Tensor
 
 Float32Array = npt.NDArray[np.float32]
 Values = npt.NDArray[Any]

@@ -22,8 +22,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from schedules.arrays import FloatArray, IntArray
-from schedules.space import Knob, ScheduleSpace
+from tilewright.schedules.arrays import FloatArray, IntArray
+from tilewright.schedules.space import Knob, ScheduleSpace
 
 from .base import Description, Prediction, Sample
 from .features import FEATURES, FeatureArray, Measured

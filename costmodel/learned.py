@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from schedules.arrays import FloatArray, IntArray
-from schedules.space import ScheduleSpace
+from tilewright.schedules.arrays import FloatArray, IntArray
+from tilewright.schedules.space import ScheduleSpace
 
 from .base import CostModel, Description, Prediction, Sample
 from .features import Featuriser, Measured

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from schedules.dtypes import DType
-from schedules.sketches.hardware import FMA_PIPES, LOAD_PORTS
-from schedules.target import Target
-from schedules.workload.workload import Workload
+from tilewright.schedules.dtypes import DType
+from tilewright.schedules.sketches.hardware import FMA_PIPES, LOAD_PORTS
+from tilewright.schedules.target import Target
+from tilewright.schedules.workload.workload import Workload
 
 NOMINAL_CLOCK_HZ = 3.4e9
 """Source: a round figure of server cores."""

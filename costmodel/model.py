@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from schedules.arrays import FloatArray
-from schedules.space import ScheduleSpace
+from tilewright.schedules.arrays import FloatArray
+from tilewright.schedules.space import ScheduleSpace
 
 from .base import Description, Prediction
 from .features import FeatureArray, Measured

@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from schedules.algebra.functions import POLYNOMIAL_SLOTS
-from schedules.arrays import FloatArray, IntArray, distinct_rows
-from schedules.sketches.hardware import FMA_LATENCY, ISSUE_WIDTH
-from schedules.space import Part, ScheduleSpace
+from tilewright.schedules.algebra.functions import POLYNOMIAL_SLOTS
+from tilewright.schedules.arrays import FloatArray, IntArray, distinct_rows
+from tilewright.schedules.sketches.hardware import FMA_LATENCY, ISSUE_WIDTH
+from tilewright.schedules.space import Part, ScheduleSpace
 
 from .counts.counting import counts
 from .counts.table import Counts

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from schedules.arrays import IntArray
-from schedules.space import Sketch
+from tilewright.schedules.arrays import IntArray
+from tilewright.schedules.space import Sketch
 
 from .counts.counting import counts
 from .counts.table import TOTALS, Counts

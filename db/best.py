@@ -11,8 +11,8 @@ from typing import Any
 from sqlalchemy import Select, and_, or_, select, tuple_, update
 from sqlalchemy.orm import Session
 
-from schedules.full_checks import DISPROVED, FULL
-from schedules.record import Toolchain, TuningRecord
+from tilewright.schedules.full_checks import DISPROVED, FULL
+from tilewright.schedules.record import Toolchain, TuningRecord
 
 from .engine import changed, insert_ignore
 from .errors import NotRegistered

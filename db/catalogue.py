@@ -15,7 +15,7 @@ from typing import Any
 from sqlalchemy import Select, Text, and_, cast, func, or_, select
 from sqlalchemy.orm import Session
 
-from schedules.canonical import canonical_bytes
+from tilewright.schedules.canonical import canonical_bytes
 
 from .engine import Database
 from .errors import BadPageToken

@@ -22,9 +22,9 @@ from typing import Any
 from sqlalchemy import ColumnElement, Select, func, select
 from sqlalchemy.orm import InstrumentedAttribute, Session, aliased
 
-from schedules.errors import TilewrightError
-from schedules.full_checks import FULL
-from schedules.record import Toolchain
+from tilewright.schedules.errors import TilewrightError
+from tilewright.schedules.full_checks import FULL
+from tilewright.schedules.record import Toolchain
 
 from .artefact_rows import sound as sound_artefact
 from .best import generation

@@ -14,8 +14,8 @@ from typing import Any
 from sqlalchemy import Select, func, select
 from sqlalchemy.orm import Session
 
-from schedules.full_checks import FULL
-from schedules.record import TuningRecord
+from tilewright.schedules.full_checks import FULL
+from tilewright.schedules.record import TuningRecord
 
 from .best import BestRepository
 from .engine import insert_ignore

@@ -11,7 +11,7 @@ from typing import Any
 
 from sqlalchemy import Connection, MetaData, Row, Table, func, select
 
-from schedules.canonical import canonical_bytes
+from tilewright.schedules.canonical import canonical_bytes
 
 from .engine import Database
 from .errors import StoreBroken, StoreDenied

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from schedules.errors import TilewrightError
+from tilewright.schedules.errors import TilewrightError
 
 
 class StoreError(TilewrightError):

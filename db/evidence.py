@@ -17,8 +17,8 @@ from typing import Any, TypeAlias, cast
 from sqlalchemy import Column, and_, func, select, tuple_
 from sqlalchemy.orm import Session
 
-from schedules.full_checks import FULL, FullChecks
-from schedules.record import TuningRecord
+from tilewright.schedules.full_checks import FULL, FullChecks
+from tilewright.schedules.record import TuningRecord
 
 from .artefact_rows import HASHED as FILE
 from .artefact_rows import Artefact, artefacts_of

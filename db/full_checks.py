@@ -2,7 +2,7 @@
 
 `refusing` selects the records that speak against a schedule, and those that speak for one that
 failed for a reason that may have been the machine's. What they mean together is said once, in
-`schedules.full_checks`; `quick.py` asks the same without SQLAlchemy.
+`tilewright.schedules.full_checks`; `quick.py` asks the same without SQLAlchemy.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any, TypeAlias, cast
 from sqlalchemy import ColumnElement, and_, null, select, tuple_
 from sqlalchemy.orm import Session, aliased
 
-from schedules.full_checks import FULL, FullChecks
-from schedules.record import TuningRecord
+from tilewright.schedules.full_checks import FULL, FullChecks
+from tilewright.schedules.record import TuningRecord
 
 from .models import RecordRow, WithdrawnRow
 from .rows import HASHED, from_row

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from schedules.canonical import canonical_bytes
+from tilewright.schedules.canonical import canonical_bytes
 
 from .job_states import JobState
 from .models import JobEventRow, JobRequestRow, JobRow, JobTrialRow

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from schedules.record import TuningRecord
+    from tilewright.schedules.record import TuningRecord
 
     from .job_owners import JobQuota, Sharing
     from .job_rows import Job, JobEvent, Waiting, WaitingJob

@@ -22,7 +22,7 @@ from typing import Any
 from sqlalchemy import case, delete, func, insert, or_, select, update
 from sqlalchemy.orm import Session
 
-from schedules.canonical import canonical_bytes
+from tilewright.schedules.canonical import canonical_bytes
 
 from .artefact_rows import Artefact
 from .artefacts import KEYS_PER_QUERY, ArtefactFile

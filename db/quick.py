@@ -15,8 +15,8 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote
 
-from schedules.full_checks import FullChecks
-from schedules.record import TuningRecord
+from tilewright.schedules.full_checks import FullChecks
+from tilewright.schedules.record import TuningRecord
 
 from .artefact_rows import HASHED as FILE
 from .artefact_rows import Artefact, ArtefactLike, artefacts_of

@@ -11,7 +11,7 @@ from sqlalchemy import Select, func, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from schedules.record import TuningRecord
+from tilewright.schedules.record import TuningRecord
 
 from .engine import insert_ignore
 from .errors import BadPageToken, NotRegistered

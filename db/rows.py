@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from schedules.canonical import canonical_bytes
-from schedules.record import MeasureStatus, TuningRecord
+from tilewright.schedules.canonical import canonical_bytes
+from tilewright.schedules.record import MeasureStatus, TuningRecord
 
 from .errors import InvalidRecord
 from .moments import moment_of, rfc3339

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from sqlalchemy.orm import Session
 
-from schedules.record import TuningRecord
+from tilewright.schedules.record import TuningRecord
 
 from .engine import Database
 from .job_history import Event, HistoryRepository

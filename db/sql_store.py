@@ -12,8 +12,8 @@ from typing import Any, Self, TextIO
 
 from sqlalchemy.orm import Session
 
-from schedules.full_checks import FullChecks
-from schedules.record import Toolchain, TuningRecord
+from tilewright.schedules.full_checks import FullChecks
+from tilewright.schedules.record import Toolchain, TuningRecord
 
 from .answers import AnswerReader, BestAnswer
 from .artefact_rows import Artefact

@@ -17,8 +17,8 @@ from .job_store import JobStore
 from .key_store import KeyStore
 
 if TYPE_CHECKING:
-    from schedules.full_checks import FullChecks
-    from schedules.record import Toolchain, TuningRecord
+    from tilewright.schedules.full_checks import FullChecks
+    from tilewright.schedules.record import Toolchain, TuningRecord
 
     from .answers import BestAnswer
     from .artefact_rows import Artefact

@@ -23,10 +23,10 @@ from typing import Any, TextIO
 from sqlalchemy import ColumnElement, select
 from sqlalchemy.orm import Session
 
-from schedules.canonical import canonical_bytes
-from schedules.errors import TilewrightError
-from schedules.full_checks import FULL
-from schedules.workload.strict_json import parse_json_text
+from tilewright.schedules.canonical import canonical_bytes
+from tilewright.schedules.errors import TilewrightError
+from tilewright.schedules.full_checks import FULL
+from tilewright.schedules.workload.strict_json import parse_json_text
 
 from .errors import InvalidRecord, StoreError
 from .models import BestRow, RecordRow, WithdrawnRow

@@ -11,8 +11,8 @@ from typing import Any
 from sqlalchemy import or_, update
 from sqlalchemy.orm import Session
 
-from schedules.canonical import canonical_bytes
-from schedules.target import Target
+from tilewright.schedules.canonical import canonical_bytes
+from tilewright.schedules.target import Target
 
 from .engine import insert_ignore
 from .errors import KeyConflict, RefusedError
@@ -126,7 +126,7 @@ def target_document(row: TargetRow) -> dict[str, Any] | None:
 def workload_key_of(document: dict[str, Any]) -> str:
     """The key of the computation a document describes; WorkloadError if it describes none."""
     # Start-up: most questions to the store hold a key.
-    from schedules.workload.workload import Workload
+    from tilewright.schedules.workload.workload import Workload
 
     return Workload.from_json(document).key
 

@@ -113,7 +113,7 @@ def _table(entries: Sequence[Mapping[str, Any]], target: Mapping[str, Any]) -> T
 
 def _said(entries: Sequence[Mapping[str, Any]], target: Mapping[str, Any]) -> list[str]:
     """What was verified, what the libraries say they use, and how each was asked."""
-    from tuner.bench.libraries import described
+    from tilewright.tuner.bench.libraries import described
 
     wrong = [str(entry["title"]) for entry in entries if not entry["verified"]]
     lines = [
@@ -192,9 +192,9 @@ def _tune(console: Console, show: Show, options: argparse.Namespace) -> int:
 
 def _raced(console: Console, show: Show, seconds: float) -> Document:
     """What `comparison` needs of one computation."""
-    from schedules.spelling import parse_workload
-    from tuner.machine.native_target import native_target
-    from tuner.machine.roofline import bound
+    from tilewright.schedules.spelling import parse_workload
+    from tilewright.tuner.machine.native_target import native_target
+    from tilewright.tuner.machine.roofline import bound
 
     words = list(show.arguments)
     if words[0] == "--expr":

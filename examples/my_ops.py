@@ -6,7 +6,7 @@ the same treatment as `matmul`.
 
 from __future__ import annotations
 
-from schedules import (
+from tilewright.schedules import (
     Workload,
     compute,
     exp,

@@ -1,6 +1,6 @@
 """WHAT is computed and HOW: expressions, workloads, operators, loop nests, schedules, targets.
 
-    from schedules import placeholder, compute, reduce_axis, sum, Workload, operators, Target
+    from tilewright.schedules import Target, Workload, compute, operators, placeholder, sum
 
 Names are looked up when first used, so that importing the package costs nothing.
 """

@@ -56,9 +56,9 @@ class Trace:
         return tuple(found)
 
     def apply(self, nest: Nest) -> Nest:
-        """`nest` after every step. ScheduleError from the first step that is not legal or makes
-        the nest too large, and from a rewrite: `schedules.lowering.lower.start` does those that
-        stand first."""
+        """`nest` after every step. ScheduleError from the first step that is not legal or makes the
+        nest too large, and from a rewrite: `tilewright.schedules.lowering.lower.start` does those
+        that stand first."""
         for step in self.steps:
             if isinstance(step, Rewrite):
                 raise ScheduleError(step, "a rewrite stands before every primitive")

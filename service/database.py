@@ -11,14 +11,14 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from db.errors import StoreMissing
-from db.moments import rfc3339
-from db.schema import HEAD
-from service.errors import UsageProblem
+from tilewright.db.errors import StoreMissing
+from tilewright.db.moments import rfc3339
+from tilewright.db.schema import HEAD
+from tilewright.service.errors import UsageProblem
 
 if TYPE_CHECKING:
-    from db import Store
-    from db.transfer import Selection
+    from tilewright.db import Store
+    from tilewright.db.transfer import Selection
 
 DAY = timedelta(days=1)
 
@@ -39,7 +39,7 @@ def database_url(flag: str | None) -> str | None:
 @contextmanager
 def session(flag: str | None) -> Iterator[Store]:
     """An open store, closed at the end."""
-    from db import open_store
+    from tilewright.db import open_store
 
     with open_store(database_url(flag)) as store:
         yield store
@@ -48,7 +48,7 @@ def session(flag: str | None) -> Iterator[Store]:
 @contextmanager
 def opened(flag: str | None) -> Iterator[Store | None]:
     """An open store, closed at the end; None where there is none yet, and none is made."""
-    from db import open_store
+    from tilewright.db import open_store
 
     try:
         store = open_store(database_url(flag), create=False)
@@ -61,8 +61,8 @@ def opened(flag: str | None) -> Iterator[Store | None]:
 
 def database_state(flag: str | None) -> str:
     """One line on the database, which is neither made nor upgraded. StoreError if unusable."""
-    from db import default_url, open_store
-    from db.location import name_of
+    from tilewright.db import default_url, open_store
+    from tilewright.db.location import name_of
 
     url = database_url(flag)
     try:
@@ -80,7 +80,7 @@ def upgrade(flag: str | None) -> dict[str, Any]:
 
 def check(flag: str | None) -> dict[str, Any]:
     """Every inconsistency in the database. StoreError if it cannot even be opened."""
-    from db import open_store
+    from tilewright.db import open_store
 
     with open_store(database_url(flag), create=False, upgrade=False) as store:
         findings = [f"{p.kind} {p.subject}: {p.detail}" for p in store.check()]
@@ -96,7 +96,7 @@ def check(flag: str | None) -> dict[str, Any]:
 
 def backup(flag: str | None, file: Path) -> dict[str, Any]:
     """Copy the database, as it is at one moment, to `file`."""
-    from db import open_store
+    from tilewright.db import open_store
 
     with open_store(database_url(flag), create=False, upgrade=False) as store:
         store.backup(file)
@@ -107,7 +107,7 @@ def prune(
     flag: str | None, *, dry_run: bool, built: bool = False, older_than: timedelta = DAY
 ) -> dict[str, Any]:
     """Delete what nobody points to; what it was."""
-    from db import open_store
+    from tilewright.db import open_store
 
     with open_store(database_url(flag), create=False, upgrade=False) as store:
         found = store.prune(dry_run=dry_run, built=built, min_age_secs=older_than.total_seconds())
@@ -116,7 +116,7 @@ def prune(
 
 def stats(flag: str | None) -> dict[str, Any]:
     """How much is stored, of each kind and for each owner."""
-    from db import open_store
+    from tilewright.db import open_store
 
     with open_store(database_url(flag), create=False, upgrade=False) as store:
         found = asdict(store.stats())
@@ -127,7 +127,7 @@ def stats(flag: str | None) -> dict[str, Any]:
 
 def move(flag: str | None, url: str) -> dict[str, Any]:
     """Copy everything into the empty database at `url`; how many rows of each table."""
-    from db import open_store
+    from tilewright.db import open_store
 
     with open_store(database_url(flag), create=False) as store, open_store(url) as other:
         report = store.move_to(other)

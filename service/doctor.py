@@ -14,10 +14,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from schedules.errors import TilewrightError
-from service import database as stored
-from service.error_table import problem_of
-from tuner.process.environment import steering
+from tilewright.schedules.errors import TilewrightError
+from tilewright.service import database as stored
+from tilewright.service.error_table import problem_of
+from tilewright.tuner.process.environment import steering
 
 # Start-up: each finding loads what it looks at.
 
@@ -184,7 +184,7 @@ def noise(clock: Callable[[], float]) -> Finding:
 
 def probes() -> Finding:
     """Whether what is known of this machine's speed was measured while it was quiet."""
-    from tuner.machine.native_target import native_target
+    from tilewright.tuner.machine.native_target import native_target
 
     try:
         known = native_target(probe=False).probes

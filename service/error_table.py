@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from schedules.errors import TilewrightError
+from tilewright.schedules.errors import TilewrightError
 
 from .errors import Located, Refused
 from .exit_codes import ExitCode
@@ -28,36 +28,36 @@ class Kind:
 
 
 TABLE: dict[str, Kind] = {
-    "service.errors.BadRequest": Kind(
+    "tilewright.service.errors.BadRequest": Kind(
         400, "bad_request", ExitCode.USAGE, "The request cannot be read", "Correct the request."
     ),
-    "service.errors.InvalidField": Kind(
+    "tilewright.service.errors.InvalidField": Kind(
         422, "invalid_field", ExitCode.USAGE, "A field will not do", "Correct the field named."
     ),
-    "service.errors.UsageProblem": Kind(
+    "tilewright.service.errors.UsageProblem": Kind(
         400, "usage", ExitCode.USAGE, "Wrong usage", "See `tilewright COMMAND --help`."
     ),
-    "service.errors.NotFound": Kind(
+    "tilewright.service.errors.NotFound": Kind(
         404, "not_found", ExitCode.FAILED, "No such thing", "Check the id or key."
     ),
-    "service.errors.NoAnswer": Kind(
+    "tilewright.service.errors.NoAnswer": Kind(
         404,
         "no_answer",
         ExitCode.NO_ANSWER,
         "No answer stored",
         "Tune the workload, or accept a lower grade (min_grade=default never misses).",
     ),
-    "service.errors.NotPrepared": Kind(
+    "tilewright.service.errors.NotPrepared": Kind(
         422,
         "not_prepared",
         ExitCode.FAILED,
         "No schedule without tuning",
         "Tune the workload, or divide it into stages that store what they compute.",
     ),
-    "service.errors.MethodNotAllowed": Kind(
+    "tilewright.service.errors.MethodNotAllowed": Kind(
         405, "method_not_allowed", ExitCode.FAILED, "Method not allowed", "See `/openapi.json`."
     ),
-    "service.errors.NotAuthenticated": Kind(
+    "tilewright.service.errors.NotAuthenticated": Kind(
         401,
         "no_key",
         ExitCode.FAILED,
@@ -65,37 +65,37 @@ TABLE: dict[str, Kind] = {
         "Send `Authorization: Bearer KEY` (TILEWRIGHT_API_KEY); `tilewright keys create`, on the "
         "service's machine, makes one.",
     ),
-    "service.errors.NotAllowed": Kind(
+    "tilewright.service.errors.NotAllowed": Kind(
         403,
         "not_allowed",
         ExitCode.FAILED,
         "Not allowed",
         "Use a key with the scope named; `tilewright keys list` shows the scopes of each.",
     ),
-    "service.errors.TooSlow": Kind(
+    "tilewright.service.errors.TooSlow": Kind(
         408, "too_slow", ExitCode.UNREACHABLE, "Too slow", "Send the same request again."
     ),
-    "service.errors.TooLarge": Kind(
+    "tilewright.service.errors.TooLarge": Kind(
         413, "too_large", ExitCode.USAGE, "Too large", "`GET /limits` lists what is accepted."
     ),
-    "service.errors.UnsupportedMedia": Kind(
+    "tilewright.service.errors.UnsupportedMedia": Kind(
         415,
         "unsupported_media_type",
         ExitCode.USAGE,
         "Not JSON",
         "Send `Content-Type: application/json`, not compressed.",
     ),
-    "service.errors.TooBusy": Kind(
+    "tilewright.service.errors.TooBusy": Kind(
         429, "too_busy", ExitCode.UNREACHABLE, "Too many at once", "Come back after `Retry-After`."
     ),
-    "service.errors.Unavailable": Kind(
+    "tilewright.service.errors.Unavailable": Kind(
         503,
         "unavailable",
         ExitCode.UNREACHABLE,
         "Not at the moment",
         "Come back after `Retry-After`.",
     ),
-    "service.errors.NoRoom": Kind(
+    "tilewright.service.errors.NoRoom": Kind(
         507,
         "database_limit",
         ExitCode.DATABASE,
@@ -103,234 +103,234 @@ TABLE: dict[str, Kind] = {
         "Its operator raises TILEWRIGHT_DATABASE_BYTES, or makes room: `tilewright db stats` says "
         "what it holds, `tilewright db prune` deletes what nobody points to.",
     ),
-    "service.errors.MissingExtra": Kind(
+    "tilewright.service.errors.MissingExtra": Kind(
         503, "missing_extra", ExitCode.FAILED, "Not installed", "Install the extra named."
     ),
-    "service.errors.VerificationFailed": Kind(
+    "tilewright.service.errors.VerificationFailed": Kind(
         409,
         "verification_failed",
         ExitCode.VERIFICATION,
         "Verification failed",
         "Tune again: `tilewright tune WORKLOAD --fresh`.",
     ),
-    "service.errors.Unreachable": Kind(
+    "tilewright.service.errors.Unreachable": Kind(
         502,
         "unreachable",
         ExitCode.UNREACHABLE,
         "Service unreachable",
         "Start one with `tilewright serve`, or set TILEWRIGHT_URL.",
     ),
-    "service.errors.CannotServe": Kind(
+    "tilewright.service.errors.CannotServe": Kind(
         503, "cannot_serve", ExitCode.FAILED, "Cannot serve", "Choose another --host or --port."
     ),
-    "service.errors.OutOfResources": Kind(
+    "tilewright.service.errors.OutOfResources": Kind(
         503,
         "out_of_resources",
         ExitCode.FAILED,
         "Out of resources",
         "Close other programs, or raise the limit (`ulimit -a`).",
     ),
-    "service.errors.CannotWrite": Kind(
+    "tilewright.service.errors.CannotWrite": Kind(
         503, "cannot_write", ExitCode.FAILED, "Cannot write", "Make room, or write elsewhere."
     ),
-    "db.errors.StoreError": Kind(
+    "tilewright.db.errors.StoreError": Kind(
         503,
         "database_unusable",
         ExitCode.DATABASE,
         "Database unusable",
         "`tilewright db check` says what is wrong with it.",
     ),
-    "db.errors.StoreMissing": Kind(
+    "tilewright.db.errors.StoreMissing": Kind(
         503,
         "database_missing",
         ExitCode.DATABASE,
         "No database there",
         "Name another with --db or TILEWRIGHT_DB.",
     ),
-    "db.errors.StoreDenied": Kind(
+    "tilewright.db.errors.StoreDenied": Kind(
         503,
         "database_denied",
         ExitCode.DATABASE,
         "Database not accessible",
         "Name another with --db or TILEWRIGHT_DB.",
     ),
-    "db.errors.StoreFull": Kind(
+    "tilewright.db.errors.StoreFull": Kind(
         503,
         "database_full",
         ExitCode.DATABASE,
         "No room left for the database",
         "Make room (`df -h` shows where), then run the same command again.",
     ),
-    "db.errors.StoreNewer": Kind(
+    "tilewright.db.errors.StoreNewer": Kind(
         503,
         "database_newer",
         ExitCode.DATABASE,
         "Database of a newer version",
         "Upgrade Tilewright, or use another --db; nothing was read or changed.",
     ),
-    "db.errors.StoreOlder": Kind(
+    "tilewright.db.errors.StoreOlder": Kind(
         503,
         "database_older",
         ExitCode.DATABASE,
         "Database of an older version",
         "The upgrade keeps everything that is stored.",
     ),
-    "db.errors.StoreHeld": Kind(
+    "tilewright.db.errors.StoreHeld": Kind(
         503,
         "database_held",
         ExitCode.DATABASE,
         "Database held by another process",
         "Wait for the other process (`fuser FILE` finds it), or use another --db.",
     ),
-    "db.errors.StoreBusy": Kind(
+    "tilewright.db.errors.StoreBusy": Kind(
         503,
         "database_busy",
         ExitCode.DATABASE,
         "Database busy",
         "Try again: nothing of this call was stored.",
     ),
-    "db.errors.StoreUnreachable": Kind(
+    "tilewright.db.errors.StoreUnreachable": Kind(
         503,
         "database_unreachable",
         ExitCode.DATABASE,
         "Database server unreachable",
         "Check that its server runs, then try again: nothing of this call was stored.",
     ),
-    "db.errors.StoreUnsafe": Kind(
+    "tilewright.db.errors.StoreUnsafe": Kind(
         503,
         "database_unsafe",
         ExitCode.DATABASE,
         "Database server keeps no promises",
         "Set fsync, full_page_writes and synchronous_commit to on.",
     ),
-    "db.errors.StoreBroken": Kind(
+    "tilewright.db.errors.StoreBroken": Kind(
         503,
         "database_broken",
         ExitCode.DATABASE,
         "Database damaged",
         "Restore a backup (docs/operations.md), or start anew: `tilewright import FILE --db NEW`.",
     ),
-    "db.errors.RefusedError": Kind(
+    "tilewright.db.errors.RefusedError": Kind(
         422,
         "refused",
         ExitCode.FAILED,
         "Not accepted",
         "Correct what is named; `tilewright doctor` checks the rest.",
     ),
-    "db.errors.BadPageToken": Kind(
+    "tilewright.db.errors.BadPageToken": Kind(
         400, "bad_page_token", ExitCode.USAGE, "Not a page token", "Start at the first page."
     ),
-    "db.errors.UnknownJob": Kind(
+    "tilewright.db.errors.UnknownJob": Kind(
         404, "not_found", ExitCode.FAILED, "No such job", "`GET /v1/jobs` lists the jobs."
     ),
-    "db.errors.UnknownKey": Kind(
+    "tilewright.db.errors.UnknownKey": Kind(
         404, "not_found", ExitCode.FAILED, "No such key", "`tilewright keys list` lists the keys."
     ),
-    "db.errors.QuotaReached": Kind(
+    "tilewright.db.errors.QuotaReached": Kind(
         429,
         "quota_reached",
         ExitCode.UNREACHABLE,
         "Too much open at once",
         "Come back when some of it is done, or cancel a job; `GET /limits` lists what is accepted.",
     ),
-    "db.errors.NotAlone": Kind(
+    "tilewright.db.errors.NotAlone": Kind(
         409,
         "shared_job",
         ExitCode.FAILED,
         "Others wait for this job",
         "Nothing was changed: it is for those who asked for it, and a key with the scope admin.",
     ),
-    "db.errors.IdempotencyConflict": Kind(
+    "tilewright.db.errors.IdempotencyConflict": Kind(
         422,
         "idempotency_key_reused",
         ExitCode.USAGE,
         "Idempotency-Key reused with another body",
         "Use a new key for a new request.",
     ),
-    "db.errors.BadTransition": Kind(
+    "tilewright.db.errors.BadTransition": Kind(
         409, "conflict", ExitCode.FAILED, "Conflict", "Read the job again, then decide."
     ),
-    "service.build.locked.LockError": Kind(
+    "tilewright.service.build.locked.LockError": Kind(
         422,
         "bad_lock",
         ExitCode.USAGE,
         "Not a usable lock file",
         "`tilewright lock` writes lock files, `tilewright export --bundle` bundles.",
     ),
-    "service.build.locked.Inconsistent": Kind(
+    "tilewright.service.build.locked.Inconsistent": Kind(
         409,
         "inconsistent_lock",
         ExitCode.VERIFICATION,
         "The lock file contradicts itself",
         "Take it from version control, or remove the entry and lock it again: `tilewright lock`.",
     ),
-    "service.build.locked.NotTheBytes": Kind(
+    "tilewright.service.build.locked.NotTheBytes": Kind(
         409,
         "not_the_bytes",
         ExitCode.VERIFICATION,
         "Not the bytes that are locked",
         "Nothing was written. `tilewright lock --upgrade` pins what is made now.",
     ),
-    "schedules.errors.WorkloadError": Kind(
+    "tilewright.schedules.errors.WorkloadError": Kind(
         422,
         "bad_workload",
         ExitCode.USAGE,
         "Not a workload",
         "`tilewright ops` lists the operators; docs/ holds the grammar and the JSON schema.",
     ),
-    "schedules.errors.TargetError": Kind(
+    "tilewright.schedules.errors.TargetError": Kind(
         422,
         "bad_target",
         ExitCode.USAGE,
         "Not a usable target",
         "`tilewright target --json` prints a description of this machine.",
     ),
-    "tuner.search.strategies.StrategyError": Kind(
+    "tilewright.tuner.search.strategies.StrategyError": Kind(
         422, "bad_strategy", ExitCode.USAGE, "No such strategy", "See `tilewright tune --help`."
     ),
-    "tuner.measure.protocol.MeasurerError": Kind(
+    "tilewright.tuner.measure.protocol.MeasurerError": Kind(
         422,
         "bad_measurer",
         ExitCode.USAGE,
         "No such measurer, or a bad file of timings",
         "local, replay:FILE, simulated:FILE or dask:tcp://HOST:PORT will do; docs/ says more.",
     ),
-    "tuner.measure.fleet.errors.FleetError": Kind(
+    "tilewright.tuner.measure.fleet.errors.FleetError": Kind(
         503,
         "fleet_unavailable",
         ExitCode.UNREACHABLE,
         "The fleet cannot measure",
         "`tilewright fleet ADDRESS` lists machines; `tilewright worker --join ADDRESS` adds one.",
     ),
-    "schedules.errors.ScheduleError": Kind(
+    "tilewright.schedules.errors.ScheduleError": Kind(
         422,
         "illegal_trace",
         ExitCode.FAILED,
         "The schedule is not legal",
         "Change the step named.",
     ),
-    "tuner.compiling.deadline.DeadlineError": Kind(
+    "tilewright.tuner.compiling.deadline.DeadlineError": Kind(
         422,
         "took_too_long",
         ExitCode.FAILED,
         "Not done by its deadline",
         "Divide the expression into stages that store what they compute.",
     ),
-    "tuner.process.control.OutOfTime": Kind(
+    "tilewright.tuner.process.control.OutOfTime": Kind(
         422,
         "out_of_time",
         ExitCode.FAILED,
         "Not done in its seconds",
         "Allow more seconds, or run it again: what was measured is stored and counts.",
     ),
-    "tuner.compiling.aside.CompileError": Kind(
+    "tilewright.tuner.compiling.aside.CompileError": Kind(
         422,
         "compile_failed",
         ExitCode.FAILED,
         "LLVM failed",
         "Tune the workload: a search leaves out what does not compile.",
     ),
-    "schedules.errors.TilewrightError": Kind(
+    "tilewright.schedules.errors.TilewrightError": Kind(
         422,
         "invalid",
         ExitCode.FAILED,

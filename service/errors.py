@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from schedules.errors import TilewrightError
+from tilewright.schedules.errors import TilewrightError
 
 
 class ServiceError(TilewrightError):

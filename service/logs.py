@@ -18,7 +18,7 @@ from typing import TextIO
 
 import structlog
 
-from service.redact import redacted
+from tilewright.service.redact import redacted
 
 
 def _redacted(_logger: object, _method: str, line: structlog.types.EventDict | str) -> str:

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from service.errors import NoRoom
+from tilewright.service.errors import NoRoom
 
 if TYPE_CHECKING:
-    from db import Store
+    from tilewright.db import Store
 
 log = logging.getLogger("tilewright.room")
 

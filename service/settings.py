@@ -10,7 +10,7 @@ from typing import Annotated
 from pydantic import BeforeValidator, Field
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from service.limits import Limits
+from tilewright.service.limits import Limits
 
 
 def _split(value: object) -> object:

@@ -12,8 +12,8 @@ import resource
 from collections.abc import Iterator
 from typing import TypeAlias
 
-from schedules.errors import TilewrightError
-from service.errors import OutOfResources
+from tilewright.schedules.errors import TilewrightError
+from tilewright.service.errors import OutOfResources
 
 _Limit: TypeAlias = tuple[str, int, int]
 

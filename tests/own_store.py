@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from db import Store, open_store
+from tilewright.db import Store, open_store
 
 
 @pytest.fixture(scope="session")

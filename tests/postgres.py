@@ -15,7 +15,7 @@ from urllib.parse import urlencode
 
 import psycopg
 
-from db import open_store
+from tilewright.db import open_store
 
 # Stops the server of a session that was killed: it has its own process group and would stay. It
 # waits for the end of a pipe, and starts nothing meanwhile: tests count the processes they leave.

@@ -10,12 +10,12 @@ from functools import lru_cache
 
 import numpy as np
 
-from costmodel.prior import Prior
-from schedules.arrays import FloatArray, IntArray
-from schedules.record import MeasureResult, MeasureStatus
-from schedules.space import Candidate, ScheduleSpace
 from tests.synthetic_sketch import synthetic_space
-from tuner.search.lattice import lattices
+from tilewright.costmodel.prior import Prior
+from tilewright.schedules.arrays import FloatArray, IntArray
+from tilewright.schedules.record import MeasureResult, MeasureStatus
+from tilewright.schedules.space import Candidate, ScheduleSpace
+from tilewright.tuner.search.lattice import lattices
 
 
 def bent_log2_secs(space: ScheduleSpace, sketch: int, settings: IntArray) -> FloatArray:

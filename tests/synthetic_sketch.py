@@ -11,23 +11,23 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from costmodel.counts.counting import counts
-from costmodel.counts.table import Counts, with_zeros
-from schedules.algebra.affine import var
-from schedules.algebra.scalar import Binary, BinaryOp, Load, Reducer
-from schedules.arrays import BoolArray, IntArray
-from schedules.dtypes import DType
-from schedules.leaves import Leaf
-from schedules.lowering.lower import plain_nest
-from schedules.nest.loop_ir import Nest
-from schedules.plan import Access, Level, Outline, Plan, axes_of
-from schedules.primitives import Parallel, Primitive, Split, Unroll, Vectorize
-from schedules.sketches.writer import TraceWriter
-from schedules.space import Knob, Part, ScheduleSpace, Sketch
-from schedules.target import Cache, Probes, Target
-from schedules.trace import Trace
-from schedules.workload.tensors import Axis, Stage, Tensor
-from schedules.workload.workload import Workload
+from tilewright.costmodel.counts.counting import counts
+from tilewright.costmodel.counts.table import Counts, with_zeros
+from tilewright.schedules.algebra.affine import var
+from tilewright.schedules.algebra.scalar import Binary, BinaryOp, Load, Reducer
+from tilewright.schedules.arrays import BoolArray, IntArray
+from tilewright.schedules.dtypes import DType
+from tilewright.schedules.leaves import Leaf
+from tilewright.schedules.lowering.lower import plain_nest
+from tilewright.schedules.nest.loop_ir import Nest
+from tilewright.schedules.plan import Access, Level, Outline, Plan, axes_of
+from tilewright.schedules.primitives import Parallel, Primitive, Split, Unroll, Vectorize
+from tilewright.schedules.sketches.writer import TraceWriter
+from tilewright.schedules.space import Knob, Part, ScheduleSpace, Sketch
+from tilewright.schedules.target import Cache, Probes, Target
+from tilewright.schedules.trace import Trace
+from tilewright.schedules.workload.tensors import Axis, Stage, Tensor
+from tilewright.schedules.workload.workload import Workload
 
 
 def synthetic_target(threads: int = 1, vector_bits: int = 256) -> Target:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from schedules.workload.tensors import Tensor
+from tilewright.schedules.workload.tensors import Tensor
 
 ALIGN_BYTES = 64
 """A cache line, and the widest vector there is. `tune` times kernels on arrays aligned to it."""

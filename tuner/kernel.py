@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from schedules.errors import TilewrightError
-from schedules.target import Target
-from schedules.trace import Trace
-from schedules.workload.tensors import Tensor
-from schedules.workload.workload import Workload
+from tilewright.schedules.errors import TilewrightError
+from tilewright.schedules.target import Target
+from tilewright.schedules.trace import Trace
+from tilewright.schedules.workload.tensors import Tensor
+from tilewright.schedules.workload.workload import Workload
 
 from .backend.choose import backend_for
 from .backend.protocol import Launch, Loaded, LoadError

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from schedules.target import Target
-from schedules.workload.workload import Workload
+from tilewright.schedules.target import Target
+from tilewright.schedules.workload.workload import Workload
 
 from .measure.protocol import MeasurerFactory
 from .process.control import Control, Controllable
@@ -43,7 +43,7 @@ def tune(
     earlier process of this very run, from its events: it goes on behind them.
     """
     # Start-up: `tune` is named where nothing is tuned, as in checking what was asked for.
-    from schedules.sketches import space_for
+    from tilewright.schedules.sketches import space_for
 
     from .machine.native_target import ThisMachine, probe_target
     from .measure.choose import measured_target, parse_measurer

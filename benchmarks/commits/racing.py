@@ -17,8 +17,8 @@ from typing import Any
 
 from benchmarks.suite.crew import Crew, RaceError, Served
 from benchmarks.suite.race import PAUSE_SECS, REFERENCE, Round, counting, settled, unshared
-from tuner.machine.lock import machine_lock
-from tuner.process.environment import KEPT_MEMORY, clean_environment
+from tilewright.tuner.machine.lock import machine_lock
+from tilewright.tuner.process.environment import KEPT_MEMORY, clean_environment
 
 PATIENCE_SECS = 6.0
 """How much longer than its rounds alone a race may take where the machine is disturbed."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from schedules import Workload, parse_workload
+from tilewright.schedules import Workload, parse_workload
 
 FILE = Path(__file__).with_name("rows.jsonl")
 OWN_FAMILY = "expressions"

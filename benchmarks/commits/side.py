@@ -1,7 +1,8 @@
 """Runs inside the tree of either commit: `python -P side.py make|trials`.
 
 It is handed to both commits as it stands here, so it goes by what is promised to last (`schedules`
-and `tuner` as they are imported by programs) and imports nothing of this folder.
+and `tuner` as programs import them, which stood at the top level before there was `tilewright`)
+and imports nothing of this folder.
 
     make                                serve requests: tune a workload, write objects
     trials WORKLOAD TARGET MACHINE N    the processor time of proposing N trials by annealing
@@ -16,11 +17,20 @@ import os
 import signal
 import sys
 import time
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 SEED = 0
 WARM_TRIALS = 4
+
+
+def packages() -> tuple[Any, Any]:
+    """`schedules` and `tuner` of the tree that PYTHONPATH names, which must be this side's own: an
+    editable install would give those of the working copy."""
+    tree = Path(os.environ["PYTHONPATH"])
+    prefix = "tilewright." if (tree / "tilewright").is_dir() else ""
+    return import_module(f"{prefix}schedules"), import_module(f"{prefix}tuner")
 
 
 def digest(document: Any) -> str:
@@ -34,21 +44,24 @@ def made(
 ) -> dict[str, Any]:
     """Tune, and compile what was found (`best`) and the schedule chosen with no measurement
     (`proposal`). Objects are written below `objects` under the names of their digests."""
-    from schedules import Target, Workload
-    from tuner import Budget, compile, tune
-
-    computed, machine = Workload.from_json(workload), Target.from_json(target)
+    schedules, tuner = packages()
+    computed = schedules.Workload.from_json(workload)
+    machine = schedules.Target.from_json(target)
     start = time.perf_counter()
-    report = tune(computed, machine, budget=Budget(trials=trials), seed=seed).to_json()
+    budget = tuner.Budget(trials=trials)
+    report = tuner.tune(computed, machine, budget=budget, seed=seed).to_json()
     tune_secs = time.perf_counter() - start
     if report["best"] is None:
         return {"failed": f"nothing works: {report['trials']['by_status']}"}
     trace = report["best"]["trace"]
     start = time.perf_counter()
-    proposed = compile(computed, None, machine)
+    proposed = tuner.compile(computed, None, machine)
     proposal_secs = time.perf_counter() - start
     return {
-        "best": {"trace": digest(trace), **stored(compile(computed, trace, machine), objects)},
+        "best": {
+            "trace": digest(trace),
+            **stored(tuner.compile(computed, trace, machine), objects),
+        },
         "proposal": stored(proposed, objects),
         "run_secs": report["best"]["run_secs"],
         "trial": report["best"]["trial"],
@@ -92,16 +105,16 @@ def trials(workload_file: str, target_file: str, machine: str, count: str) -> di
     under `propose` is that; a short run before has loaded all code.
     """
     time.monotonic = time.process_time
-    from schedules import Target, Workload
-    from tuner import Budget, tune
-
-    workload = Workload.from_json(json.loads(Path(workload_file).read_text()))
-    target = Target.from_json(json.loads(Path(target_file).read_text()))
+    schedules, tuner = packages()
+    workload = schedules.Workload.from_json(json.loads(Path(workload_file).read_text()))
+    target = schedules.Target.from_json(json.loads(Path(target_file).read_text()))
 
     def run(count: int, seed: int) -> dict[str, Any]:
         measurer = f"simulated:{machine}"
-        budget = Budget(trials=count)
-        return tune(workload, target, budget=budget, seed=seed, measurer=measurer).to_json()
+        budget = tuner.Budget(trials=count)
+        report = tuner.tune(workload, target, budget=budget, seed=seed, measurer=measurer)
+        document: dict[str, Any] = report.to_json()
+        return document
 
     run(WARM_TRIALS, SEED + 1)
     start = time.process_time()

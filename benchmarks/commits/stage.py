@@ -26,8 +26,8 @@ import numpy as np
 
 from benchmarks.peer_types import Array
 from benchmarks.suite.shelf import Shelf
-from schedules import DType, Workload
-from tuner.process.linux import die_with_parent
+from tilewright.schedules import DType, Workload
+from tilewright.tuner.process.linux import die_with_parent
 
 SAMPLE_SECS, TURN_SECS, MOST_SAMPLES = 1e-3, 0.03, 30
 # The scheduler needs a call or two to find each thread a core of its own.

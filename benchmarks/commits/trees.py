@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tuner.process.environment import clean_environment, openmp_environment
+from tilewright.tuner.process.environment import clean_environment, openmp_environment
 
 ROOT = Path(__file__).resolve().parents[2]
 SIDES = ("old", "new")
@@ -91,7 +91,8 @@ class Side:
 
     def tilewright(self, *arguments: str) -> list[str]:
         """The command `tilewright` of this commit: what its entry point runs."""
-        entry = "import sys; from service.cli import main; sys.exit(main())"
+        prefix = "tilewright." if (self.tree / "tilewright").is_dir() else ""
+        entry = f"import sys; from {prefix}service.cli import main; sys.exit(main())"
         return self.command("-c", entry, *arguments)
 
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import ceil, log2
 
-from schedules.algebra.affine import Cond
-from schedules.algebra.scalar import (
+from tilewright.schedules.algebra.affine import Cond
+from tilewright.schedules.algebra.scalar import (
     All,
     Binary,
     BinaryOp,
@@ -30,7 +30,7 @@ from schedules.algebra.scalar import (
     loads,
     vars_of,
 )
-from schedules.nest.loop_ir import Prefetch, Store, Update
+from tilewright.schedules.nest.loop_ir import Prefetch, Store, Update
 
 from .instances import Never, Placed, Rule, count, names_in
 from .program import Program, is_horizontal

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from costmodel.footprint import cache_traffic
-from schedules.plan import Plan
-from schedules.workload.workload import Workload
+from tilewright.costmodel.footprint import cache_traffic
+from tilewright.schedules.plan import Plan
+from tilewright.schedules.workload.workload import Workload
 
 from .drawing import Counted
 from .program import program

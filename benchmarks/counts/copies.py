@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from schedules.algebra.scalar import Cast, Const, Load, Scalar, Select, loads
-from schedules.nest.loop_ir import Buffer, Prefetch, Scope, Store
+from tilewright.schedules.algebra.scalar import Cast, Const, Load, Scalar, Select, loads
+from tilewright.schedules.nest.loop_ir import Buffer, Prefetch, Scope, Store
 
 from .instances import Placed
 

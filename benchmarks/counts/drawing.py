@@ -14,18 +14,18 @@ from typing import Any
 import numpy as np
 
 from benchmarks.spaces.replay import CPUS, THREADS, target_of
-from costmodel.counts.counting import counts
-from schedules.errors import ScheduleError, WorkloadError
-from schedules.frontend.notation import from_notation
-from schedules.lowering.lower import lower
-from schedules.nest.loop_ir import Allocate, Nest, Prefetch, Stmt, leaves
-from schedules.nest.prepacking import split_prepack
-from schedules.operators import build
-from schedules.plan import Plan
-from schedules.sketches import space_for
-from schedules.space import Sketch
-from schedules.target import Cache, Target
-from schedules.workload.workload import Workload
+from tilewright.costmodel.counts.counting import counts
+from tilewright.schedules.errors import ScheduleError, WorkloadError
+from tilewright.schedules.frontend.notation import from_notation
+from tilewright.schedules.lowering.lower import lower
+from tilewright.schedules.nest.loop_ir import Allocate, Nest, Prefetch, Stmt, leaves
+from tilewright.schedules.nest.prepacking import split_prepack
+from tilewright.schedules.operators import build
+from tilewright.schedules.plan import Plan
+from tilewright.schedules.sketches import space_for
+from tilewright.schedules.space import Sketch
+from tilewright.schedules.target import Cache, Target
+from tilewright.schedules.workload.workload import Workload
 
 SHORT = (1, 2, 3, 5, 7, 8)
 MIDDLE = (9, 13, 16, 17, 23, 31, 33)

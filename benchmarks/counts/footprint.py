@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from schedules.algebra.affine import Affine
-from schedules.algebra.scalar import All, Load, Scalar, Select, children
-from schedules.nest.loop_ir import Prefetch
+from tilewright.schedules.algebra.affine import Affine
+from tilewright.schedules.algebra.scalar import All, Load, Scalar, Select, children
+from tilewright.schedules.nest.loop_ir import Prefetch
 
 from .instances import BoolArray, Never, Placed, Rule, evaluated, grid, names_in, truth
 from .program import Program

@@ -15,8 +15,8 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from schedules.algebra.affine import Affine, Cond, Ge0
-from schedules.nest.loop_ir import Allocate, For, Leaf, LoopKind, Prefetch, Stmt
+from tilewright.schedules.algebra.affine import Affine, Cond, Ge0
+from tilewright.schedules.nest.loop_ir import Allocate, For, Leaf, LoopKind, Prefetch, Stmt
 
 MOST_POINTS = 1 << 26
 """Values that are enumerated at once, at most: workloads here are small."""

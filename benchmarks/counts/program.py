@@ -6,8 +6,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 
-from schedules.algebra.affine import Affine, affine, recombine
-from schedules.nest.loop_ir import (
+from tilewright.schedules.algebra.affine import Affine, affine, recombine
+from tilewright.schedules.nest.loop_ir import (
     Buffer,
     Nest,
     Prefetch,
@@ -16,7 +16,7 @@ from schedules.nest.loop_ir import (
     Update,
     buffers_allocated,
 )
-from schedules.nest.prepacking import split_prepack
+from tilewright.schedules.nest.prepacking import split_prepack
 
 from .copies import Copies, find_copies
 from .instances import Placed, count, placed

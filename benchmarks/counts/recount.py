@@ -39,9 +39,9 @@ from math import gcd
 
 import numpy as np
 
-from schedules.algebra.affine import Affine, Var
-from schedules.algebra.scalar import Load, loads
-from schedules.nest.loop_ir import For, LoopKind, Prefetch, Store, loops
+from tilewright.schedules.algebra.affine import Affine, Var
+from tilewright.schedules.algebra.scalar import Load, loads
+from tilewright.schedules.nest.loop_ir import For, LoopKind, Prefetch, Store, loops
 
 from .arithmetic import Operation, operations
 from .footprint import touched_bytes

@@ -18,10 +18,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 
-from schedules.algebra.affine import Affine, substitute_cond
-from schedules.algebra.scalar import All, Load, Scalar, Select, children, loads
-from schedules.nest.editing import substitute_leaf
-from schedules.nest.loop_ir import For, LoopKind, Prefetch, Store, Update
+from tilewright.schedules.algebra.affine import Affine, substitute_cond
+from tilewright.schedules.algebra.scalar import All, Load, Scalar, Select, children, loads
+from tilewright.schedules.nest.editing import substitute_leaf
+from tilewright.schedules.nest.loop_ir import For, LoopKind, Prefetch, Store, Update
 
 from .copies import moved
 from .instances import Placed, count

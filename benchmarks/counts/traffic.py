@@ -18,9 +18,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from schedules.algebra.affine import Affine
-from schedules.algebra.scalar import Load
-from schedules.nest.loop_ir import LoopKind, Prefetch, Update
+from tilewright.schedules.algebra.affine import Affine
+from tilewright.schedules.algebra.scalar import Load
+from tilewright.schedules.nest.loop_ir import LoopKind, Prefetch, Update
 
 from .arithmetic import ways_to
 from .instances import IntArray, Placed, Rule, count_by, evaluated, grid, names_in

@@ -17,7 +17,7 @@ import argparse
 import time
 
 from benchmarks.commits.rows import rows as read_rows
-from tuner.machine.native_target import load_target
+from tilewright.tuner.machine.native_target import load_target
 
 from .constants import table
 from .counting import listing

@@ -8,18 +8,24 @@ from contextlib import contextmanager
 from importlib import import_module
 from pkgutil import iter_modules
 
-import costmodel.counts
+import tilewright.costmodel.counts
 
 from .counting import numbers
 from .judging import Judged, Known, judge, summary
 
 MODULES = (
-    "schedules.sketches.hardware",
-    "schedules.sketches.vectors",
-    *(f"schedules.sketches.fused.{name}" for name in ("elementwise", "row_nests", "walks")),
-    "costmodel.footprint",
-    "costmodel.prior",
-    *(f"costmodel.counts.{module.name}" for module in iter_modules(costmodel.counts.__path__)),
+    "tilewright.schedules.sketches.hardware",
+    "tilewright.schedules.sketches.vectors",
+    *(
+        f"tilewright.schedules.sketches.fused.{name}"
+        for name in ("elementwise", "row_nests", "walks")
+    ),
+    "tilewright.costmodel.footprint",
+    "tilewright.costmodel.prior",
+    *(
+        f"tilewright.costmodel.counts.{module.name}"
+        for module in iter_modules(tilewright.costmodel.counts.__path__)
+    ),
 )
 """Those whose numbers the prior reads."""
 
@@ -70,7 +76,7 @@ def _numbers() -> Iterator[tuple[str, str, float]]:
 def _set(module: str, name: str, value: float) -> Iterator[None]:
     """Change a number in its module and in all that took it from there."""
     before = getattr(import_module(module), name)
-    packages = ("costmodel", "schedules.sketches")
+    packages = ("costmodel", "tilewright.schedules.sketches")
     users = [m for n, m in list(sys.modules.items()) if n.startswith(packages) and name in vars(m)]
     for user in users:
         setattr(user, name, value)

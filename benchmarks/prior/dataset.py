@@ -19,14 +19,14 @@ import numpy as np
 
 from benchmarks.commits.rows import Row
 from benchmarks.commits.rows import rows as read_rows
-from costmodel.prior import Prior
-from schedules.arrays import IntArray
-from schedules.sketches import space_for
-from schedules.space import Candidate, ScheduleSpace
-from schedules.target import Target
-from schedules.trace import Trace
-from tuner.measure.choose import parse_measurer
-from tuner.measure.protocol import MeasureRequest
+from tilewright.costmodel.prior import Prior
+from tilewright.schedules.arrays import IntArray
+from tilewright.schedules.sketches import space_for
+from tilewright.schedules.space import Candidate, ScheduleSpace
+from tilewright.schedules.target import Target
+from tilewright.schedules.trace import Trace
+from tilewright.tuner.measure.choose import parse_measurer
+from tilewright.tuner.measure.protocol import MeasureRequest
 
 FILE = Path(__file__).with_name("timings.jsonl.gz")
 DRAWN = 40_000

@@ -14,12 +14,12 @@ from functools import cached_property
 
 import numpy as np
 
-from costmodel.metrics import spearman
-from costmodel.prior import Prior
-from schedules.arrays import FloatArray
-from schedules.sketches import space_for
-from schedules.space import Candidate, ScheduleSpace
-from schedules.target import Target
+from tilewright.costmodel.metrics import spearman
+from tilewright.costmodel.prior import Prior
+from tilewright.schedules.arrays import FloatArray
+from tilewright.schedules.sketches import space_for
+from tilewright.schedules.space import Candidate, ScheduleSpace
+from tilewright.schedules.target import Target
 
 from .dataset import Measured, rows_by_name, settings_of
 

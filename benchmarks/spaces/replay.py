@@ -18,16 +18,16 @@ from zlib import crc32
 
 import numpy as np
 
-from costmodel.counts.counting import counts
-from costmodel.prior import Prior
-from costmodel.programs import program_counts
-from schedules.arrays import IntArray
-from schedules.errors import ScheduleError
-from schedules.sketches import space_for
-from schedules.space import ScheduleSpace, Sketch
-from schedules.target import Target
-from schedules.workload.workload import Workload
-from tuner.emit.kernel import llvm_text
+from tilewright.costmodel.counts.counting import counts
+from tilewright.costmodel.prior import Prior
+from tilewright.costmodel.programs import program_counts
+from tilewright.schedules.arrays import IntArray
+from tilewright.schedules.errors import ScheduleError
+from tilewright.schedules.sketches import space_for
+from tilewright.schedules.space import ScheduleSpace, Sketch
+from tilewright.schedules.target import Target
+from tilewright.schedules.workload.workload import Workload
+from tilewright.tuner.emit.kernel import llvm_text
 
 HERE = Path(__file__).resolve().parent
 TARGETS = HERE.parent.parent / "examples" / "targets"

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from schedules.workload.workload import Workload
+from tilewright.schedules.workload.workload import Workload
 
 FILE = Path(__file__).with_name("workloads.jsonl")
 

@@ -37,9 +37,9 @@ def sizes_at(case: Case, position: int, mixed: bool) -> dict[str, int]:
 
 def check(case: Case, threads: int, trials: int, extents: int = len(EXTENTS)) -> dict[str, Any]:
     """Statuses of all candidates at all extents, and what was wrong."""
-    from tuner import tune
-    from tuner.machine.native_target import native_target
-    from tuner.session.report import Budget
+    from tilewright.tuner import tune
+    from tilewright.tuner.machine.native_target import native_target
+    from tilewright.tuner.session.report import Budget
 
     target = native_target(threads)
     statuses: Counter[str] = Counter()

@@ -25,13 +25,13 @@ from benchmarks.peers import numpy_peer, numpy_ways
 from benchmarks.suite.cases import Case
 from benchmarks.suite.registry import every_case, workload_of
 from benchmarks.suite.shelf import Shelf
-from schedules.workload.tensors import Tensor
-from schedules.workload.workload import Workload
-from tuner.bench.libraries import numpy_libraries
-from tuner.bench.library_peers import torch_peer
-from tuner.bench.tiny import EXTENTS
-from tuner.bench.ways import NoPeerError, choose, dispatch_secs, seconds_a_call
-from tuner.process.linux import die_with_parent
+from tilewright.schedules.workload.tensors import Tensor
+from tilewright.schedules.workload.workload import Workload
+from tilewright.tuner.bench.libraries import numpy_libraries
+from tilewright.tuner.bench.library_peers import torch_peer
+from tilewright.tuner.bench.tiny import EXTENTS
+from tilewright.tuner.bench.ways import NoPeerError, choose, dispatch_secs, seconds_a_call
+from tilewright.tuner.process.linux import die_with_parent
 
 TOLERANCE = 1e-4
 """Of the largest element. This only guards against timing something else: what a kernel may
@@ -146,9 +146,9 @@ class PeakSide:
     def __init__(self, target_document: dict[str, Any], threads: int) -> None:
         from llvmlite import binding as llvm
 
-        from schedules.dtypes import DType
-        from schedules.target import Target
-        from tuner.backend.cpu.probing.kernels import BURST_SYMBOL, arithmetic_kernel
+        from tilewright.schedules.dtypes import DType
+        from tilewright.schedules.target import Target
+        from tilewright.tuner.backend.cpu.probing.kernels import BURST_SYMBOL, arithmetic_kernel
 
         target = Target.from_json(target_document)
         kernel = arithmetic_kernel(target, DType.F32, BURST_SYMBOL)

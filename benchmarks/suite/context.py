@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.suite.crew import Crew
-from tuner.process.environment import clean_environment, openmp_environment
+from tilewright.tuner.process.environment import clean_environment, openmp_environment
 
 ROOT = Path(__file__).resolve().parents[2]
 

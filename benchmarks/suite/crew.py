@@ -13,7 +13,7 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
-from tuner.process.environment import KEPT_MEMORY, clean_environment
+from tilewright.tuner.process.environment import KEPT_MEMORY, clean_environment
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLE_SECS, BLOCK_SECS = 1e-3, 0.03

@@ -11,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from tuner.process.environment import steering
+from tilewright.tuner.process.environment import steering
 
 LOOK_SECS = 0.4
 QUIET_SHARE = 0.08

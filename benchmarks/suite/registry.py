@@ -7,7 +7,7 @@ from functools import cache
 
 from benchmarks.suite.cases import EXPRESSIONS, GEMMS, OPERATORS, Case
 from benchmarks.suite.operator_suite import constant_cases, heavy_cases, suite_cases
-from schedules.workload.workload import Workload
+from tilewright.schedules.workload.workload import Workload
 
 
 @cache
@@ -20,7 +20,7 @@ def every_case() -> Mapping[str, Case]:
 
 def workload_of(case: Case, sizes: Mapping[str, int] | None = None) -> Workload:
     """The case's workload, at `sizes` or its own."""
-    from schedules.spelling import parse_workload
+    from tilewright.schedules.spelling import parse_workload
 
     words = case.spelled(sizes or case.sizes)
     if words[0] != "--expr":

@@ -19,19 +19,19 @@ import numpy as np
 
 from benchmarks.suite.contestant import reference
 from benchmarks.suite.registry import every_case, workload_of
-from schedules.target import Target
-from schedules.trace import Trace
-from schedules.workload.workload import Workload
-from tuner.process.linux import die_with_parent
+from tilewright.schedules.target import Target
+from tilewright.schedules.trace import Trace
+from tilewright.schedules.workload.workload import Workload
+from tilewright.tuner.process.linux import die_with_parent
 
 
 def tuned(
     workload: Workload, target: Target, trials: int, seed: int, database_file: Path
 ) -> dict[str, Any]:
     """The document of `tune --json`, with `compile_secs`: the compile times of the trials."""
-    from service import database
-    from service.jobs import tuning
-    from tuner.session.report import Budget
+    from tilewright.service import database
+    from tilewright.service.jobs import tuning
+    from tilewright.tuner.session.report import Budget
 
     compile_secs: list[float] = []
 
@@ -51,7 +51,7 @@ def tuned(
 
 def found_before(database_file: Path, record_key: str) -> Trace:
     """The trace of a record that an earlier run stored. LookupError if it is not there."""
-    from service import database
+    from tilewright.service import database
 
     with database.session(f"sqlite:///{database_file}") as store:
         record = store.record(record_key)
@@ -62,14 +62,14 @@ def found_before(database_file: Path, record_key: str) -> Trace:
 
 def emit(workload: Workload, trace: Trace, target: Target, file: Path) -> None:
     """The object file of `emit --name kernel`."""
-    from tuner.emit.kernel import compile_kernel
+    from tilewright.tuner.emit.kernel import compile_kernel
 
     file.write_bytes(compile_kernel(workload, trace, target, "kernel").object_bytes)
 
 
 def bound_of(workload: Workload, target: Target) -> dict[str, Any]:
     """What no schedule can be faster than on this target, by its probes."""
-    from tuner.machine.roofline import bound
+    from tilewright.tuner.machine.roofline import bound
 
     found = bound(workload, target)
     return {
@@ -86,8 +86,8 @@ def run(
     """The report and the bound. The folder gets the database, `kernel.o` and `reference.npy`, the
     float64 result for inputs of `input_seed`; and `default.o`, the schedule chosen without
     measuring, if asked for."""
-    from tuner.machine.native_target import native_target
-    from tuner.search.default import default_trace
+    from tilewright.tuner.machine.native_target import native_target
+    from tilewright.tuner.search.default import default_trace
 
     start = time.perf_counter()
     chosen, to = every_case()[case], Path(folder)
@@ -104,7 +104,7 @@ def run(
 
 def again(case: str, threads: int, record_key: str, folder: str, input_seed: int) -> dict[str, Any]:
     """`run` for a kernel that was found before: nothing is tuned, the bound is today's."""
-    from tuner.machine.native_target import native_target
+    from tilewright.tuner.machine.native_target import native_target
 
     chosen, to = every_case()[case], Path(folder)
     workload, target = workload_of(chosen), native_target(threads)

@@ -12,10 +12,10 @@ from typing import Any
 
 def best_of(size: tuple[int, ...], trials: int) -> dict[str, Any]:
     """The verified best of `trials`, the default included."""
-    from schedules.spelling import parse_workload
-    from tuner import tune
-    from tuner.machine.native_target import native_target
-    from tuner.session.report import Budget
+    from tilewright.schedules.spelling import parse_workload
+    from tilewright.tuner import tune
+    from tilewright.tuner.machine.native_target import native_target
+    from tilewright.tuner.session.report import Budget
 
     workload = parse_workload("matmul:M={},N={},K={}".format(*size))
     report = tune(workload, native_target(1), budget=Budget(trials=trials))

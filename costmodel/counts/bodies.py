@@ -13,8 +13,8 @@ from functools import cached_property, reduce
 import numpy as np
 import numpy.typing as npt
 
-from schedules.arrays import BoolArray, FloatArray, IntArray
-from schedules.leaves import Leaf, Number, Place
+from tilewright.schedules.arrays import BoolArray, FloatArray, IntArray
+from tilewright.schedules.leaves import Leaf, Number, Place
 
 Bits = npt.NDArray[np.uint64]
 

@@ -6,10 +6,10 @@ from math import gcd
 
 import numpy as np
 
-from schedules.arrays import FloatArray
-from schedules.sketches.analysis import once
-from schedules.sketches.tile.sketch import TileSketch
-from schedules.target import Target
+from tilewright.schedules.arrays import FloatArray
+from tilewright.schedules.sketches.analysis import once
+from tilewright.schedules.sketches.tile.sketch import TileSketch
+from tilewright.schedules.target import Target
 
 
 def lost_levels(

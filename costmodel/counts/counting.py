@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from functools import singledispatch
 
-from schedules.arrays import IntArray
-from schedules.sketches.fused.transform import TransformSketch
-from schedules.sketches.inner_product.sketch import InnerProductSketch
-from schedules.sketches.tile.sketch import TileSketch
-from schedules.sketches.transpose.copies import TransposeSketch
-from schedules.space import Part
+from tilewright.schedules.arrays import IntArray
+from tilewright.schedules.sketches.fused.transform import TransformSketch
+from tilewright.schedules.sketches.inner_product.sketch import InnerProductSketch
+from tilewright.schedules.sketches.tile.sketch import TileSketch
+from tilewright.schedules.sketches.transpose.copies import TransposeSketch
+from tilewright.schedules.space import Part
 
 from .inner_products import inner_product_counts
 from .plans import plan_counts

@@ -8,18 +8,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from schedules.arrays import FloatArray
-from schedules.plan import Plan
-from schedules.sketches.hardware import LINES_TO_FOLLOW, PAGE_BYTES
-from schedules.sketches.tile.loops import COLUMNS, Values
-from schedules.sketches.tile.operands import is_followed
-from schedules.sketches.tile.prefetch import (
+from tilewright.schedules.arrays import FloatArray
+from tilewright.schedules.plan import Plan
+from tilewright.schedules.sketches.hardware import LINES_TO_FOLLOW, PAGE_BYTES
+from tilewright.schedules.sketches.tile.loops import COLUMNS, Values
+from tilewright.schedules.sketches.tile.operands import is_followed
+from tilewright.schedules.sketches.tile.prefetch import (
     panel_lines_a_step,
     prefetches_panels,
     runs_an_iteration,
 )
-from schedules.sketches.tile.sketch import TileSketch
-from schedules.sketches.writer import BLOCKS
+from tilewright.schedules.sketches.tile.sketch import TileSketch
+from tilewright.schedules.sketches.writer import BLOCKS
 
 COST_OF_AN_EXPOSED_LINE = 4.0
 """In lines from the level that holds all data: several are under way at a time. Source: measured,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from schedules.arrays import IntArray
-from schedules.sketches.hardware import PAGE_BYTES
-from schedules.sketches.inner_product.sketch import InnerProductSketch
+from tilewright.schedules.arrays import IntArray
+from tilewright.schedules.sketches.hardware import PAGE_BYTES
+from tilewright.schedules.sketches.inner_product.sketch import InnerProductSketch
 
 from .exposed import exposed_misses
 from .nests import nest_counts

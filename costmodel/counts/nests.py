@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from schedules.arrays import BoolArray, FloatArray, IntArray
-from schedules.leaves import Leaf, Loop, Number, Place
-from schedules.sketches.analysis import MOST_STEP
-from schedules.sketches.hardware import FMA_LATENCY
+from tilewright.schedules.arrays import BoolArray, FloatArray, IntArray
+from tilewright.schedules.leaves import Leaf, Loop, Number, Place
+from tilewright.schedules.sketches.analysis import MOST_STEP
+from tilewright.schedules.sketches.hardware import FMA_LATENCY
 
 from .bodies import Uses, alive
 from .table import Counts, with_zeros

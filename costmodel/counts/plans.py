@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from schedules.arrays import FloatArray, IntArray
-from schedules.plan import Access, Plan
-from schedules.space import Part
+from tilewright.schedules.arrays import FloatArray, IntArray
+from tilewright.schedules.plan import Access, Plan
+from tilewright.schedules.space import Part
 
 from ..footprint import reached
 from .nests import nest_counts

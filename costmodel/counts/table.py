@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from schedules.arrays import FloatArray
+from tilewright.schedules.arrays import FloatArray
 
 Counts = dict[str, FloatArray]
 """Values of COUNTS by name, each (P,)."""

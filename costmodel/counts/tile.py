@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from schedules.arrays import FloatArray, IntArray
-from schedules.sketches.hardware import FMA_LATENCY, USABLE_SHARE
-from schedules.sketches.tile.leaves import TileNest
-from schedules.sketches.tile.sketch import TileSketch
-from schedules.sketches.tile.stage import TileStage
-from schedules.sketches.writer import TILES
+from tilewright.schedules.arrays import FloatArray, IntArray
+from tilewright.schedules.sketches.hardware import FMA_LATENCY, USABLE_SHARE
+from tilewright.schedules.sketches.tile.leaves import TileNest
+from tilewright.schedules.sketches.tile.sketch import TileSketch
+from tilewright.schedules.sketches.tile.stage import TileStage
+from tilewright.schedules.sketches.writer import TILES
 
 from ..machine import machine_for
 from .conflicts import conflict_misses

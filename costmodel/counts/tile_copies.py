@@ -7,11 +7,11 @@ from math import gcd, prod
 
 import numpy as np
 
-from schedules.arrays import BoolArray, FloatArray
-from schedules.plan import Access, Plan
-from schedules.sketches.analysis import Read
-from schedules.sketches.tile.loops import Values, copy_places
-from schedules.sketches.tile.sketch import TileSketch
+from tilewright.schedules.arrays import BoolArray, FloatArray
+from tilewright.schedules.plan import Access, Plan
+from tilewright.schedules.sketches.analysis import Read
+from tilewright.schedules.sketches.tile.loops import Values, copy_places
+from tilewright.schedules.sketches.tile.sketch import TileSketch
 
 from .plans import copied
 from .table import Counts

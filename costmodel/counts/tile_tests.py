@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from schedules.arrays import BoolArray
-from schedules.sketches.tile.loops import Values
-from schedules.sketches.tile.sketch import TileSketch
+from tilewright.schedules.arrays import BoolArray
+from tilewright.schedules.sketches.tile.loops import Values
+from tilewright.schedules.sketches.tile.sketch import TileSketch
 
 MOST_TESTS_MOVED = 3
 """Rows whose tests do not change in the innermost loop and cost nothing: LLVM tells them apart

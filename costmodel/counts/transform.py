@@ -6,8 +6,8 @@ from math import prod
 
 import numpy as np
 
-from schedules.arrays import IntArray
-from schedules.sketches.fused.transform import OUTSIDE, TransformSketch
+from tilewright.schedules.arrays import IntArray
+from tilewright.schedules.sketches.fused.transform import OUTSIDE, TransformSketch
 
 from .conflicts import lost_levels
 from .plans import plan_counts

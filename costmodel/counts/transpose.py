@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from schedules.arrays import FloatArray, IntArray
-from schedules.sketches.hardware import PAGE_BYTES
-from schedules.sketches.knobs import Values
-from schedules.sketches.transpose.blocks import pitch
-from schedules.sketches.transpose.copies import TransposeSketch
-from schedules.sketches.transpose.pieces import BlockNest
+from tilewright.schedules.arrays import FloatArray, IntArray
+from tilewright.schedules.sketches.hardware import PAGE_BYTES
+from tilewright.schedules.sketches.knobs import Values
+from tilewright.schedules.sketches.transpose.blocks import pitch
+from tilewright.schedules.sketches.transpose.copies import TransposeSketch
+from tilewright.schedules.sketches.transpose.pieces import BlockNest
 
 from .exposed import exposed_misses
 from .plans import plan_counts

@@ -7,9 +7,9 @@ from math import prod
 
 import numpy as np
 
-from schedules.leaves import Dim, Leaf, Number, Place
-from schedules.sketches.analysis import MOST_STEP
-from schedules.sketches.knobs import each_of
+from tilewright.schedules.leaves import Dim, Leaf, Number, Place
+from tilewright.schedules.sketches.analysis import MOST_STEP
+from tilewright.schedules.sketches.knobs import each_of
 
 MOST_SHAPES = 1 << 14
 """Shapes of leaves that are remembered: a search meets few, often."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from schedules import Workload, parse_workload
-from tuner.session.report import TuneReport
+from tilewright.schedules import Workload, parse_workload
+from tilewright.tuner.session.report import TuneReport
 
 LAYERS = ("matmul:M=64,N=256,K=128,epilogue=bias+relu", "softmax_mn:M=64,N=256")
 

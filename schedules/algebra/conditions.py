@@ -1,7 +1,8 @@
 """Index conditions: one form each, what follows from what, and guards cut to what is needed.
 
 A guard is `Select(All(conditions), value, elsewhere)`. `tidy` leaves one set of guards of one
-computation, whoever wrote it; `schedules.workload.settle` is where every front end meets it.
+computation, whoever wrote it; `tilewright.schedules.workload.settle` is where every front end meets
+it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """What expressions in Python are made of: index variables, values, conditions and tensors.
 
-`schedules.frontend.expr` is the face of this module; its functions build everything here. Values
-are immutable, and operators on them follow the type rules of `schedules.algebra.values`.
+`tilewright.schedules.frontend.expr` is the face of this module; its functions build everything
+here. Values are immutable, and operators on them follow the type rules of
+`tilewright.schedules.algebra.values`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The scalar functions of Python and of index notation, by name: one for each row of the table.
 
-    from schedules.frontend.functions import exp, tanh
+    from tilewright.schedules.frontend.functions import exp, tanh
 
 They are made from `algebra/functions.py`, so a row there is all that a function needs here.
 """

@@ -1,7 +1,7 @@
 """Index notation: `C[i,j] += A[i,k] * B[k,j]`, with ranges inferred and reads outside zero.
 
-Statements are built with `schedules.frontend.expr`, so that the notation and Python cannot differ
-in meaning. Grammar, functions and the rules of inference are in `docs/workload.md`.
+Statements are built with `tilewright.schedules.frontend.expr`, so that the notation and Python
+cannot differ in meaning. Grammar, functions and the rules of inference are in `docs/workload.md`.
 """
 
 from __future__ import annotations

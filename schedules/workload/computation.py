@@ -24,9 +24,9 @@ class Computation:
     `outputs` names the stages whose tensors the caller gets, in argument order. `name` is for
     people and is not part of the identity. `declared_flops` and `declared_min_bytes` are the
     operator library's counts where they follow a convention; None means "count the expression".
-    `allowed_error` permits rewrites (`schedules.rewrites`) with a proven error of at most this: of
-    an element of a float sum of products a*b, relative to max|a| times the largest sum of |b| of
-    an element, rounding included. None, the default, permits none.
+    `allowed_error` permits rewrites (`tilewright.schedules.rewrites`) with a proven error of at
+    most this: of an element of a float sum of products a*b, relative to max|a| times the largest
+    sum of |b| of an element, rounding included. None, the default, permits none.
     """
 
     inputs: tuple[Tensor, ...]

@@ -41,8 +41,8 @@ def validate(computation: Computation) -> None:
 
 
 def settled(computation: C) -> C:
-    """`computation` with every body in its one form (`schedules.workload.settle`), which is valid;
-    WorkloadError as `validate`. Reads that never happen may be anywhere."""
+    """`computation` with every body in its one form (`tilewright.schedules.workload.settle`), which
+    is valid; WorkloadError as `validate`. Reads that never happen may be anywhere."""
     return replace(computation, stages=_stages(computation, settle=True))
 
 

@@ -26,15 +26,17 @@ from .normalise import normalised
 class Workload(Computation):
     """A computation with an identity: a normal form, a key, and a document.
 
-    Build one with `schedules.frontend.expr` or `schedules.frontend.notation`; `normalised()` gives
-    the form with canonical names, in which two spellings of one computation are equal.
+    Build one with `tilewright.schedules.frontend.expr` or `tilewright.schedules.frontend.notation`;
+    `normalised()` gives the form with canonical names, in which two spellings of one computation
+    are equal.
     """
 
     @classmethod
     def of(
         cls, *outputs: TensorSource, inputs: Sequence[TensorSource] | None = None, name: str = ""
     ) -> Self:
-        """The workload that computes `outputs`, tensors made by `schedules.frontend.expr.compute`.
+        """The workload that computes `outputs`, tensors made by
+        `tilewright.schedules.frontend.expr.compute`.
 
         `inputs` fixes the argument order and must name every placeholder read; without it they
         are taken in order of first use. WorkloadError says what is not valid.

@@ -6,11 +6,11 @@ import re
 from ipaddress import ip_network
 from typing import TYPE_CHECKING
 
-from service.errors import CannotServe
+from tilewright.service.errors import CannotServe
 
 if TYPE_CHECKING:
-    from db import Store
-    from service.settings import Settings
+    from tilewright.db import Store
+    from tilewright.service.settings import Settings
 
 _ORIGIN = re.compile(r"https?://(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:\d{1,5})?", re.ASCII)
 

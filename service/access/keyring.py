@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 import anyio
 from anyio.to_thread import run_sync
 
-from db.errors import StoreError
-from service.access.keys import ANYBODY, Principal, Scope, id_of, opens
-from service.errors import NotAuthenticated
+from tilewright.db.errors import StoreError
+from tilewright.service.access.keys import ANYBODY, Principal, Scope, id_of, opens
+from tilewright.service.errors import NotAuthenticated
 
 if TYPE_CHECKING:
-    from db import Store
-    from db.keys import ApiKey, StoredKeys
+    from tilewright.db import Store
+    from tilewright.db.keys import ApiKey, StoredKeys
 
 FRESH_SECS = 1.0
 """How long a key that was revoked may still open something."""

@@ -16,10 +16,10 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from service.errors import InvalidField
+from tilewright.service.errors import InvalidField
 
 if TYPE_CHECKING:
-    from db.keys import ApiKey
+    from tilewright.db.keys import ApiKey
 
 SECRET_BYTES = 32
 ID_BYTES = 7  # 56 bits, of which ten letters show 50
@@ -76,7 +76,7 @@ def new_key(
 ) -> tuple[str, ApiKey]:
     """A key's text, to be shown once, and what is stored of it. No `owner`: the key's own id."""
     # Start-up: `keys --help` loads no SQLAlchemy.
-    from db.keys import ApiKey
+    from tilewright.db.keys import ApiKey
 
     key_id = _letters(entropy(ID_BYTES))[:ID_LETTERS]
     text = f"tw_{key_id}_{_letters(entropy(SECRET_BYTES))}"

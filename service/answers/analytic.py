@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from schedules.target import Target
-    from schedules.trace import Trace
-    from schedules.workload.workload import Workload
+    from tilewright.schedules.target import Target
+    from tilewright.schedules.trace import Trace
+    from tilewright.schedules.workload.workload import Workload
 
 # Start-up: a query loads neither SQLAlchemy nor a compiler; what needs them imports them.
 
@@ -21,16 +21,18 @@ def default_trace(workload: Workload, target: Target, secs: float | None = None)
     """
     import threading
 
-    from tuner.compiling.deadline import DEADLINE_SECS, alarm
-    from tuner.search.default import default_trace as choose_default
+    from tilewright.tuner.compiling.deadline import DEADLINE_SECS, alarm
+    from tilewright.tuner.search.default import default_trace as choose_default
 
     what = "choosing a schedule without measurement"
     if threading.current_thread() is threading.main_thread():
         with alarm(DEADLINE_SECS if secs is None else secs, what):
             return choose_default(workload, target)
-    from schedules.trace import Trace
-    from tuner.compiling.aside import shared
+    from tilewright.schedules.trace import Trace
+    from tilewright.tuner.compiling.aside import shared
 
     document = {"workload": workload.to_json(), "target": target.to_json()}
-    frame = shared().call("tuner.compiling.default_request:choose_default", document, what, secs)
+    frame = shared().call(
+        "tilewright.tuner.compiling.default_request:choose_default", document, what, secs
+    )
     return Trace.from_json(frame.document["trace"])

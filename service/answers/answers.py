@@ -6,18 +6,18 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from db.errors import StoreError
-from service.answers.book import AnswerBook
-from service.answers.preparers import Preparers
-from service.answers.untuned import Untuned
-from service.resolve.spelled import SpelledWorkloads
-from service.resolve.toolchains import toolchain, toolchain_name
-from service.room import Room
-from tuner.process.host import cpu_affinity
+from tilewright.db.errors import StoreError
+from tilewright.service.answers.book import AnswerBook
+from tilewright.service.answers.preparers import Preparers
+from tilewright.service.answers.untuned import Untuned
+from tilewright.service.resolve.spelled import SpelledWorkloads
+from tilewright.service.resolve.toolchains import toolchain, toolchain_name
+from tilewright.service.room import Room
+from tilewright.tuner.process.host import cpu_affinity
 
 if TYPE_CHECKING:
-    from db import Store
-    from service.settings import Settings
+    from tilewright.db import Store
+    from tilewright.service.settings import Settings
 
 log = logging.getLogger("tilewright.answers")
 

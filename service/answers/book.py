@@ -18,21 +18,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from schedules.full_checks import MOCKED
-from schedules.record import Toolchain
-from schedules.target import Target
-from service.answers.find import find_answer
-from service.answers.grades import Answer, same_toolchain
-from service.answers.links import links
-from service.answers.refusals import why_none_passed
-from service.grade import Grade
-from service.resolve import targets, workloads
-from service.resolve.remembered import Remembered
-from service.resolve.toolchains import toolchain_name
+from tilewright.schedules.full_checks import MOCKED
+from tilewright.schedules.record import Toolchain
+from tilewright.schedules.target import Target
+from tilewright.service.answers.find import find_answer
+from tilewright.service.answers.grades import Answer, same_toolchain
+from tilewright.service.answers.links import links
+from tilewright.service.answers.refusals import why_none_passed
+from tilewright.service.grade import Grade
+from tilewright.service.resolve import targets, workloads
+from tilewright.service.resolve.remembered import Remembered
+from tilewright.service.resolve.toolchains import toolchain_name
 
 if TYPE_CHECKING:
-    from db import Store
-    from db.evidence import Evidence, Prepared
+    from tilewright.db import Store
+    from tilewright.db.evidence import Evidence, Prepared
 
 BOOK_BYTES = 64 << 20
 

@@ -6,15 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from schedules.record import Toolchain, TuningRecord
-from schedules.target import Target
-from schedules.trace_document import has_rewrites
-from service.answers.grades import Answer, Stored, choose
-from service.grade import Grade
+from tilewright.schedules.record import Toolchain, TuningRecord
+from tilewright.schedules.target import Target
+from tilewright.schedules.trace_document import has_rewrites
+from tilewright.service.answers.grades import Answer, Stored, choose
+from tilewright.service.grade import Grade
 
 if TYPE_CHECKING:
-    from db.evidence import Evidence
-    from schedules.workload.workload import Workload
+    from tilewright.db.evidence import Evidence
+    from tilewright.schedules.workload.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +49,8 @@ class Found:
 
 def _rewritten(record: TuningRecord, form: Callable[[], Workload]) -> dict[str, Any] | None:
     # Start-up: few records have rewrites, and most commands need nothing else of what reads them.
-    from schedules.rewritten import rewritten_document
-    from schedules.trace import Trace
+    from tilewright.schedules.rewritten import rewritten_document
+    from tilewright.schedules.trace import Trace
 
     return rewritten_document(form(), Trace.from_json(record.trace), record.result.error_found)
 

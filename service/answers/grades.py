@@ -18,13 +18,13 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from schedules.full_checks import MOCKED
-from schedules.record import Toolchain, TuningRecord
-from service.grade import Grade
+from tilewright.schedules.full_checks import MOCKED
+from tilewright.schedules.record import Toolchain, TuningRecord
+from tilewright.service.grade import Grade
 
 if TYPE_CHECKING:
-    from schedules.target import Target
-    from schedules.trace import Trace
+    from tilewright.schedules.target import Target
+    from tilewright.schedules.trace import Trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +45,8 @@ class Answer:
     constant inputs itself, None where there are none. `verified` says that the record passed the
     full check under the toolchain that is installed here. `artefacts` names the record's stored
     files by kind. `rewritten` is what a rewritten schedule costs in accuracy
-    (`schedules.rewritten`), None where that is nothing. `ticket` is the id of the job that tunes
-    what was not tuned; `pending` says that more of this answer is being prepared.
+    (`tilewright.schedules.rewritten`), None where that is nothing. `ticket` is the id of the job
+    that tunes what was not tuned; `pending` says that more of this answer is being prepared.
     """
 
     grade: Grade
@@ -69,7 +69,7 @@ class Answer:
     def trace(self) -> Trace:
         """ScheduleError where `steps` are not of this version. Answers are told without it: what it
         reads steps with takes as long to import as everything else `best` needs."""
-        found: Trace = import_module("schedules.trace").Trace.from_json(self.steps)
+        found: Trace = import_module("tilewright.schedules.trace").Trace.from_json(self.steps)
         return found
 
     def to_json(self) -> dict[str, Any]:

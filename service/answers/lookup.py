@@ -8,27 +8,34 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from schedules.errors import TilewrightError
-from schedules.target import Target
-from schedules.workload.workload import Workload
-from service.answers.book import AnswerBook, Finished, Lacking, Outcome, Question, compact
-from service.answers.untuned import (
+from tilewright.schedules.errors import TilewrightError
+from tilewright.schedules.target import Target
+from tilewright.schedules.workload.workload import Workload
+from tilewright.service.answers.book import (
+    AnswerBook,
+    Finished,
+    Lacking,
+    Outcome,
+    Question,
+    compact,
+)
+from tilewright.service.answers.untuned import (
     Wanted,
     is_settled,
     is_to_be_tried_again,
     is_wanted,
     stored_workload,
 )
-from service.error_table import Problem, problem_of
-from service.errors import InvalidField, Located, NoAnswer, NotPrepared
-from service.exit_codes import ExitCode
-from service.grade import Grade
-from service.resolve import targets
-from service.resolve.requests import LookupIn, located
-from service.resolve.spelled import Named, SpelledWorkloads
+from tilewright.service.error_table import Problem, problem_of
+from tilewright.service.errors import InvalidField, Located, NoAnswer, NotPrepared
+from tilewright.service.exit_codes import ExitCode
+from tilewright.service.grade import Grade
+from tilewright.service.resolve import targets
+from tilewright.service.resolve.requests import LookupIn, located
+from tilewright.service.resolve.spelled import Named, SpelledWorkloads
 
 if TYPE_CHECKING:
-    from db import Store
+    from tilewright.db import Store
 
 PENDING = "an answer is being prepared: chosen, built and verified without tuning"
 

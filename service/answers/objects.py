@@ -12,20 +12,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from schedules.lowering.outline import plan_text
-from schedules.lowering.readable import readable
-from schedules.nest.printer import to_text
-from schedules.target import Target
-from schedules.trace import Trace
-from schedules.workload.workload import Workload
-from service.answers.grades import Answer
-from service.errors import UsageProblem
-from service.written import write_whole
-from tuner.emit.c_names import why_not
-from tuner.emit.variant import Variant
+from tilewright.schedules.lowering.outline import plan_text
+from tilewright.schedules.lowering.readable import readable
+from tilewright.schedules.nest.printer import to_text
+from tilewright.schedules.target import Target
+from tilewright.schedules.trace import Trace
+from tilewright.schedules.workload.workload import Workload
+from tilewright.service.answers.grades import Answer
+from tilewright.service.errors import UsageProblem
+from tilewright.service.written import write_whole
+from tilewright.tuner.emit.c_names import why_not
+from tilewright.tuner.emit.variant import Variant
 
 if TYPE_CHECKING:
-    from tuner.emit.emitted import Build, EmittedKernel
+    from tilewright.tuner.emit.emitted import Build, EmittedKernel
 
 # Start-up: a query loads neither SQLAlchemy nor a compiler; what needs them imports them.
 
@@ -78,12 +78,12 @@ def shown(workload: Workload, trace: Trace, target: Target, what: str) -> str:
                 + _nest_text(workload, trace)
             )
         case "llvm":
-            from tuner.emit.kernel import llvm_text
+            from tilewright.tuner.emit.kernel import llvm_text
 
             return llvm_text(workload, trace, target, symbol_name(None, workload))
         case "asm":
-            from tuner.compiling.in_time import assembly_in_time
-            from tuner.emit.kernel import llvm_text
+            from tilewright.tuner.compiling.in_time import assembly_in_time
+            from tilewright.tuner.emit.kernel import llvm_text
 
             text = llvm_text(workload, trace, target, symbol_name(None, workload))
             return assembly_in_time(text, target)
@@ -120,9 +120,9 @@ def emitted(
 ) -> tuple[EmittedKernel, list[Artefact]]:
     """The object of several variants, in order of preference, and its header. `build` compiles,
     `build_in_time` if it is None. DeadlineError, CompileError, TargetError."""
-    from tuner.compiling.in_time import build_in_time
-    from tuner.emit.emitted import emit_kernel
-    from tuner.emit.header import c_header
+    from tilewright.tuner.compiling.in_time import build_in_time
+    from tilewright.tuner.emit.emitted import emit_kernel
+    from tilewright.tuner.emit.header import c_header
 
     kernel = emit_kernel(workload, variants, symbol, build or build_in_time)
     return kernel, [
@@ -135,8 +135,8 @@ def texts(
     workload: Workload, variant: Variant, stem: str, *, ll: bool, asm: bool
 ) -> list[Artefact]:
     """One variant to read: `stem`.ll and `stem`.s, as asked for. DeadlineError, CompileError."""
-    from tuner.compiling.in_time import assembly_in_time
-    from tuner.emit.kernel import llvm_text
+    from tilewright.tuner.compiling.in_time import assembly_in_time
+    from tilewright.tuner.emit.kernel import llvm_text
 
     if not ll and not asm:
         return []

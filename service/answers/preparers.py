@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from tuner.process.child_command import module_command
+from tilewright.tuner.process.child_command import module_command
 
 SECRETS = ("TILEWRIGHT_API_KEY", "TILEWRIGHT_DB")
 """What others may read in a process's environment and a preparer has no use for."""
@@ -83,7 +83,7 @@ class Preparers:
         )
         # A group of its own, so that all that it started can be ended together.
         started = subprocess.Popen(
-            module_command("service.answers.preparing"),
+            module_command("tilewright.service.answers.preparing"),
             env={n: v for n, v in os.environ.items() if n not in SECRETS},
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,

@@ -1,6 +1,6 @@
 """What can be answered without tuning: found in processes of their own, and kept.
 
-    python -m service.answers.preparing        (its settings come in TILEWRIGHT_PREPARER, as JSON)
+    python -m tilewright.service.answers.preparing    (settings: TILEWRIGHT_PREPARER, as JSON)
 
 For a work that somebody asked for and nobody tuned with this toolchain, in this order:
 
@@ -27,30 +27,30 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from db.errors import StaleLease, StoreError
-from schedules.errors import TilewrightError, WorkloadError
-from schedules.full_checks import DISPROVED, MOCKED
-from schedules.record import MeasureResult, MeasureStatus, TuningRecord
-from schedules.target import Target
-from schedules.trace import Trace
-from schedules.workload.workload import Workload
-from service.answers import analytic, objects
-from service.answers.grades import grade_of, same_toolchain
-from service.answers.links import MEDIA_TYPES
-from service.answers.publish import Publish, publish
-from service.answers.refusals import safe_trace
-from service.answers.verification import failed_check, renewed, withdraw_wrong
-from service.error_table import problem_of
-from service.resolve import targets, toolchains, workloads
-from service.room import Room
-from tuner.compiling.deadline import DEADLINE_SECS, DeadlineError, alarm
-from tuner.emit.variant import Variant
-from tuner.process.host import cpu_affinity
+from tilewright.db.errors import StaleLease, StoreError
+from tilewright.schedules.errors import TilewrightError, WorkloadError
+from tilewright.schedules.full_checks import DISPROVED, MOCKED
+from tilewright.schedules.record import MeasureResult, MeasureStatus, TuningRecord
+from tilewright.schedules.target import Target
+from tilewright.schedules.trace import Trace
+from tilewright.schedules.workload.workload import Workload
+from tilewright.service.answers import analytic, objects
+from tilewright.service.answers.grades import grade_of, same_toolchain
+from tilewright.service.answers.links import MEDIA_TYPES
+from tilewright.service.answers.publish import Publish, publish
+from tilewright.service.answers.refusals import safe_trace
+from tilewright.service.answers.verification import failed_check, renewed, withdraw_wrong
+from tilewright.service.error_table import problem_of
+from tilewright.service.resolve import targets, toolchains, workloads
+from tilewright.service.room import Room
+from tilewright.tuner.compiling.deadline import DEADLINE_SECS, DeadlineError, alarm
+from tilewright.tuner.emit.variant import Variant
+from tilewright.tuner.process.host import cpu_affinity
 
 if TYPE_CHECKING:
-    from db import Store
-    from db.artefacts import ArtefactFile
-    from db.preparations import Preparation
+    from tilewright.db import Store
+    from tilewright.db.artefacts import ArtefactFile
+    from tilewright.db.preparations import Preparation
 
 # Start-up: a query loads neither SQLAlchemy nor a compiler; what needs them imports them.
 
@@ -136,7 +136,7 @@ class Preparer:
         return True
 
     def _step(self, found: Preparation) -> None:
-        from db.preparations import PreparationState
+        from tilewright.db.preparations import PreparationState
 
         workload = workloads.workload_of(found.workload_document)
         target = Target.from_json(found.target_document)
@@ -176,7 +176,7 @@ class Preparer:
         return False
 
     def _claims(self, found: Preparation) -> list[TuningRecord]:
-        from db.evidence import MAX_CLAIMS
+        from tilewright.db.evidence import MAX_CLAIMS
 
         work = found.workload_key, found.target_key
         best, here = self.store.best(*work), toolchains.toolchain()
@@ -191,7 +191,7 @@ class Preparer:
         ]
 
     def _choose(self, found: Preparation, workload: Workload, target: Target) -> None:
-        from db.preparations import PreparationState
+        from tilewright.db.preparations import PreparationState
 
         try:
             trace = self.steps.choose(workload, target)
@@ -205,7 +205,7 @@ class Preparer:
         self.store.settle_preparation(found.key, found.owner, PreparationState.CHOSEN, document)
 
     def _finish(self, found: Preparation, workload: Workload, target: Target) -> None:
-        from db.preparations import PreparationState
+        from tilewright.db.preparations import PreparationState
 
         trace = Trace.from_json(found.document["trace"])
         trace, note = self._safe(workload, trace, target)
@@ -247,7 +247,7 @@ class Preparer:
             self.store.add([failed_check(workload, target, trace, result)])
 
     def _fail(self, found: Preparation, error: Exception) -> None:
-        from db.preparations import PreparationState
+        from tilewright.db.preparations import PreparationState
 
         if isinstance(error, TilewrightError):
             problem = problem_of(error)
@@ -270,7 +270,7 @@ class Preparer:
         self.store.settle_preparation(found.key, found.owner, state, document)
 
     def _keep_lease(self, found: Preparation, over: threading.Event) -> None:
-        from db.preparations import LEASE_SECS
+        from tilewright.db.preparations import LEASE_SECS
 
         deadline = time.monotonic() + MOST_SECS
         while not over.wait(LEASE_SECS / 3):
@@ -291,7 +291,7 @@ def choose_schedule(workload: Workload, target: Target) -> Trace:
 def check_in_full(workload: Workload, trace: Trace, target: Target) -> MeasureResult:
     """Rebuild in fresh processes and check in full. What this machine has not the memory for is
     a result too."""
-    from tuner.measure.local import verify_full
+    from tilewright.tuner.measure.local import verify_full
 
     try:
         return verify_full(workload, trace, target)
@@ -303,8 +303,8 @@ def built_files(
     workload: Workload, trace: Trace, target: Target, verified: bool
 ) -> list[ArtefactFile]:
     """Object, header and LLVM IR of a schedule that was verified; LLVM IR of another."""
-    from db.artefacts import ArtefactFile
-    from tuner.emit.kernel import llvm_text
+    from tilewright.db.artefacts import ArtefactFile
+    from tilewright.tuner.emit.kernel import llvm_text
 
     symbol = objects.symbol_name(None, workload)
     with alarm(DEADLINE_SECS, "building a kernel"):
@@ -324,8 +324,8 @@ def runs_here(target: Target) -> bool:
 
 def main() -> int:
     """Prepare until told to stop, or until the process that started it is gone."""
-    from db import open_store
-    from service.logs import configure
+    from tilewright.db import open_store
+    from tilewright.service.logs import configure
 
     settings = json.load(sys.stdin)
     configure(as_json=settings["json_log"])

@@ -6,18 +6,18 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from schedules.errors import TilewrightError
-from schedules.target import Target
-from schedules.trace import Trace
-from schedules.workload.workload import Workload
-from service.answers import objects
-from service.answers.links import MEDIA_TYPES, links
-from tuner.emit.variant import Variant
+from tilewright.schedules.errors import TilewrightError
+from tilewright.schedules.target import Target
+from tilewright.schedules.trace import Trace
+from tilewright.schedules.workload.workload import Workload
+from tilewright.service.answers import objects
+from tilewright.service.answers.links import MEDIA_TYPES, links
+from tilewright.tuner.emit.variant import Variant
 
 if TYPE_CHECKING:
-    from db import Store
-    from db.artefact_rows import Artefact
-    from tuner.session.report import TuneReport
+    from tilewright.db import Store
+    from tilewright.db.artefact_rows import Artefact
+    from tilewright.tuner.session.report import TuneReport
 
 KINDS = frozenset({"object", "header", "llvm"})
 """What is kept of every winner."""
@@ -57,7 +57,7 @@ def _built(
     store: Store, workload: Workload, target: Target, record_key: str, trace: Trace
 ) -> list[Artefact]:
     # Start-up: a query loads no SQLAlchemy; what needs it imports it.
-    from db.artefacts import ArtefactFile
+    from tilewright.db.artefacts import ArtefactFile
 
     variant = Variant(target.cpu, trace, target, record_key)
     symbol = objects.symbol_name(None, workload)

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from schedules.full_checks import FullCheck, FullChecks
-from schedules.record import Toolchain, TuningRecord
-from service.answers.grades import same_toolchain, toolchain_text
-from service.errors import NoAnswer, VerificationFailed
+from tilewright.schedules.full_checks import FullCheck, FullChecks
+from tilewright.schedules.record import Toolchain, TuningRecord
+from tilewright.service.answers.grades import same_toolchain, toolchain_text
+from tilewright.service.errors import NoAnswer, VerificationFailed
 
 if TYPE_CHECKING:
-    from db import Store
-    from schedules.trace import Trace
-    from schedules.workload.workload import Workload
+    from tilewright.db import Store
+    from tilewright.schedules.trace import Trace
+    from tilewright.schedules.workload.workload import Workload
 
 # Start-up: a query loads no steps; what needs them imports them.
 
@@ -26,7 +26,7 @@ def safe_trace(
 ) -> tuple[Trace, str]:
     """The schedule `chosen` without measuring, and a note; the expression as it stands where
     `chosen` failed its full check under `toolchain`. NoAnswer where that failed as well."""
-    from schedules.trace import Trace
+    from tilewright.schedules.trace import Trace
 
     failed = checks.refusal(chosen.to_json(), toolchain)
     if failed is None:

@@ -1,5 +1,5 @@
 """What is shown of a schedule and takes long to make: for a helper process
-(`tuner.compiling.aside`).
+(`tilewright.tuner.compiling.aside`).
 
 Each function takes a JSON document with `workload`, `target` and, where it shows one, `trace`.
 """
@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from schedules.target import Target
-from schedules.trace import Trace
-from service.answers import objects
-from service.resolve import workloads
-from tuner.process.frames import Frame
+from tilewright.schedules.target import Target
+from tilewright.schedules.trace import Trace
+from tilewright.service.answers import objects
+from tilewright.service.resolve import workloads
+from tilewright.tuner.process.frames import Frame
 
 Document = dict[str, Any]
 
@@ -42,7 +42,7 @@ def assembly(document: Document) -> Frame:
 def limits(document: Document) -> Frame:
     """What bounds `workload` on `target`: rates in GFLOP/s and GB/s, times in seconds."""
     # Start-up: pages that show no bound load no NumPy.
-    from tuner.machine.roofline import bound
+    from tilewright.tuner.machine.roofline import bound
 
     workload = workloads.workload_of(document["workload"])
     target = Target.from_json(document["target"])

@@ -6,25 +6,30 @@ import shlex
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from db.errors import StoreMissing
-from schedules.full_checks import NONE_KNOWN, FullChecks
-from schedules.record import Toolchain, TuningRecord
-from schedules.target import Target
-from service import database
-from service.answers.find import Found, find_answer
-from service.answers.grades import Answer, Stored, choose, grade_of
-from service.answers.links import links
-from service.answers.refusals import record_refusal, safe_trace, to_verify, why_none_passed
-from service.errors import NoAnswer, UsageProblem
-from service.grade import Grade
-from service.resolve.targets import target_summary
-from service.resolve.toolchains import toolchain
-from service.resolve.workloads import workload_summary
+from tilewright.db.errors import StoreMissing
+from tilewright.schedules.full_checks import NONE_KNOWN, FullChecks
+from tilewright.schedules.record import Toolchain, TuningRecord
+from tilewright.schedules.target import Target
+from tilewright.service import database
+from tilewright.service.answers.find import Found, find_answer
+from tilewright.service.answers.grades import Answer, Stored, choose, grade_of
+from tilewright.service.answers.links import links
+from tilewright.service.answers.refusals import (
+    record_refusal,
+    safe_trace,
+    to_verify,
+    why_none_passed,
+)
+from tilewright.service.errors import NoAnswer, UsageProblem
+from tilewright.service.grade import Grade
+from tilewright.service.resolve.targets import target_summary
+from tilewright.service.resolve.toolchains import toolchain
+from tilewright.service.resolve.workloads import workload_summary
 
 from . import analytic
 
 if TYPE_CHECKING:
-    from schedules.workload.workload import Workload
+    from tilewright.schedules.workload.workload import Workload
 
 
 # Start-up: a query loads neither SQLAlchemy nor a compiler; what needs them imports them.
@@ -43,7 +48,7 @@ def answer(
     With `any_toolchain` a record made by another code generator counts as if made by this one:
     for `verify`, which rebuilds it.
     """
-    from db.quick import artefacts_of_record, full_checks_of
+    from tilewright.db.quick import artefacts_of_record, full_checks_of
 
     minimum = Grade(min_grade)
     found = _stored_answer(db, workload, target, minimum, None if any_toolchain else toolchain())
@@ -77,7 +82,7 @@ def default_answer(workload: Workload, target: Target, checks: FullChecks) -> An
 
 def claimed(db: str | None, workload: Workload, target: Target) -> Answer | None:
     """The schedule of the fastest imported record, which nobody here has checked; None if none."""
-    from db import open_store
+    from tilewright.db import open_store
 
     try:
         with open_store(database.database_url(db), create=False, upgrade=False) as store:
@@ -117,8 +122,8 @@ def _no_answer(
     db: str | None, workload: Workload, target: Target, minimum: Grade, checks: FullChecks
 ) -> NoAnswer:
     """Why there is none, and the command that makes one."""
-    from db.location import default_url, file_is_there, sqlite_path
-    from db.quick import best_record, open_claims
+    from tilewright.db.location import default_url, file_is_there, sqlite_path
+    from tilewright.db.quick import best_record, open_claims
 
     threads = "1 thread" if target.threads == 1 else f"{target.threads} threads"
     message = (
@@ -168,7 +173,7 @@ def _stored_answer(
     made_by: Toolchain | None,
 ) -> Found | None:
     """An exact answer is found without SQLAlchemy, whose import takes longer than all the rest."""
-    from db.quick import best_record
+    from tilewright.db.quick import best_record
 
     url = database.database_url(db)
     try:
@@ -181,7 +186,7 @@ def _stored_answer(
             return Found(*chosen)
     if minimum is Grade.EXACT:
         return None
-    from db import open_store
+    from tilewright.db import open_store
 
     with open_store(url, create=False, upgrade=False) as store:
         work = workload.key, target.key
@@ -191,7 +196,7 @@ def _stored_answer(
 def _is_refused(url: str | None, record: TuningRecord, made_by: Toolchain | None) -> bool:
     """Whether the schedule of a stored best failed its full check, which databases of versions that
     did not look may hold."""
-    from db.quick import full_checks_of
+    from tilewright.db.quick import full_checks_of
 
     checks = full_checks_of(url, record.workload_key, record.target_key)
     toolchains = {record.toolchain, made_by or record.toolchain}

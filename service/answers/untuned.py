@@ -11,19 +11,19 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from schedules.errors import WorkloadError
-from schedules.target import Target
-from schedules.workload.workload import Workload
-from service.answers.book import Finished, Lacking, Outcome
-from service.grade import Grade
-from service.resolve import workloads
+from tilewright.schedules.errors import WorkloadError
+from tilewright.schedules.target import Target
+from tilewright.schedules.workload.workload import Workload
+from tilewright.service.answers.book import Finished, Lacking, Outcome
+from tilewright.service.grade import Grade
+from tilewright.service.resolve import workloads
 
 if TYPE_CHECKING:
-    from db import Store
-    from db.preparations import Demand
-    from service.answers.preparers import Preparers
-    from service.limits import Limits
-    from service.room import Room
+    from tilewright.db import Store
+    from tilewright.db.preparations import Demand
+    from tilewright.service.answers.preparers import Preparers
+    from tilewright.service.limits import Limits
+    from tilewright.service.room import Room
 
 # Start-up: a query loads neither SQLAlchemy nor a compiler; what needs them imports them.
 
@@ -116,7 +116,7 @@ class Untuned:
 
     def name(self, workload_key: str, target_key: str) -> str:
         """The key of the preparation of a work."""
-        from db.preparations import preparation_key
+        from tilewright.db.preparations import preparation_key
 
         return preparation_key(workload_key, target_key, self.toolchain)
 
@@ -132,8 +132,8 @@ class Untuned:
         return max(1, min(round(each * self.waiting()), MOST_RETRY_SECS))
 
     def _leave_word(self, batch: list[Demand], owner: str | None) -> set[str]:
-        from db.job_owners import JobQuota
-        from db.preparations import PreparationQuota
+        from tilewright.db.job_owners import JobQuota
+        from tilewright.db.preparations import PreparationQuota
 
         limits = self.limits
         if not self.room.is_left():
@@ -170,7 +170,7 @@ def _demand(
     *,
     again: bool,
 ) -> Demand:
-    from db.preparations import Demand
+    from tilewright.db.preparations import Demand
 
     return Demand(
         workload_key=workload.key,

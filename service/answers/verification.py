@@ -11,18 +11,18 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from schedules.full_checks import DISPROVED, FULL
-from schedules.record import MeasureResult, TuningRecord
-from schedules.target import Target
-from schedules.trace import Trace
-from schedules.workload.workload import Workload
-from service import database
-from service.answers.grades import same_toolchain
-from service.answers.publish import publish
-from service.resolve import toolchains
+from tilewright.schedules.full_checks import DISPROVED, FULL
+from tilewright.schedules.record import MeasureResult, TuningRecord
+from tilewright.schedules.target import Target
+from tilewright.schedules.trace import Trace
+from tilewright.schedules.workload.workload import Workload
+from tilewright.service import database
+from tilewright.service.answers.grades import same_toolchain
+from tilewright.service.answers.publish import publish
+from tilewright.service.resolve import toolchains
 
 if TYPE_CHECKING:
-    from db import Store
+    from tilewright.db import Store
 
 IMPORTED = "imported"
 
@@ -54,7 +54,7 @@ class Verification:
 def verify(workload: Workload, trace: Trace, target: Target, seed: int) -> MeasureResult:
     """Rebuild in a fresh process and check in full."""
     # Start-up: what checks a kernel takes as long to load as all else here.
-    from tuner.measure.local import verify_full
+    from tilewright.tuner.measure.local import verify_full
 
     return verify_full(workload, trace, target, seed=seed)
 

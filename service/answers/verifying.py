@@ -10,18 +10,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from schedules.errors import TilewrightError
-from schedules.record import TuningRecord
-from schedules.target import Target
-from schedules.trace import Trace
-from service import database
-from service.answers.grades import same_toolchain
-from service.answers.verification import Verification, verify_stored
-from service.error_table import problem_of
-from service.resolve import toolchains, workloads
+from tilewright.schedules.errors import TilewrightError
+from tilewright.schedules.record import TuningRecord
+from tilewright.schedules.target import Target
+from tilewright.schedules.trace import Trace
+from tilewright.service import database
+from tilewright.service.answers.grades import same_toolchain
+from tilewright.service.answers.verification import Verification, verify_stored
+from tilewright.service.error_table import problem_of
+from tilewright.service.resolve import toolchains, workloads
 
 if TYPE_CHECKING:
-    from db import Store
+    from tilewright.db import Store
 
 # Start-up: words that make no sense are told without SQLAlchemy and what checks kernels.
 
@@ -77,7 +77,7 @@ class Checked:
 
 def waiting_works(store: Store, fits: Callable[[Target], bool]) -> Iterator[Waiting]:
     """The works to verify on targets that fit, those whose best another toolchain made first."""
-    from db.evidence import MAX_CLAIMS
+    from tilewright.db.evidence import MAX_CLAIMS
 
     here = toolchains.toolchain()
     for workload_key, target_key in store.works_to_verify(here):

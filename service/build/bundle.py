@@ -20,15 +20,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from schedules.canonical import canonical_bytes
-from service.answers.links import MEDIA_TYPES
+from tilewright.schedules.canonical import canonical_bytes
+from tilewright.service.answers.links import MEDIA_TYPES
 
 from .consistent import check_header, check_parts
 from .locked import LockedKernel, LockError, LockFile, NotTheBytes
 from .source import Source
 
 if TYPE_CHECKING:
-    from db import Store
+    from tilewright.db import Store
 
 LOCK_NAME = "tilewright.lock.json"
 RECORDS_NAME = "records.jsonl"
@@ -59,8 +59,8 @@ def bundle_bytes(lock: LockFile, source: Source) -> bytes:
 def _record_lines(lock: LockFile, source: Source) -> Iterator[str]:
     """An export of the records that `lock` names, as far as `source` has them and their targets."""
     # Start-up: opening a bundle needs neither the store nor the parsers of workloads.
-    from db.transfer import FORMAT, FORMAT_VERSION
-    from service.resolve.workloads import workload_of
+    from tilewright.db.transfer import FORMAT, FORMAT_VERSION
+    from tilewright.service.resolve.workloads import workload_of
 
     def line(entry: dict[str, Any]) -> str:
         return canonical_bytes(entry).decode() + "\n"

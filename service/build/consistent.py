@@ -14,10 +14,10 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from schedules.errors import TargetError, TilewrightError, WorkloadError
-from schedules.record import TuningRecord
-from schedules.target import Target
-from service.grade import Grade
+from tilewright.schedules.errors import TargetError, TilewrightError, WorkloadError
+from tilewright.schedules.record import TuningRecord
+from tilewright.schedules.target import Target
+from tilewright.service.grade import Grade
 
 from .locked import Inconsistent, LockedKernel, LockedVariant, LockFile
 
@@ -83,7 +83,7 @@ def check_record(kernel: LockedKernel, variant: LockedVariant, record: dict[str,
 
 
 def _contradictions(kernel: LockedKernel, targets: dict[str, Target]) -> Iterator[str]:
-    from service.resolve.workloads import workload_of
+    from tilewright.service.resolve.workloads import workload_of
 
     try:
         key = workload_of(kernel.workload).key

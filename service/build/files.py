@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from service.errors import UsageProblem
-from service.written import alone_in, write_whole
+from tilewright.service.errors import UsageProblem
+from tilewright.service.written import alone_in, write_whole
 
 from .consistent import check_header, check_record
 from .locked import LockedKernel, LockError, LockFile

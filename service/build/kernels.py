@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
-from schedules.errors import WorkloadError
-from schedules.full_checks import NONE_KNOWN, FullCheck, FullChecks
-from schedules.target import Probes, Target
-from schedules.trace import Trace
-from schedules.workload.workload import Workload
-from service.answers import analytic, objects
-from service.answers.find import find_answer
-from service.answers.grades import Answer, grade_of
-from service.answers.refusals import (
+from tilewright.schedules.errors import WorkloadError
+from tilewright.schedules.full_checks import NONE_KNOWN, FullCheck, FullChecks
+from tilewright.schedules.target import Probes, Target
+from tilewright.schedules.trace import Trace
+from tilewright.schedules.workload.workload import Workload
+from tilewright.service.answers import analytic, objects
+from tilewright.service.answers.find import find_answer
+from tilewright.service.answers.grades import Answer, grade_of
+from tilewright.service.answers.refusals import (
     UNMEASURED,
     record_refusal,
     refuse_pins,
@@ -27,23 +27,23 @@ from service.answers.refusals import (
     to_verify,
     why_none_passed,
 )
-from service.errors import InvalidField, NoAnswer
-from service.grade import Grade
-from service.resolve import targets as target_names
-from service.resolve import workloads
-from service.resolve.requests import GradeName, Strict, located
-from service.resolve.toolchains import real_toolchain, toolchain
-from tuner.codegen.version import EMIT_VERSION
-from tuner.emit.variant import Variant
-from tuner.isa.x86 import essential
-from tuner.machine.cpus import LEVELS, PLAIN, level_target
-from tuner.process.frames import Frame
+from tilewright.service.errors import InvalidField, NoAnswer
+from tilewright.service.grade import Grade
+from tilewright.service.resolve import targets as target_names
+from tilewright.service.resolve import workloads
+from tilewright.service.resolve.requests import GradeName, Strict, located
+from tilewright.service.resolve.toolchains import real_toolchain, toolchain
+from tilewright.tuner.codegen.version import EMIT_VERSION
+from tilewright.tuner.emit.variant import Variant
+from tilewright.tuner.isa.x86 import essential
+from tilewright.tuner.machine.cpus import LEVELS, PLAIN, level_target
+from tilewright.tuner.process.frames import Frame
 
 from .locked import FileRef, LockedKernel, LockedVariant
 
 if TYPE_CHECKING:
-    from db import Store
-    from tuner.emit.emitted import EmittedKernel
+    from tilewright.db import Store
+    from tilewright.tuner.emit.emitted import EmittedKernel
 
 # Start-up: choosing kernels needs no compiler, making them does.
 
@@ -362,7 +362,7 @@ def _compiled(
     if threading.current_thread() is threading.main_thread():
         kernel, files = objects.emitted(workload, variants, symbol)
         return files, kernel.uses_openmp
-    from tuner.compiling.aside import shared
+    from tilewright.tuner.compiling.aside import shared
 
     document = {
         "workload": workload.to_json(),
@@ -377,7 +377,9 @@ def _compiled(
             for variant in variants
         ],
     }
-    frame = shared().call("service.build.kernels:compile_aside", document, "compiling a kernel")
+    frame = shared().call(
+        "tilewright.service.build.kernels:compile_aside", document, "compiling a kernel"
+    )
     files, start = [], 0
     for kind, name, size in frame.document["files"]:
         files.append(objects.Artefact(kind, name, frame.blob[start : start + size]))
@@ -387,7 +389,7 @@ def _compiled(
 
 def compile_aside(document: Mapping[str, Any]) -> Frame:
     """What the helper process does for `_compiled`."""
-    from tuner.compiling.requests import build_whatever_comes
+    from tilewright.tuner.compiling.requests import build_whatever_comes
 
     workload = Workload.from_json(document["workload"])
     variants = [

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any, Self
 
-from schedules.canonical import canonical_bytes
-from schedules.errors import TilewrightError
-from service.grade import Grade
+from tilewright.schedules.canonical import canonical_bytes
+from tilewright.schedules.errors import TilewrightError
+from tilewright.service.grade import Grade
 
 VERSION = 1
 SEAL = "entry_sha256"

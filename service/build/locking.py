@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from service.errors import NoAnswer, UsageProblem, VerificationFailed
-from service.resolve.workloads import workload_of
-from service.written import write_whole
+from tilewright.service.errors import NoAnswer, UsageProblem, VerificationFailed
+from tilewright.service.resolve.workloads import workload_of
+from tilewright.service.written import write_whole
 
 from .consistent import check_parts
 from .locked import LockedKernel, LockFile

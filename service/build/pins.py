@@ -6,14 +6,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from schedules.full_checks import FullCheck
-from schedules.record import Toolchain
-from service.answers.refusals import record_refusal
+from tilewright.schedules.full_checks import FullCheck
+from tilewright.schedules.record import Toolchain
+from tilewright.service.answers.refusals import record_refusal
 
 from .locked import LockedKernel, LockedVariant, LockError
 
 if TYPE_CHECKING:
-    from db import Store
+    from tilewright.db import Store
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,18 +1,18 @@
-"""Where locked kernels come from: a database here, a bundle; a service is `service.cli.remote`."""
+"""Where locked kernels come from: a local database, or a bundle (a service: `cli.remote`)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from service.answers.links import MEDIA_TYPES
-from service.answers.refusals import refuse_pins
+from tilewright.service.answers.links import MEDIA_TYPES
+from tilewright.service.answers.refusals import refuse_pins
 
 from .locked import FileRef, LockedKernel, LockFile, NotTheBytes
 from .pins import refused_pins
 
 if TYPE_CHECKING:
-    from db import Store
+    from tilewright.db import Store
 
 # Start-up: only a build without a service compiles here.
 
@@ -74,7 +74,7 @@ class LocalSource:
         self._made: dict[str, bytes] = {}
 
     def build(self, asked: Document) -> tuple[LockedKernel, dict[str, Document]]:
-        from service.resolve.requests import read_model
+        from tilewright.service.resolve.requests import read_model
 
         from .kernels import BuildIn, build_kernel
 

@@ -7,8 +7,8 @@ import os
 import sys
 from collections.abc import Sequence
 
-from service.cli.quick import HOMES
-from service.cli.root import run
+from tilewright.service.cli.quick import HOMES
+from tilewright.service.cli.root import run
 
 OBJECTS_BEFORE_A_LOOK = 100_000
 """How many objects a quick command makes before the collector looks for cycles: with the 700 that

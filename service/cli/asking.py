@@ -1,16 +1,16 @@
-"""`best`: what is stored. Read without Typer where that will do, see `service.cli.quick`."""
+"""`best`: the stored answer. Its arguments are read without Typer where possible (`quick`)."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
-from service.answers import stored
-from service.cli.facts import answer_rows
-from service.cli.groups import Common, Machine
-from service.grade import Grade
-from service.resolve import targets, workloads
-from service.resolve.spelling import Spelling
-from service.typed import Option
+from tilewright.service.answers import stored
+from tilewright.service.cli.facts import answer_rows
+from tilewright.service.cli.groups import Common, Machine
+from tilewright.service.grade import Grade
+from tilewright.service.resolve import targets, workloads
+from tilewright.service.resolve.spelling import Spelling
+from tilewright.service.typed import Option
 
 MinGradeOption = Annotated[
     Grade,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from service.errors import UsageProblem
+from tilewright.service.errors import UsageProblem
 
 if TYPE_CHECKING:
-    from schedules.target import Target
-    from schedules.workload.workload import Workload
-    from service.answers.grades import Answer
+    from tilewright.schedules.target import Target
+    from tilewright.schedules.workload.workload import Workload
+    from tilewright.service.answers.grades import Answer
 
 
 def peer_names(text: str) -> list[str]:
@@ -35,7 +35,7 @@ def bench(
 ) -> dict[str, Any]:
     """Time the kernel beside its peers; the document `bench --json` prints."""
     # Start-up: what measures takes long to load, and wrong words are told at once.
-    from tuner.bench.alternation import bench as run_bench
+    from tilewright.tuner.bench.alternation import bench as run_bench
 
     result: dict[str, Any] = run_bench(
         workload,

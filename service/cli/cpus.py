@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from service.errors import UsageProblem
-from service.grade import Grade
+from tilewright.service.errors import UsageProblem
+from tilewright.service.grade import Grade
 
 from .options import MACHINE_PANEL
 

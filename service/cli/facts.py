@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
-from schedules.record import Evidence
-from service.units import byte_size, duration, speed
+from tilewright.schedules.record import Evidence
+from tilewright.service.units import byte_size, duration, speed
 
 Document = Mapping[str, Any]
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from service.cli.options import Common, command
+from tilewright.service.cli.options import Common, command
 
 # Start-up: a command loads what it works with when it runs.
 
@@ -50,7 +50,7 @@ def add_commands(app: typer.Typer) -> None:
 
         Whoever controls the scheduler runs code on this machine.
         """
-        from service.fleet.worker import join as join_fleet
+        from tilewright.service.fleet.worker import join as join_fleet
 
         tell = common.output().remark
         raise typer.Exit(join_fleet(join, measurer=measurer, target=target, name=name, tell=tell))
@@ -63,8 +63,8 @@ def add_commands(app: typer.Typer) -> None:
         common: Common = Common(),  # noqa: B008
     ) -> None:
         """List the machines of a fleet: what they are, and what they are doing."""
-        from service.cli.render import fleet_table
-        from tuner.measure.fleet.machines import fleet_status
+        from tilewright.service.cli.render import fleet_table
+        from tilewright.tuner.measure.fleet.machines import fleet_status
 
         machines = [machine.to_json() for machine in fleet_status(address)]
         common.output().result({"machines": machines}, fleet_table(machines))

@@ -1,8 +1,8 @@
 """Options shared by commands, as groups: a command takes a group as one argument.
 
 They are described without Typer, whose import takes longer than the quick commands themselves:
-`service.cli.options` gives Typer what it needs, `service.cli.quick` reads them by itself.
-The group that names a workload is `service.resolve.spelling.Spelling`.
+`tilewright.service.cli.options` gives Typer what it needs, `tilewright.service.cli.quick` reads
+them by itself. The group that names a workload is `tilewright.service.resolve.spelling.Spelling`.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from service.cli.output import Output
-from service.typed import Option
+from tilewright.service.cli.output import Output
+from tilewright.service.typed import Option
 
 MACHINE_PANEL = "Machine"
 COMMON_PANEL = "General"

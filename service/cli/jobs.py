@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from service.cli.options import Common, Machine, Service, command
-from service.cli.output import Output
-from service.cli.payloads import target_payload, workload_payload
-from service.cli.search_options import SecondsOption, StrategyOption
-from service.exit_codes import ExitCode
-from service.resolve.spelling import Spelling
-from service.resolve.targets import is_mocked
-from tuner.search.strategies import Strategy
+from tilewright.service.cli.options import Common, Machine, Service, command
+from tilewright.service.cli.output import Output
+from tilewright.service.cli.payloads import target_payload, workload_payload
+from tilewright.service.cli.search_options import SecondsOption, StrategyOption
+from tilewright.service.exit_codes import ExitCode
+from tilewright.service.resolve.spelling import Spelling
+from tilewright.service.resolve.targets import is_mocked
+from tilewright.tuner.search.strategies import Strategy
 
 if TYPE_CHECKING:
-    from service.client import Client, Job
+    from tilewright.service.client import Client, Job
 
 # Start-up: a command loads what it works with when it runs.
 
@@ -74,7 +74,7 @@ def add_commands(app: typer.Typer) -> None:
         """Show one job, or the newest jobs."""
         from itertools import islice
 
-        from service.cli.render import jobs_table
+        from tilewright.service.cli.render import jobs_table
 
         output = common.output()
         with _client(service) as client:
@@ -119,7 +119,7 @@ def add_commands(app: typer.Typer) -> None:
 
 
 def _client(service: Service) -> Client:
-    from service.client import Client
+    from tilewright.service.client import Client
 
     # Somebody waits at the terminal: give up sooner than a program would.
     return Client(service.url, service.api_key, timeout_secs=TERMINAL_SECS)
@@ -127,8 +127,8 @@ def _client(service: Service) -> Client:
 
 def _follow(client: Client, job: Job, output: Output) -> Job:
     """Show the job's trials as they come; the finished job. Ctrl-C leaves the job running."""
-    from service.cli.progress import trial_reporter
-    from tuner.process.control import Activity
+    from tilewright.service.cli.progress import trial_reporter
+    from tilewright.tuner.process.control import Activity
 
     trials = int(job.progress.get("trials", 0))
     try:
@@ -147,7 +147,7 @@ def _follow(client: Client, job: Job, output: Output) -> Job:
 
 
 def _print_job(job: Job, output: Output) -> None:
-    from service.cli.render import facts, job_facts, tune_summary
+    from tilewright.service.cli.render import facts, job_facts, tune_summary
 
     result: dict[str, Any] | None = job.document.get("result")
     if result and job.done and not output.as_json:

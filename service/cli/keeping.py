@@ -11,22 +11,22 @@ from typing import Annotated
 
 import typer
 
-from service import database
-from service.access.keys import length_of
-from service.cli.options import Common, command
-from service.cli.output import writing
-from service.cli.where import Where
-from service.errors import UsageProblem
-from service.exit_codes import ExitCode
-from service.resolve.spelling import Spelling
-from service.resolve.targets import read_target
-from service.resolve.workloads import read_workload
+from tilewright.service import database
+from tilewright.service.access.keys import length_of
+from tilewright.service.cli.options import Common, command
+from tilewright.service.cli.output import writing
+from tilewright.service.cli.where import Where
+from tilewright.service.errors import UsageProblem
+from tilewright.service.exit_codes import ExitCode
+from tilewright.service.resolve.spelling import Spelling
+from tilewright.service.resolve.targets import read_target
+from tilewright.service.resolve.workloads import read_workload
 
 # Start-up: a command loads what it works with when it runs.
 
 
 class State(StrEnum):
-    """What `export --state` takes: `db.transfer.RecordState`, which costs an import."""
+    """What `export --state` takes: `tilewright.db.transfer.RecordState`, which costs an import."""
 
     BEST = "best"
     VERIFIED = "verified"
@@ -78,8 +78,8 @@ def add_commands(app: typer.Typer) -> None:
         With --bundle, an archive for `fetch --offline` and CMake, from a service (TILEWRIGHT_URL)
         or the database here.
         """
-        from db.transfer import RecordState, Selection
-        from service.cli.render import facts
+        from tilewright.db.transfer import RecordState, Selection
+        from tilewright.service.cli.render import facts
 
         if bundle is not None:
             from .locking import export_bundle
@@ -112,8 +112,8 @@ def add_commands(app: typer.Typer) -> None:
 
         Exit code 1 if lines were not taken; the others are.
         """
-        from service.build.bundle import import_bundle, is_bundle
-        from service.cli.render import facts
+        from tilewright.service.build.bundle import import_bundle, is_bundle
+        from tilewright.service.cli.render import facts
 
         with database.session(common.db) as store:
             if is_bundle(file):
@@ -136,7 +136,7 @@ def add_commands(app: typer.Typer) -> None:
     @command(group, "upgrade")
     def upgrade(common: Common = Common()) -> None:  # noqa: B008
         """Bring the database to this version's schema."""
-        from service.cli.render import facts
+        from tilewright.service.cli.render import facts
 
         document = database.upgrade(common.db)
         rows = [(name, str(value)) for name, value in document.items()]
@@ -148,7 +148,7 @@ def add_commands(app: typer.Typer) -> None:
 
         Exit code 4 if something is wrong.
         """
-        from service.cli.render import facts
+        from tilewright.service.cli.render import facts
 
         document = database.check(common.db)
         rows = [
@@ -169,7 +169,7 @@ def add_commands(app: typer.Typer) -> None:
         FILE is a SQLite database, whatever it is a copy of: use it as it is, or move it back to
         a server with `tilewright db move URL --db FILE`.
         """
-        from service.cli.render import facts
+        from tilewright.service.cli.render import facts
 
         document = database.backup(common.db, file)
         common.output().result(document, facts([(n, str(v)) for n, v in document.items()]))
@@ -195,7 +195,7 @@ def add_commands(app: typer.Typer) -> None:
         """Delete what nobody points to: answers prepared for what was never tuned, which are made
         again when somebody asks, with their files; workloads and targets without records.
         """
-        from service.cli.render import facts
+        from tilewright.service.cli.render import facts
 
         document = database.prune(
             common.db, dry_run=dry_run, built=built, older_than=length_of(older_than)
@@ -205,7 +205,7 @@ def add_commands(app: typer.Typer) -> None:
     @command(group, "stats")
     def stats(common: Common = Common()) -> None:  # noqa: B008
         """Say how much is stored: of each table and kind, since when, and for whom."""
-        from service.cli.render import database_stats
+        from tilewright.service.cli.render import database_stats
 
         document = database.stats(common.db)
         common.output().result(document, database_stats(document))
@@ -221,7 +221,7 @@ def add_commands(app: typer.Typer) -> None:
 
         This one stays as it is: name the other with --db or TILEWRIGHT_DB from then on.
         """
-        from service.cli.render import facts
+        from tilewright.service.cli.render import facts
 
         document = database.move(common.db, url)
         rows = [(name, str(document[name])) for name in ("from", "to")]

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from db.errors import UnknownKey
-from service import database
-from service.access import keys
-from service.cli.options import Common, command
+from tilewright.db.errors import UnknownKey
+from tilewright.service import database
+from tilewright.service.access import keys
+from tilewright.service.cli.options import Common, command
 
 if TYPE_CHECKING:
-    from db.keys import ApiKey
+    from tilewright.db.keys import ApiKey
 
 # Start-up: a command loads what it works with when it runs.
 
@@ -75,7 +75,7 @@ def add_commands(app: typer.Typer) -> None:
     @command(group, "list")
     def list_(common: Common = Common()) -> None:  # noqa: B008
         """Every key with its owner, scopes and state. The secrets are not kept, so not shown."""
-        from service.cli.render import grid
+        from tilewright.service.cli.render import grid
 
         with database.session(common.db) as store:
             stored = store.keys()
@@ -125,7 +125,7 @@ def add_commands(app: typer.Typer) -> None:
     @command(group, "revoke")
     def revoke(key_id: KeyArgument, common: Common = Common()) -> None:  # noqa: B008
         """End a key at once. It stays in the list, and cannot be brought back."""
-        from service.cli.render import facts
+        from tilewright.service.cli.render import facts
 
         with database.session(common.db) as store:
             document = key_document(store.revoke_key(key_id))

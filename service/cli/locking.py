@@ -10,10 +10,10 @@ from typing import Annotated, Any
 
 import typer
 
-from service.build.cmake_files import cmake_dir as find
-from service.build.files import gathered, write
-from service.build.locked import LockFile
-from service.build.locking import (
+from tilewright.service.build.cmake_files import cmake_dir as find
+from tilewright.service.build.files import gathered, write
+from tilewright.service.build.locked import LockFile
+from tilewright.service.build.locking import (
     NOTHING_NOW,
     Locked,
     checked,
@@ -22,14 +22,14 @@ from service.build.locking import (
     read_lock,
     write_lock,
 )
-from service.build.source import Builder, LocalSource
-from service.cli.payloads import target_payload, workload_payload
-from service.database import opened, session
-from service.errors import UsageProblem
-from service.exit_codes import ExitCode
-from service.resolve.spelling import Spelling
-from service.units import byte_size, duration
-from service.written import alone_in, write_whole
+from tilewright.service.build.source import Builder, LocalSource
+from tilewright.service.cli.payloads import target_payload, workload_payload
+from tilewright.service.database import opened, session
+from tilewright.service.errors import UsageProblem
+from tilewright.service.exit_codes import ExitCode
+from tilewright.service.resolve.spelling import Spelling
+from tilewright.service.units import byte_size, duration
+from tilewright.service.written import alone_in, write_whole
 
 from ..grade import Grade
 from .cpus import CpusOption, LeastGrade, split_names
@@ -173,8 +173,8 @@ def add_commands(app: typer.Typer) -> None:
         From a bundle, else from a service (TILEWRIGHT_URL), else from the database here. Nothing
         but the bytes that are locked is ever written.
         """
-        from service.build.bundle import Bundle
-        from service.cli.render import facts
+        from tilewright.service.build.bundle import Bundle
+        from tilewright.service.cli.render import facts
 
         lock = read_lock(lockfile)
         if lock is None:
@@ -220,8 +220,8 @@ def _only_writer(file: Path, common: Common) -> Iterator[None]:
 
 def export_bundle(lockfile: Path, file: Path | None, where: Where, common: Common) -> None:
     """`export FILE --bundle LOCKFILE`. UsageProblem, NotTheBytes."""
-    from service.build.bundle import bundle_bytes
-    from service.cli.render import facts
+    from tilewright.service.build.bundle import bundle_bytes
+    from tilewright.service.cli.render import facts
 
     lock = read_lock(lockfile)
     if lock is None:
@@ -279,8 +279,8 @@ def _refuse_doubles(names: list[str]) -> None:
 def _builder(where: Where, common: Common) -> Iterator[Builder]:
     """The service that was named, else the database here, which need not exist."""
     if where.url and not common.db:
-        from service.cli.remote import ServiceSource
-        from service.client import Client
+        from tilewright.service.cli.remote import ServiceSource
+        from tilewright.service.client import Client
 
         with Client(where.url, where.api_key) as client:
             yield ServiceSource(client)
@@ -302,7 +302,7 @@ def _say_whether_pinned(
     lock: LockFile, asked: list[dict[str, Any]], file: Path, common: Common
 ) -> None:
     """`lock --locked`. Exit with NO_ANSWER where a build cannot go by the file."""
-    from service.cli.render import facts
+    from tilewright.service.cli.render import facts
 
     problems = not_pinned(lock, asked)
     document = {
@@ -334,7 +334,7 @@ def _what_to_do(found: Locked, file: Path) -> str:
 
 
 def _table(found: Locked, file: Path) -> Any:
-    from service.cli.render import grid
+    from tilewright.service.cli.render import grid
 
     rows = []
     for change in found.changes:

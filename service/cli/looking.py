@@ -8,13 +8,13 @@ from typing import Annotated
 
 import typer
 
-from service.answers import stored
-from service.cli.cpus import CpusOption, LeastGrade, split_names
-from service.cli.options import Common, Machine, command
-from service.database import opened
-from service.grade import Grade
-from service.resolve import targets, workloads
-from service.resolve.spelling import Spelling
+from tilewright.service.answers import stored
+from tilewright.service.cli.cpus import CpusOption, LeastGrade, split_names
+from tilewright.service.cli.options import Common, Machine, command
+from tilewright.service.database import opened
+from tilewright.service.grade import Grade
+from tilewright.service.resolve import targets, workloads
+from tilewright.service.resolve.spelling import Spelling
 
 # Start-up: a command loads what it works with when it runs.
 
@@ -53,7 +53,7 @@ def add_commands(app: typer.Typer) -> None:
         The stored best; where there is none, the schedule chosen without measurement. With
         --record and --target, one schedule is seen on any machine.
         """
-        from service.answers import objects
+        from tilewright.service.answers import objects
 
         output = common.output()
         workload = workloads.read_workload(spelling)
@@ -92,8 +92,8 @@ def add_commands(app: typer.Typer) -> None:
         With --cpu one object for many CPUs, which looks once what it runs on. The same records give
         the same bytes, every time and everywhere.
         """
-        from service.answers import objects
-        from service.cli.render import emitted_facts
+        from tilewright.service.answers import objects
+        from tilewright.service.cli.render import emitted_facts
 
         workload = workloads.read_workload(spelling)
         symbol = objects.symbol_name(name, workload)
@@ -105,7 +105,7 @@ def add_commands(app: typer.Typer) -> None:
             document = {**answer.to_json(), "files": objects.write(files, folder)}
             common.output().result(document, emitted_facts(document))
             return
-        from service.build.kernels import choose_parts, variant_documents
+        from tilewright.service.build.kernels import choose_parts, variant_documents
 
         named = [
             targets.read_target(cpu, machine.threads, probe=False) for cpu in split_names(cpus)

@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
-from service.cli.options import Common, Machine, command
-from service.doctor import examine
-from service.exit_codes import ExitCode
-from service.resolve import targets
+from tilewright.service.cli.options import Common, Machine, command
+from tilewright.service.doctor import examine
+from tilewright.service.exit_codes import ExitCode
+from tilewright.service.resolve import targets
 
 # Start-up: a command loads what it works with when it runs.
 
@@ -23,7 +23,7 @@ def add_commands(app: typer.Typer) -> None:
 
         Exit code 1 if something keeps Tilewright from working.
         """
-        from service.cli.render import findings_table
+        from tilewright.service.cli.render import findings_table
 
         findings = examine(common.db)
         failed = any(finding.status == "fail" for finding in findings)
@@ -41,8 +41,8 @@ def add_commands(app: typer.Typer) -> None:
         common: Common = Common(),  # noqa: B008
     ) -> None:
         """List the operators with their parameters and layouts."""
-        from service.cli.render import operators_table
-        from service.resolve import workloads
+        from tilewright.service.cli.render import operators_table
+        from tilewright.service.resolve import workloads
 
         operators = workloads.operator_documents(name)
         common.output().result({"operators": operators}, operators_table(operators))
@@ -56,8 +56,8 @@ def add_commands(app: typer.Typer) -> None:
         common: Common = Common(),  # noqa: B008
     ) -> None:
         """Print the hardware description with its probes. With --json: a file for --target."""
-        from service.cli.render import target_facts
-        from tuner.measure.choose import measured_target
+        from tilewright.service.cli.render import target_facts
+        from tilewright.tuner.measure.choose import measured_target
 
         fleet = targets.fleet_of(machine.measurer)
         with common.output().busy("looking at this machine ..."):

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from service.cli.facts import Rows, plain
-from service.error_table import Problem
-from service.errors import CannotWrite
+from tilewright.service.cli.facts import Rows, plain
+from tilewright.service.error_table import Problem
+from tilewright.service.errors import CannotWrite
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -74,7 +74,9 @@ class Output:
     def facts(self, document: Any, rows: Callable[[], Rows]) -> None:
         """Print `document` as JSON, or `rows`; rich is only imported where there may be colours."""
         if self.as_json or sys.stdout.isatty() or os.environ.get("FORCE_COLOR"):
-            self.result(document, lambda: import_module("service.cli.render").facts(rows()))
+            self.result(
+                document, lambda: import_module("tilewright.service.cli.render").facts(rows())
+            )
         else:
             self.text(document, plain(rows()))
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from schedules.workload.checks import check_allowed_error
-from service.errors import InvalidField
-from service.resolve.spelling import (
+from tilewright.schedules.workload.checks import check_allowed_error
+from tilewright.service.errors import InvalidField
+from tilewright.service.resolve.spelling import (
     Spelling,
     assignments,
     check_one_spelling,
@@ -19,7 +19,7 @@ from service.resolve.spelling import (
     ranges,
     read_json,
 )
-from service.resolve.workloads import read_workload
+from tilewright.service.resolve.workloads import read_workload
 
 
 def workload_payload(spelling: Spelling) -> str | dict[str, Any]:

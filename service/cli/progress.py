@@ -11,10 +11,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from service.cli.output import Output
-from service.cli.render import best_text, trial_line
-from service.units import clock
-from tuner.process.control import STARTING, Activity
+from tilewright.service.cli.output import Output
+from tilewright.service.cli.render import best_text, trial_line
+from tilewright.service.units import clock
+from tilewright.tuner.process.control import STARTING, Activity
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from service.answers.refusals import refuse_pins
-from service.build.locked import LockedKernel, LockFile, NotTheBytes
-from service.build.source import question
-from service.client import Client
-from service.errors import Refused
+from tilewright.service.answers.refusals import refuse_pins
+from tilewright.service.build.locked import LockedKernel, LockFile, NotTheBytes
+from tilewright.service.build.source import question
+from tilewright.service.client import Client
+from tilewright.service.errors import Refused
 
 NOT_FOUND, NOT_ALLOWED = 404, 405
 
 
 class ServiceSource:
-    """`service.build.source.Builder` over HTTP."""
+    """`tilewright.service.build.source.Builder` over HTTP."""
 
     def __init__(self, client: Client) -> None:
         self._client = client

@@ -1,6 +1,6 @@
 """Results as people read them: tables, progress lines, and the units they are shown in.
 
-Everything inside is seconds, bytes and counts; `service.units` scales them.
+Everything inside is seconds, bytes and counts; `tilewright.service.units` scales them.
 Functions take JSON documents (the same that `--json` prints), so that a local run and a run on
 a service look alike.
 """
@@ -13,8 +13,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from service.answers.refusals import rejected_words
-from service.cli.facts import (
+from tilewright.service.answers.refusals import rejected_words
+from tilewright.service.cli.facts import (
     Document,
     Rows,
     evidence_rows,
@@ -24,8 +24,8 @@ from service.cli.facts import (
     threads_text,
     workload_title,
 )
-from service.units import byte_size, clock, duration, percent, quantity, speed
-from tuner.bench.libraries import described
+from tilewright.service.units import byte_size, clock, duration, percent, quantity, speed
+from tilewright.tuner.bench.libraries import described
 
 PRIOR_DOUBTED = 0.05
 PRIOR_BEATEN = 1.1

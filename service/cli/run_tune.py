@@ -14,21 +14,21 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from service import database
-from service.answers.refusals import every_failed, rejected_words
-from service.cli.options import Common, Machine
-from service.cli.output import Output
-from service.cli.progress import trial_reporter
-from service.cli.render import tune_summary
-from service.exit_codes import ExitCode
-from service.resolve import targets, workloads
-from service.resolve.spelling import Spelling
-from tuner.process.control import Activity, Control, MeasurementAborted, OutOfTime
-from tuner.process.linux import process_age_secs
+from tilewright.service import database
+from tilewright.service.answers.refusals import every_failed, rejected_words
+from tilewright.service.cli.options import Common, Machine
+from tilewright.service.cli.output import Output
+from tilewright.service.cli.progress import trial_reporter
+from tilewright.service.cli.render import tune_summary
+from tilewright.service.exit_codes import ExitCode
+from tilewright.service.resolve import targets, workloads
+from tilewright.service.resolve.spelling import Spelling
+from tilewright.tuner.process.control import Activity, Control, MeasurementAborted, OutOfTime
+from tilewright.tuner.process.linux import process_age_secs
 
 if TYPE_CHECKING:
-    from schedules.workload.workload import Workload
-    from service.jobs.tuning import TuneOptions
+    from tilewright.schedules.workload.workload import Workload
+    from tilewright.service.jobs.tuning import TuneOptions
 
 # Start-up: a command loads what it works with when it runs.
 
@@ -42,8 +42,8 @@ def tune_with_progress(
     confirmed, kept and printed, if that takes no longer than `STOP_SECS`. The second leaves at
     once.
     """
-    from service.jobs import tuning
-    from tuner.measure.choose import measured_target, parse_measurer
+    from tilewright.service.jobs import tuning
+    from tilewright.tuner.measure.choose import measured_target, parse_measurer
 
     output = common.output()
     database.database_url(common.db)  # what will not do is told before the machine is looked at
@@ -86,7 +86,7 @@ def tune_with_progress(
 
 def _describe(workload: Workload, output: Output) -> None:
     """What is computed, before seconds are spent on it, and what would leave less to compute."""
-    from tuner.machine.work import saved_by_allowing_error
+    from tilewright.tuner.machine.work import saved_by_allowing_error
 
     for line in workloads.computed_lines(workload):
         output.remark(line)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from tuner.search.strategies import Strategy
+from tilewright.tuner.search.strategies import Strategy
 
 SecondsOption = Annotated[
     float | None,

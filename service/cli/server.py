@@ -16,20 +16,20 @@ from types import FrameType
 
 import uvicorn
 
-from db import Store, open_store
-from service import database
-from service.access.exposure import check_exposure
-from service.cli import systemd
-from service.cli.output import Output
-from service.errors import CannotServe
-from service.exit_codes import ExitCode
-from service.fleet import processes
-from service.http import connections
-from service.http.app import create_app
-from service.jobs.supervisor import Supervisor
-from service.jobs.worker import WorkerSettings
-from service.logs import configure
-from service.settings import Settings
+from tilewright.db import Store, open_store
+from tilewright.service import database
+from tilewright.service.access.exposure import check_exposure
+from tilewright.service.cli import systemd
+from tilewright.service.cli.output import Output
+from tilewright.service.errors import CannotServe
+from tilewright.service.exit_codes import ExitCode
+from tilewright.service.fleet import processes
+from tilewright.service.http import connections
+from tilewright.service.http.app import create_app
+from tilewright.service.jobs.supervisor import Supervisor
+from tilewright.service.jobs.worker import WorkerSettings
+from tilewright.service.logs import configure
+from tilewright.service.settings import Settings
 
 WORKER_SHARE = 0.8
 """Of the time to drain, for what drains by itself; then it is ended."""

@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from service import database
-from service.cli.options import Common, command
-from service.monitoring import monitoring_dir
+from tilewright.service import database
+from tilewright.service.cli.options import Common, command
+from tilewright.service.monitoring import monitoring_dir
 
 FLEET_ADDRESS = "tcp://127.0.0.1:8786"
 """Where a fleet's scheduler listens unless told otherwise: on Dask's usual port."""
@@ -134,8 +134,8 @@ def add_commands(app: typer.Typer) -> None:
     ) -> None:
         """Serve the API and run its jobs, until Ctrl-C or SIGTERM."""
         # Start-up: a command loads what it works with when it runs.
-        from service.cli.server import serve as run
-        from service.settings import Settings
+        from tilewright.service.cli.server import serve as run
+        from tilewright.service.settings import Settings
 
         database.database_url(common.db)
         given: dict[str, Any] = {

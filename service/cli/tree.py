@@ -9,8 +9,8 @@ from importlib import import_module
 import typer
 from typer import exceptions as typer_errors
 
-from service.errors import UsageProblem
-from service.exit_codes import ExitCode
+from tilewright.service.errors import UsageProblem
+from tilewright.service.exit_codes import ExitCode
 
 MODULES: dict[str, tuple[str, ...]] = {
     "tuning": ("tune", "best", "bench", "verify"),
@@ -52,7 +52,7 @@ def build(command: str = "") -> typer.Typer:
 
     chosen = [name for name, commands in MODULES.items() if command in commands]
     for name in chosen or MODULES:
-        import_module(f"service.cli.{name}").add_commands(app)
+        import_module(f"tilewright.service.cli.{name}").add_commands(app)
     return app
 
 

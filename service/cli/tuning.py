@@ -7,15 +7,15 @@ from typing import Annotated
 
 import typer
 
-from service.answers import stored
-from service.cli import asking, benching
-from service.cli.options import Common, Machine, command
-from service.cli.search_options import SecondsOption, StrategyOption
-from service.cli.verify_all import verify_everything
-from service.errors import NoAnswer, UsageProblem, VerificationFailed
-from service.resolve import targets, workloads
-from service.resolve.spelling import Spelling
-from tuner.search.strategies import Strategy
+from tilewright.service.answers import stored
+from tilewright.service.cli import asking, benching
+from tilewright.service.cli.options import Common, Machine, command
+from tilewright.service.cli.search_options import SecondsOption, StrategyOption
+from tilewright.service.cli.verify_all import verify_everything
+from tilewright.service.errors import NoAnswer, UsageProblem, VerificationFailed
+from tilewright.service.resolve import targets, workloads
+from tilewright.service.resolve.spelling import Spelling
+from tilewright.tuner.search.strategies import Strategy
 
 # Start-up: a command loads what it works with when it runs.
 
@@ -45,9 +45,9 @@ def add_commands(app: typer.Typer) -> None:
 
         The same command again resumes and reuses. Ctrl-C keeps everything.
         """
-        from service.cli.run_tune import tune_with_progress
-        from service.jobs.tuning import TuneOptions
-        from tuner.session.report import Budget
+        from tilewright.service.cli.run_tune import tune_with_progress
+        from tilewright.service.jobs.tuning import TuneOptions
+        from tilewright.tuner.session.report import Budget
 
         options = TuneOptions(
             budget=Budget(trials, seconds),
@@ -94,7 +94,7 @@ def add_commands(app: typer.Typer) -> None:
         common: Common = Common(),  # noqa: B008
     ) -> None:
         """Time the best kernel and the peers, in alternation on this machine."""
-        from service.cli.render import bench_table
+        from tilewright.service.cli.render import bench_table
 
         peers = benching.peer_names(against)
         workload = workloads.read_workload(spelling)
@@ -133,8 +133,8 @@ def add_commands(app: typer.Typer) -> None:
         version of Tilewright or LLVM made, and what was imported; the same command goes on where
         it was interrupted.
         """
-        from service.answers.verification import verify_stored
-        from service.cli.render import verified_facts
+        from tilewright.service.answers.verification import verify_stored
+        from tilewright.service.cli.render import verified_facts
 
         if everything:
             if spelling != Spelling():

@@ -7,21 +7,21 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from service.cli.options import Common, Machine
-from service.exit_codes import ExitCode
-from service.resolve import targets
-from service.units import duration
+from tilewright.service.cli.options import Common, Machine
+from tilewright.service.exit_codes import ExitCode
+from tilewright.service.resolve import targets
+from tilewright.service.units import duration
 
 if TYPE_CHECKING:
-    from schedules.target import Target
-    from service.answers.verifying import Checked
+    from tilewright.schedules.target import Target
+    from tilewright.service.answers.verifying import Checked
 
 # Start-up: a command loads what it works with when it runs.
 
 
 def verify_everything(machine: Machine, common: Common) -> None:
     """Verify what waits for it on the machine named; exit code 6 if something failed."""
-    from service.answers.verifying import check_work, find_waiting
+    from tilewright.service.answers.verifying import check_work, find_waiting
 
     output = common.output()
     works = find_waiting(common.db, _fitting(machine))
@@ -58,7 +58,7 @@ def _fitting(machine: Machine) -> Callable[[Target], bool]:
 def _table(done: list[Checked]) -> Any:
     from rich.text import Text
 
-    from service.cli.render import grid
+    from tilewright.service.cli.render import grid
 
     if not done:
         return Text("nothing waits to be verified on this machine")

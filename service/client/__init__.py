@@ -1,6 +1,6 @@
 """The typed client of the service, for programs and build scripts: blocking and async.
 
-    from service.client import Client
+    from tilewright.service.client import Client
 
     with Client() as client:  # TILEWRIGHT_URL and TILEWRIGHT_API_KEY, or the arguments
         job = client.submit("matmul:M=512,N=512,K=512", trials=64)
@@ -15,9 +15,9 @@ a second job. Importing this package loads no HTTP library yet.
 
 from __future__ import annotations
 
-from service.client.asynchronous import AsyncClient
-from service.client.blocking import Client
-from service.client.values import Best, Event, Job
-from service.errors import Refused, Unreachable
+from tilewright.service.client.asynchronous import AsyncClient
+from tilewright.service.client.blocking import Client
+from tilewright.service.client.values import Best, Event, Job
+from tilewright.service.errors import Refused, Unreachable
 
 __all__ = ["AsyncClient", "Best", "Client", "Event", "Job", "Refused", "Unreachable"]

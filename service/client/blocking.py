@@ -8,10 +8,10 @@ from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from service.client import wire
-from service.client.values import Best, Event, Job
-from service.client.wire import Call
-from service.errors import Refused, Unreachable
+from tilewright.service.client import wire
+from tilewright.service.client.values import Best, Event, Job
+from tilewright.service.client.wire import Call
+from tilewright.service.errors import Refused, Unreachable
 
 if TYPE_CHECKING:
     import httpx2

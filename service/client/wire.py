@@ -14,8 +14,8 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 from urllib.parse import quote
 
-from service.client.values import Event
-from service.errors import Refused, Unreachable
+from tilewright.service.client.values import Event
+from tilewright.service.errors import Refused, Unreachable
 
 DEFAULT_URL = "http://127.0.0.1:8470"
 RETRY_STATUSES = frozenset({429, 502, 503, 504})

@@ -14,15 +14,15 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from service.errors import CannotServe, MissingExtra
-from service.settings import is_loopback
-from tuner.measure.fleet.leash import PARENT
-from tuner.process.child_command import module_command
+from tilewright.service.errors import CannotServe, MissingExtra
+from tilewright.service.settings import is_loopback
+from tilewright.tuner.measure.fleet.leash import PARENT
+from tilewright.tuner.process.child_command import module_command
 
 from .keeper import Keeper
 
 if TYPE_CHECKING:
-    from tuner.measure.fleet.wire import Description
+    from tilewright.tuner.measure.fleet.wire import Description
 
 # Start-up: wrong words are told before what a fleet is made of is loaded.
 
@@ -50,7 +50,7 @@ def scheduler(address: str) -> Keeper:
     _needs_dask()
     command = [
         *module_command("distributed.cli.dask_scheduler"),
-        *("--host", address, "--preload", "tuner.measure.fleet.leash"),
+        *("--host", address, "--preload", "tilewright.tuner.measure.fleet.leash"),
         *_NO_PAGES,
     ]
     environment = {**_SCHEDULER_SETTINGS, PARENT: str(os.getpid())}
@@ -60,8 +60,8 @@ def scheduler(address: str) -> Keeper:
 def wait_for_scheduler(address: str) -> None:
     """Until something listens at `address`, so that the first job finds it. CannotServe if nothing
     does for a while: its log says why."""
-    from tuner.measure.fleet.address import check_listens
-    from tuner.measure.fleet.errors import FleetError
+    from tilewright.tuner.measure.fleet.address import check_listens
+    from tilewright.tuner.measure.fleet.errors import FleetError
 
     end = time.monotonic() + _START_SECS
     while True:
@@ -78,14 +78,14 @@ def wait_for_scheduler(address: str) -> None:
 
 def local_machine(address: str) -> Keeper:
     """Keeps this machine in the fleet at `address`, from a process that describes it first."""
-    command = module_command("service.fleet.worker", address)
+    command = module_command("tilewright.service.fleet.worker", address)
     return Keeper("the machine of this service", lambda: command, {}, patience_secs=10.0)
 
 
 def machine(address: str, description: Description) -> Keeper:
     """Keeps this machine in the fleet of the scheduler at `address`, which may come later."""
-    from tuner.measure.fleet.machines import resource_name
-    from tuner.measure.fleet.preload import ENVIRONMENT
+    from tilewright.tuner.measure.fleet.machines import resource_name
+    from tilewright.tuner.measure.fleet.preload import ENVIRONMENT
 
     _needs_dask()
     scratch = Path(tempfile.gettempdir()) / f"tilewright-fleet-{os.getuid()}"
@@ -98,7 +98,7 @@ def machine(address: str, description: Description) -> Keeper:
             *("--resources", f"{resource_name(description.target)}=1"),
             # A scheduler refuses a second worker of a name, also where the first is long dead.
             *("--name", f"{description.name}-{uuid.uuid4().hex[:8]}"),
-            *("--preload", "tuner.measure.fleet.preload"),
+            *("--preload", "tilewright.tuner.measure.fleet.preload"),
             *("--death-timeout", str(_FIND_SCHEDULER_SECS)),
             *("--local-directory", str(scratch)),
         ]
@@ -131,7 +131,7 @@ def address_towards(scheduler: str) -> str:
 def check_exposure(address: str, *, unprotected: bool) -> str:
     """A scheduler's address as Dask spells it; CannotServe for one that others can reach without
     certificates, unless that is what is wanted. MeasurerError for what is none."""
-    from tuner.measure.fleet.address import parse_address
+    from tilewright.tuner.measure.fleet.address import parse_address
 
     where = parse_address(address)
     protocol, _, rest = where.partition("://")

@@ -1,6 +1,6 @@
 """`tilewright worker`: this machine measures for a fleet, until it is told to stop.
 
-python -m service.fleet.worker ADDRESS        (what `serve --fleet` starts beside itself)
+python -m tilewright.service.fleet.worker ADDRESS        (what `serve --fleet` starts beside itself)
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import sys
 import threading
 from collections.abc import Callable
 
-from schedules.errors import TilewrightError
-from service.error_table import problem_of
-from service.exit_codes import ExitCode
+from tilewright.schedules.errors import TilewrightError
+from tilewright.service.error_table import problem_of
+from tilewright.service.exit_codes import ExitCode
 
 from . import processes
 
@@ -36,8 +36,8 @@ def join(
     Ends with SIGTERM, SIGINT, or the process `parent`. What it measures then is given to another
     machine. MeasurerError, TargetError, FleetError for what cannot be.
     """
-    from tuner.measure.fleet.address import parse_address
-    from tuner.measure.fleet.describe import describe
+    from tilewright.tuner.measure.fleet.address import parse_address
+    from tilewright.tuner.measure.fleet.describe import describe
 
     where = parse_address(address)
     stop = threading.Event()
@@ -64,8 +64,8 @@ def join(
 
 def _missing(address: str) -> str:
     """Why this machine cannot join now; "" if a scheduler listens."""
-    from tuner.measure.fleet.address import check_listens
-    from tuner.measure.fleet.errors import FleetError
+    from tilewright.tuner.measure.fleet.address import check_listens
+    from tilewright.tuner.measure.fleet.errors import FleetError
 
     try:
         check_listens(address, _PATIENCE_SECS)

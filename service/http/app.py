@@ -10,22 +10,22 @@ from typing import TYPE_CHECKING, Any
 from anyio.to_thread import run_sync
 from fastapi import FastAPI
 
-from service.answers.answers import Answers, answers_of
-from service.http import middleware, refusals
-from service.http.feeds import Feeds
-from service.http.metrics import Metrics
-from service.http.openapi import complete
-from service.http.pages import all_pages
-from service.http.request_log import RequestLog
-from service.http.routes import best, builds, fleet, health, jobs, publishing, stored
-from service.http.state import Gate, ServiceState
-from service.http.waiting import PreparationWatch
-from service.identity import FileIdentity
-from service.jobs.supervisor import WorkerHealth
-from service.settings import Settings
+from tilewright.service.answers.answers import Answers, answers_of
+from tilewright.service.http import middleware, refusals
+from tilewright.service.http.feeds import Feeds
+from tilewright.service.http.metrics import Metrics
+from tilewright.service.http.openapi import complete
+from tilewright.service.http.pages import all_pages
+from tilewright.service.http.request_log import RequestLog
+from tilewright.service.http.routes import best, builds, fleet, health, jobs, publishing, stored
+from tilewright.service.http.state import Gate, ServiceState
+from tilewright.service.http.waiting import PreparationWatch
+from tilewright.service.identity import FileIdentity
+from tilewright.service.jobs.supervisor import WorkerHealth
+from tilewright.service.settings import Settings
 
 if TYPE_CHECKING:
-    from db import Store
+    from tilewright.db import Store
 
 API_VERSION = "1"
 

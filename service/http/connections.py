@@ -22,8 +22,8 @@ from uvicorn import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
-from service.limits import Limits
-from service.settings import Settings
+from tilewright.service.limits import Limits
+from tilewright.service.settings import Settings
 
 log = logging.getLogger("tilewright.connections")
 

@@ -8,12 +8,12 @@ from typing import Annotated, Any
 
 from fastapi import Depends, Query, Request
 
-from service.access.keys import Principal
-from service.errors import BadRequest, InvalidField, NotFound, TooLarge, UnsupportedMedia
-from service.http.state import ServiceState
-from service.http.waited import WaitedFor, waited_for
-from service.limits import Limits
-from service.resolve import workloads
+from tilewright.service.access.keys import Principal
+from tilewright.service.errors import BadRequest, InvalidField, NotFound, TooLarge, UnsupportedMedia
+from tilewright.service.http.state import ServiceState
+from tilewright.service.http.waited import WaitedFor, waited_for
+from tilewright.service.limits import Limits
+from tilewright.service.resolve import workloads
 
 WAIT_PATTERN = r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(ms|s|m)?"
 KEY_PATTERN = "(?:sha256:)?[0-9a-f]{64}"

@@ -13,8 +13,8 @@ import anyio
 from fastapi.responses import StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 
-from service.errors import TooBusy
-from service.http.state import Gate, ServiceState
+from tilewright.service.errors import TooBusy
+from tilewright.service.http.state import Gate, ServiceState
 
 log = logging.getLogger("tilewright.http")
 

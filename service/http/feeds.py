@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, Any
 import anyio
 from anyio.to_thread import run_sync
 
-from db.errors import StoreError
-from service.jobs.document import job_document
+from tilewright.db.errors import StoreError
+from tilewright.service.jobs.document import job_document
 
 if TYPE_CHECKING:
-    from db import Store
-    from db.job_rows import Job
+    from tilewright.db import Store
+    from tilewright.db.job_rows import Job
 
 POLL_SECS, LONGEST_POLL_SECS = 0.25, 1.0
 SECS_A_FOLLOWER = 0.02

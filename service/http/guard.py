@@ -13,12 +13,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from db.errors import StoreError
-from schedules.errors import TilewrightError
-from service.access.keyring import Keyring
-from service.access.keys import Principal
-from service.access.rates import Gates, Rates, retry_after_secs
-from service.errors import (
+from tilewright.db.errors import StoreError
+from tilewright.schedules.errors import TilewrightError
+from tilewright.service.access.keyring import Keyring
+from tilewright.service.access.keys import Principal
+from tilewright.service.access.rates import Gates, Rates, retry_after_secs
+from tilewright.service.errors import (
     MethodNotAllowed,
     NotAllowed,
     NotAuthenticated,
@@ -27,14 +27,14 @@ from service.errors import (
     TooLarge,
     TooSlow,
 )
-from service.http.caching import for_asker_alone
-from service.http.cookie import COOKIE
-from service.http.refusals import refusal
-from service.http.rules import RULES, Found, Rule, Rules
-from service.limits import Limits
+from tilewright.service.http.caching import for_asker_alone
+from tilewright.service.http.cookie import COOKIE
+from tilewright.service.http.refusals import refusal
+from tilewright.service.http.rules import RULES, Found, Rule, Rules
+from tilewright.service.limits import Limits
 
 if TYPE_CHECKING:
-    from db import Store
+    from tilewright.db import Store
 
 NOBODY = Principal(None, "", frozenset())
 """Who asks at a route that is open to anybody."""

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from db.errors import StoreError
-from service.jobs.ages import Ages
-from service.jobs.counts import open_jobs
-from service.jobs.pulse import Role
-from service.resolve import toolchains
+from tilewright.db.errors import StoreError
+from tilewright.service.jobs.ages import Ages
+from tilewright.service.jobs.counts import open_jobs
+from tilewright.service.jobs.pulse import Role
+from tilewright.service.resolve import toolchains
 
 if TYPE_CHECKING:
-    from db import Store
-    from service.jobs.supervisor import WorkerHealth
+    from tilewright.db import Store
+    from tilewright.service.jobs.supervisor import WorkerHealth
 
 JOB_SECS = (0.1, 0.5, 1, 5, 15, 60, 300, 900, 3600, 4 * 3600, 24 * 3600)
 WAIT_SECS = (0.1, 0.5, 1, 5, 10, 30, 60)

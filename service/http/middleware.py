@@ -15,18 +15,18 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from schedules.errors import TilewrightError
-from service.access.exposure import keys_required
-from service.access.keyring import Keyring
-from service.errors import BadRequest, NotAllowed
-from service.http.caching import Conditional, Packed
-from service.http.guard import Guard
-from service.http.metrics import Metrics
-from service.http.origins import Proxies, from_elsewhere, host_of, names_of
-from service.http.refusals import refusal
-from service.http.state import ServiceState
-from service.http.waited import waited_for
-from service.settings import Settings
+from tilewright.schedules.errors import TilewrightError
+from tilewright.service.access.exposure import keys_required
+from tilewright.service.access.keyring import Keyring
+from tilewright.service.errors import BadRequest, NotAllowed
+from tilewright.service.http.caching import Conditional, Packed
+from tilewright.service.http.guard import Guard
+from tilewright.service.http.metrics import Metrics
+from tilewright.service.http.origins import Proxies, from_elsewhere, host_of, names_of
+from tilewright.service.http.refusals import refusal
+from tilewright.service.http.state import ServiceState
+from tilewright.service.http.waited import waited_for
+from tilewright.service.settings import Settings
 
 SENT_BY_PAGES = (
     "Authorization",

@@ -7,11 +7,11 @@ import json
 from importlib import resources
 from typing import Any
 
-from schedules.algebra.functions import UnaryOp
-from service.http.deps import JOB_ID_PATTERN, KEY_PATTERN, WAIT_PATTERN
-from service.http.problems import problem_responses
-from service.http.rules import RULES, Rule
-from service.http.schemas import request_schemas
+from tilewright.schedules.algebra.functions import UnaryOp
+from tilewright.service.http.deps import JOB_ID_PATTERN, KEY_PATTERN, WAIT_PATTERN
+from tilewright.service.http.problems import problem_responses
+from tilewright.service.http.rules import RULES, Rule
+from tilewright.service.http.schemas import request_schemas
 
 Document = dict[str, Any]
 
@@ -84,7 +84,11 @@ def complete(document: Document) -> Document:
 def workload_schemas() -> dict[str, Document]:
     """The schema of workload documents, its parts as schemas of their own: `Workload`, ...; the
     scalar functions are those of this version."""
-    text = resources.files("service.http").joinpath("workload.schema.json").read_text("utf-8")
+    text = (
+        resources.files("tilewright.service.http")
+        .joinpath("workload.schema.json")
+        .read_text("utf-8")
+    )
     whole = json.loads(text)
     parts = whole.pop("$defs")
     parts["function"] = {"enum": [op.value for op in UnaryOp]}

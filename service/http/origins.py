@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 
-from service.access.exposure import keys_required
-from service.settings import Settings
+from tilewright.service.access.exposure import keys_required
+from tilewright.service.settings import Settings
 
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.-]+)(?::(\d{1,5}))?", re.ASCII)
 _DEFAULT_PORTS = {"http": 80, "https": 443}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from service.http.schemas import ProblemOut, schema_ref
+from tilewright.service.http.schemas import ProblemOut, schema_ref
 
 MEDIA_TYPE = "application/problem+json"
 DESCRIPTIONS = {

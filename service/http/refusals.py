@@ -10,13 +10,13 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from schedules.errors import TilewrightError
-from service.error_table import Problem, problem_of
-from service.errors import BadRequest, InvalidField, MethodNotAllowed, NotFound, TooBusy
-from service.exit_codes import ExitCode
-from service.http.pages.errors import problem_page, wants_page
-from service.http.problems import MEDIA_TYPE
-from service.redact import redacted
+from tilewright.schedules.errors import TilewrightError
+from tilewright.service.error_table import Problem, problem_of
+from tilewright.service.errors import BadRequest, InvalidField, MethodNotAllowed, NotFound, TooBusy
+from tilewright.service.exit_codes import ExitCode
+from tilewright.service.http.pages.errors import problem_page, wants_page
+from tilewright.service.http.problems import MEDIA_TYPE
+from tilewright.service.redact import redacted
 
 
 def problem_response(

@@ -11,8 +11,8 @@ from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service import logs, telemetry
-from service.http.waited import waited_for
+from tilewright.service import logs, telemetry
+from tilewright.service.http.waited import waited_for
 
 log = logging.getLogger("tilewright.http")
 

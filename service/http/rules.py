@@ -13,7 +13,7 @@ from typing import Any
 
 from starlette.routing import compile_path
 
-from service.access.keys import Scope
+from tilewright.service.access.keys import Scope
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Field
 from pydantic.json_schema import JsonSchemaMode, models_json_schema
 
-from service.build.kernels import BuildIn
-from service.resolve.requests import GradeName, JobIn, LookupIn, Strict
+from tilewright.service.build.kernels import BuildIn
+from tilewright.service.resolve.requests import GradeName, JobIn, LookupIn, Strict
 
 MOST_PINS = 1000
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from service.access.keys import Principal
+from tilewright.service.access.keys import Principal
 
 if TYPE_CHECKING:
-    from db.job_owners import Sharing
+    from tilewright.db.job_owners import Sharing
 
 
 def sharing_document(found: Sharing, asking: Principal) -> dict[str, Any]:

@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, TypeVar
 from anyio import CapacityLimiter, Semaphore, fail_after
 from anyio.to_thread import run_sync
 
-from service.answers.answers import Answers
-from service.errors import Unavailable
-from service.http.feeds import Feeds
-from service.http.metrics import Metrics
-from service.http.waiting import PreparationWatch
-from service.identity import FileIdentity
-from service.jobs.supervisor import WorkerHealth
-from service.limits import Limits
-from service.room import Room
-from service.settings import Settings
+from tilewright.service.answers.answers import Answers
+from tilewright.service.errors import Unavailable
+from tilewright.service.http.feeds import Feeds
+from tilewright.service.http.metrics import Metrics
+from tilewright.service.http.waiting import PreparationWatch
+from tilewright.service.identity import FileIdentity
+from tilewright.service.jobs.supervisor import WorkerHealth
+from tilewright.service.limits import Limits
+from tilewright.service.room import Room
+from tilewright.service.settings import Settings
 
 if TYPE_CHECKING:
-    from db import Store
+    from tilewright.db import Store
 
 
 WRITERS = 8

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 from anyio.to_thread import run_sync
 
-from db.errors import StoreError
+from tilewright.db.errors import StoreError
 
 if TYPE_CHECKING:
     import threading
 
-    from db import Store
-    from service.answers.untuned import Untuned
+    from tilewright.db import Store
+    from tilewright.service.answers.untuned import Untuned
 
 log = logging.getLogger("tilewright.waiting")
 

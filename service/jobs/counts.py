@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from db import Store
+    from tilewright.db import Store
 
 
 def open_jobs(store: Store) -> dict[str, int]:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from schedules.errors import TilewrightError
+from tilewright.schedules.errors import TilewrightError
 
 LOOK_SECS = 0.25
 MOST_SECS = 60.0

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from db.job_rows import Job
+    from tilewright.db.job_rows import Job
 
 
 def job_document(

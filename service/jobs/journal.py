@@ -14,8 +14,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from db import Store
-    from db.job_rows import Job
+    from tilewright.db import Store
+    from tilewright.db.job_rows import Job
 
 FLUSH_SECS = 0.1
 MOST_UNTOLD = 512

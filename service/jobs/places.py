@@ -49,8 +49,8 @@ class FleetSize:
     def _look(self) -> None:
         """A fleet that does not answer is as large as it was."""
         # Start-up: jobs that measure on this machine load nothing of a fleet.
-        from tuner.measure.fleet.machines import fleet_status
-        from tuner.measure.protocol import MeasurerError
+        from tilewright.tuner.measure.fleet.machines import fleet_status
+        from tilewright.tuner.measure.protocol import MeasurerError
 
         try:
             self._size = len(fleet_status(self.address, _PATIENCE_SECS))

@@ -1,6 +1,6 @@
 """The worker's process: tied to its parent before anything else.
 
-    python -m service.jobs.process PARENT        (settings on standard input, as JSON)
+    python -m tilewright.service.jobs.process PARENT        (settings on standard input, as JSON)
 
 Importing the worker takes a third of a second. A parent killed meanwhile would leave an orphan that
 holds the database's lock, and no service could start: so the kernel ends this process with its
@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import sys
 
-from tuner.process.linux import die_with_parent
+from tilewright.tuner.process.linux import die_with_parent
 
 if __name__ == "__main__":
     die_with_parent(int(sys.argv[1]))
-    from service.jobs.worker import main
+    from tilewright.service.jobs.worker import main
 
     sys.exit(main())

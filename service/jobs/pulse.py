@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from service.jobs.tally import Tally
+    from tilewright.service.jobs.tally import Tally
 
 BEAT_SECS = 0.5
 

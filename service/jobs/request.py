@@ -10,19 +10,19 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from schedules.canonical import canonical_bytes
-from schedules.target import Target
-from schedules.workload.workload import Workload
-from service.errors import InvalidField
-from service.jobs import tuning
-from service.jobs.tuning import FLEET, REAL, TuneOptions
-from service.resolve import targets, workloads
-from service.resolve.requests import JobIn, admit, located, read_model
-from tuner.session.report import Budget
+from tilewright.schedules.canonical import canonical_bytes
+from tilewright.schedules.target import Target
+from tilewright.schedules.workload.workload import Workload
+from tilewright.service.errors import InvalidField
+from tilewright.service.jobs import tuning
+from tilewright.service.jobs.tuning import FLEET, REAL, TuneOptions
+from tilewright.service.resolve import targets, workloads
+from tilewright.service.resolve.requests import JobIn, admit, located, read_model
+from tilewright.tuner.session.report import Budget
 
 if TYPE_CHECKING:
-    from service.settings import Settings
-    from tuner.process.control import Control
+    from tilewright.service.settings import Settings
+    from tilewright.tuner.process.control import Control
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,9 @@ def _target(body: JobIn, measurer: str, settings: Settings) -> Target:
 def stored_job(form: dict[str, Any], fleet: str = "", control: Control | None = None) -> JobRequest:
     """The request of a form that `to_json` made, for the worker of a service whose fleet is at
     `fleet`. MeasurementAborted by `control`: the machine may have to be probed."""
-    from tuner.measure.choose import measured_target  # Start-up: registering a job measures nothing
+    from tilewright.tuner.measure.choose import (
+        measured_target,  # Start-up: registering a job measures nothing
+    )
 
     native = form["target"] == "native"
     measurer = f"{FLEET}:{fleet}" if form["measurer"] == FLEET else form["measurer"]

@@ -16,26 +16,26 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from db.errors import StaleLease, StoreError
-from db.job_states import LOST_TOO_OFTEN, MAX_FAILURES, JobState
-from schedules.errors import TilewrightError
-from service import logs, telemetry
-from service.answers.publish import Publish, Published, publish
-from service.answers.refusals import every_failed, rejected_words
-from service.error_table import problem_of
-from service.jobs.courtesy import Courtesy
-from service.jobs.journal import Journal
-from service.jobs.request import JobRequest, stored_job
-from service.jobs.tally import Tally
-from service.jobs.tuning import TuneOptions, tune_into, whole_document
-from service.jobs.turns import Turns
-from service.resolve import toolchains
-from tuner.process.control import Activity, Control, MeasurementAborted, OutOfTime
-from tuner.session.report import TuneReport
+from tilewright.db.errors import StaleLease, StoreError
+from tilewright.db.job_states import LOST_TOO_OFTEN, MAX_FAILURES, JobState
+from tilewright.schedules.errors import TilewrightError
+from tilewright.service import logs, telemetry
+from tilewright.service.answers.publish import Publish, Published, publish
+from tilewright.service.answers.refusals import every_failed, rejected_words
+from tilewright.service.error_table import problem_of
+from tilewright.service.jobs.courtesy import Courtesy
+from tilewright.service.jobs.journal import Journal
+from tilewright.service.jobs.request import JobRequest, stored_job
+from tilewright.service.jobs.tally import Tally
+from tilewright.service.jobs.tuning import TuneOptions, tune_into, whole_document
+from tilewright.service.jobs.turns import Turns
+from tilewright.service.resolve import toolchains
+from tilewright.tuner.process.control import Activity, Control, MeasurementAborted, OutOfTime
+from tilewright.tuner.session.report import TuneReport
 
 if TYPE_CHECKING:
-    from db import Store
-    from db.job_rows import Job
+    from tilewright.db import Store
+    from tilewright.db.job_rows import Job
 
 # Start-up: a query loads no SQLAlchemy; what needs it imports it.
 
@@ -92,7 +92,7 @@ class JobRun:
     """Runs `job`, which is leased to this worker, to whatever end it has."""
 
     def __init__(self, means: Means, job: Job, owner: str = "") -> None:
-        from db.job_owners import TICKET_PRIORITY
+        from tilewright.db.job_owners import TICKET_PRIORITY
 
         self._means = means
         self._store = means.store

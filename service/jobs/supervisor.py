@@ -18,10 +18,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from service.exit_codes import ExitCode
-from service.jobs.pulse import Role
-from service.jobs.worker import WorkerSettings
-from tuner.process.child_command import module_command
+from tilewright.service.exit_codes import ExitCode
+from tilewright.service.jobs.pulse import Role
+from tilewright.service.jobs.worker import WorkerSettings
+from tilewright.tuner.process.child_command import module_command
 
 log = logging.getLogger("tilewright.supervisor")
 
@@ -55,7 +55,7 @@ class WorkerHealth:
 
 
 class Supervisor:
-    """Runs `python -m service.jobs.process` until `stop`.
+    """Runs `python -m tilewright.service.jobs.process` until `stop`.
 
     A worker that cannot use the database from the start ends the service (`on_hopeless`); any other
     death is followed by a new worker, which takes the jobs up from their records. `on_counts` hears
@@ -72,7 +72,9 @@ class Supervisor:
         clock: Callable[[], float] = time.monotonic,
         command: Sequence[str] = (),
     ) -> None:
-        self._command = command or module_command("service.jobs.process", str(os.getpid()))
+        self._command = command or module_command(
+            "tilewright.service.jobs.process", str(os.getpid())
+        )
         self._settings = settings
         self._drain_secs = drain_secs
         self._on_hopeless = on_hopeless

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from schedules.target import Target
-from schedules.workload.workload import Workload
-from service.answers.grades import grade_of
-from service.jobs.request import JobRequest
-from service.jobs.tuning import TuneOptions
-from service.resolve import targets
-from tuner.session.report import Budget
+from tilewright.schedules.target import Target
+from tilewright.schedules.workload.workload import Workload
+from tilewright.service.answers.grades import grade_of
+from tilewright.service.jobs.request import JobRequest
+from tilewright.service.jobs.tuning import TuneOptions
+from tilewright.service.resolve import targets
+from tilewright.tuner.session.report import Budget
 
 Ticket = tuple[dict[str, Any], str, str]
 Tickets = Callable[[Workload], Ticket | None]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from schedules.full_checks import FullChecks
-    from schedules.record import TuningRecord
+    from tilewright.schedules.full_checks import FullChecks
+    from tilewright.schedules.record import TuningRecord
 
 
 def trial_document(trial: int, record: TuningRecord, checks: FullChecks) -> dict[str, Any]:

@@ -9,17 +9,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from schedules.errors import TargetError
-from schedules.target import Target
-from schedules.workload.workload import Workload
-from service.answers.grades import grade_of
-from service.answers.publish import Publish, Published, publish, result_document
-from service.resolve import targets
-from tuner.session.report import Begun, Budget, TrialEvent, TuneReport
+from tilewright.schedules.errors import TargetError
+from tilewright.schedules.target import Target
+from tilewright.schedules.workload.workload import Workload
+from tilewright.service.answers.grades import grade_of
+from tilewright.service.answers.publish import Publish, Published, publish, result_document
+from tilewright.service.resolve import targets
+from tilewright.tuner.session.report import Begun, Budget, TrialEvent, TuneReport
 
 if TYPE_CHECKING:
-    from db import Store
-    from tuner.process.control import Control
+    from tilewright.db import Store
+    from tilewright.tuner.process.control import Control
 
 # Start-up: registering a job loads nothing that tunes.
 
@@ -44,7 +44,7 @@ class TuneOptions:
 
 def check_measurable(target: Target, measurer: str) -> None:
     """TargetError if `measurer` would have to run code here that this machine cannot run."""
-    from tuner.machine.native_target import native_target
+    from tilewright.tuner.machine.native_target import native_target
 
     if measurer != REAL:
         return
@@ -74,8 +74,8 @@ def tune_into(
     raises ends the run. `should_stop` ends it after a trial, with the best so far confirmed.
     `control` is that of `tuner.tune`; `begun` are candidate (sketch, then a place of each knob)
     and record key of the trials that an earlier worker told."""
-    from schedules.space import Candidate
-    from tuner.tuning import tune
+    from tilewright.schedules.space import Candidate
+    from tilewright.tuner.tuning import tune
 
     check_measurable(target, options.measurer)
     if options.measurer == REAL:

@@ -17,19 +17,19 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from db.errors import StoreError, StoreHeld
-from schedules.errors import TilewrightError
-from service.error_table import problem_of
-from service.identity import FileIdentity
-from service.jobs import queue
-from service.jobs.places import FleetSize, Places
-from service.jobs.pulse import Pulse, Role
-from service.jobs.run import JobRun, Means
-from service.logs import configure
+from tilewright.db.errors import StoreError, StoreHeld
+from tilewright.schedules.errors import TilewrightError
+from tilewright.service.error_table import problem_of
+from tilewright.service.identity import FileIdentity
+from tilewright.service.jobs import queue
+from tilewright.service.jobs.places import FleetSize, Places
+from tilewright.service.jobs.pulse import Pulse, Role
+from tilewright.service.jobs.run import JobRun, Means
+from tilewright.service.logs import configure
 
 if TYPE_CHECKING:
-    from db import Store
-    from db.job_rows import Job, WaitingJob
+    from tilewright.db import Store
+    from tilewright.db.job_rows import Job, WaitingJob
 
 # Start-up: a query loads no SQLAlchemy; what needs it imports it.
 
@@ -165,7 +165,7 @@ class Worker:
 
 
 def _is_ticket(job: WaitingJob) -> bool:
-    from db.job_owners import TICKET_PRIORITY
+    from tilewright.db.job_owners import TICKET_PRIORITY
 
     return not job.fleet and job.priority <= TICKET_PRIORITY
 
@@ -173,7 +173,7 @@ def _is_ticket(job: WaitingJob) -> bool:
 def main() -> int:
     """Run a worker until SIGTERM, with the settings that its standard input holds, as JSON: its
     environment and command line, which others may read, hold no password of a database."""
-    from db import open_store
+    from tilewright.db import open_store
 
     settings = WorkerSettings(**json.load(sys.stdin))
     configure(as_json=settings.json_log)

@@ -15,11 +15,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from schedules.errors import TilewrightError
-from service.errors import UsageProblem
+from tilewright.schedules.errors import TilewrightError
+from tilewright.service.errors import UsageProblem
 
 if TYPE_CHECKING:
-    from schedules.workload.workload import Workload
+    from tilewright.schedules.workload.workload import Workload
 
 
 def call_function(file: str, name: str) -> Workload:
@@ -28,7 +28,7 @@ def call_function(file: str, name: str) -> Workload:
     What the file prints goes to stderr: stdout may be promised to one JSON document.
     """
     # Start-up: most workloads are not in a file of Python.
-    from schedules.workload.workload import Workload
+    from tilewright.schedules.workload.workload import Workload
 
     path = Path(file)
     try:

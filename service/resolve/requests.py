@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from schedules.errors import TilewrightError
-from service.errors import InvalidField, Located, ServiceError
-from service.grade import Grade
-from service.limits import Limits
-from tuner.search.strategies import Strategy
+from tilewright.schedules.errors import TilewrightError
+from tilewright.service.errors import InvalidField, Located, ServiceError
+from tilewright.service.grade import Grade
+from tilewright.service.limits import Limits
+from tilewright.tuner.search.strategies import Strategy
 
 if TYPE_CHECKING:
-    from schedules.workload.workload import Workload
-    from service.settings import Settings
+    from tilewright.schedules.workload.workload import Workload
+    from tilewright.service.settings import Settings
 
 _LIMITS = Limits()
 
@@ -145,7 +145,7 @@ def _short(value: object) -> str:
 def admit(workload: Workload, settings: Settings) -> None:
     """WorkloadError "too_large" for more memory or work than this service takes on."""
     # Start-up: settings are read with no workload at hand.
-    from schedules.workload.size import check_limits
+    from tilewright.schedules.workload.size import check_limits
 
     check_limits(
         workload,

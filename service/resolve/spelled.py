@@ -7,13 +7,13 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from service.resolve import workloads
-from service.resolve.remembered import Remembered
-from service.resolve.requests import admit
+from tilewright.service.resolve import workloads
+from tilewright.service.resolve.remembered import Remembered
+from tilewright.service.resolve.requests import admit
 
 if TYPE_CHECKING:
-    from schedules.workload.workload import Workload
-    from service.settings import Settings
+    from tilewright.schedules.workload.workload import Workload
+    from tilewright.service.settings import Settings
 
 MEMORY_BYTES = 16 << 20
 

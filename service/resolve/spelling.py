@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from schedules.errors import WorkloadError
-from schedules.workload.strict_json import parse_json_text
-from service.errors import InvalidField, UsageProblem
-from service.typed import Argument, Option
+from tilewright.schedules.errors import WorkloadError
+from tilewright.schedules.workload.strict_json import parse_json_text
+from tilewright.service.errors import InvalidField, UsageProblem
+from tilewright.service.typed import Argument, Option
 
 WORKLOAD_PANEL = "Workload"
 _ASSIGNMENT = re.compile(r"[\s;]*\w+\s*\[")

@@ -6,8 +6,8 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from schedules.target import Target
-    from schedules.workload.workload import Workload
+    from tilewright.schedules.target import Target
+    from tilewright.schedules.workload.workload import Workload
 
 # Start-up: a query for a named target loads nothing that detects or measures.
 
@@ -18,7 +18,7 @@ def read_target(
     spec: str, threads: int | None, *, probe: bool = True, fresh: bool = False
 ) -> Target:
     """The target a user names. Without `probe` nothing is measured. TargetError."""
-    from tuner.machine.native_target import load_target, native_target
+    from tilewright.tuner.machine.native_target import load_target, native_target
 
     if spec == "native" and fresh:
         return native_target(threads or 1, probe=probe, fresh=True)
@@ -28,7 +28,7 @@ def read_target(
 @cache
 def this_machine(threads: int = 1) -> Target:
     """The machine of this process, not probed; it is looked at once. TargetError."""
-    from tuner.machine.native_target import unprobed_target
+    from tilewright.tuner.machine.native_target import unprobed_target
 
     return unprobed_target(threads)
 
@@ -36,8 +36,8 @@ def this_machine(threads: int = 1) -> Target:
 def target_of(spec: str | dict[str, Any], threads: int | None) -> Target:
     """The target of a request's `target` field, not probed; no file is read. TargetError, also for
     a description by which LLVM would end: it is asked in another process, once."""
-    from schedules.target import Target
-    from tuner.machine.cpus import is_level, level_target
+    from tilewright.schedules.target import Target
+    from tilewright.tuner.machine.cpus import is_level, level_target
 
     if isinstance(spec, str):
         if is_level(spec):
@@ -49,8 +49,8 @@ def target_of(spec: str | dict[str, Any], threads: int | None) -> Target:
 
 
 def _check_known(target: Target) -> None:
-    from tuner.machine.cpus import is_well_known
-    from tuner.machine.llvm_names import check_target
+    from tilewright.tuner.machine.cpus import is_well_known
+    from tilewright.tuner.machine.llvm_names import check_target
 
     here = this_machine()
     if not is_well_known(target, here.triple, here.cpu, here.features):
@@ -70,7 +70,7 @@ def fleet_of(measurer: str) -> str:
 
 def fleet_target_of(spec: str | dict[str, Any], threads: int | None, fleet: str) -> Target:
     """The target of a request's `target` field, for a job of a fleet. TargetError, FleetError."""
-    from tuner.measure.fleet.machines import fleet_status, target_at, with_fleet_probes
+    from tilewright.tuner.measure.fleet.machines import fleet_status, target_at, with_fleet_probes
 
     if isinstance(spec, str):
         return target_at(fleet, spec, threads)
@@ -84,14 +84,14 @@ def check_fits(workload: Workload) -> None:
     """WorkloadError "too_large" if its tensors need more than half of this machine's memory."""
     import psutil
 
-    from schedules.workload.size import check_limits
+    from tilewright.schedules.workload.size import check_limits
 
     check_limits(workload, max_bytes=psutil.virtual_memory().total // 2)
 
 
 def check_measurer(spec: str) -> None:
     """MeasurerError if the file of timings that `spec` names cannot be used."""
-    from tuner.measure.choose import parse_measurer
+    from tilewright.tuner.measure.choose import parse_measurer
 
     parse_measurer(spec)
 

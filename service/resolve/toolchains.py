@@ -6,8 +6,8 @@ import subprocess
 import sys
 from functools import cache
 
-from schedules.record import Toolchain
-from tuner.codegen.version import CODEGEN_VERSION, llvmlite_version
+from tilewright.schedules.record import Toolchain
+from tilewright.tuner.codegen.version import CODEGEN_VERSION, llvmlite_version
 
 _ASK = "import llvmlite.binding as b; print('.'.join(map(str, b.llvm_version_info)))"
 
@@ -37,6 +37,6 @@ def llvm_version() -> str:
 def real_toolchain() -> Toolchain:
     """The toolchain installed here in full, as records name it. Loads LLVM."""
     # Start-up: a query names its toolchain without what measures.
-    from tuner.emit.object_code import toolchain
+    from tilewright.tuner.emit.object_code import toolchain
 
     return toolchain()

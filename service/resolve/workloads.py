@@ -8,14 +8,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from schedules.workload.strict_json import parse_json_text
+from tilewright.schedules.workload.strict_json import parse_json_text
 
 from .notation import read_notation
 from .python_file import call_function
 from .spelling import Spelling, check_one_spelling, read_text
 
 if TYPE_CHECKING:
-    from schedules.workload.workload import Workload
+    from tilewright.schedules.workload.workload import Workload
 
 # Start-up: a key, a bad spelling and a list of operators need no parser.
 
@@ -28,7 +28,7 @@ def read_workload(spelling: Spelling) -> Workload:
 
 
 def _parsed(spelling: Spelling, **files: Any) -> Workload:
-    from schedules.spelling import parse_workload
+    from tilewright.schedules.spelling import parse_workload
 
     return parse_workload(
         spelling.workload or "",
@@ -43,7 +43,7 @@ def _parsed(spelling: Spelling, **files: Any) -> Workload:
 
 def workload_of(spelled: str | dict[str, Any]) -> Workload:
     """The workload of a request's `workload` field; no file is read. WorkloadError."""
-    from schedules.workload.workload import Workload
+    from tilewright.schedules.workload.workload import Workload
 
     if isinstance(spelled, str):
         return _parsed(Spelling(spelled))
@@ -65,7 +65,7 @@ def workload_summary(workload: Workload) -> dict[str, Any]:
 def computed_lines(workload: Workload) -> list[str]:
     """What a workload computes, in words: its outputs with types and shapes, and which reads of
     inputs are zero because they lie outside."""
-    from schedules.workload.padding import padded_reads
+    from tilewright.schedules.workload.padding import padded_reads
 
     outputs = ", ".join(
         f"{t.name} {t.dtype}[{','.join(map(str, t.shape))}]" for t in workload.output_tensors
@@ -90,7 +90,7 @@ def _read_file(name: str) -> bytes:
 
 def operator_documents(name: str | None) -> list[dict[str, Any]]:
     """The operator library, or the one operator asked for. WorkloadError if it is not in it."""
-    from schedules.operators import OPERATORS, operator
+    from tilewright.schedules.operators import OPERATORS, operator
 
     chosen = OPERATORS.values() if name is None else [operator(name)]
     return [

@@ -21,9 +21,9 @@ from benchmarks.suite.registry import every_case, workload_of
 from benchmarks.suite.results import Result, ResultsFile
 from benchmarks.suite.shelf import Shelf
 from benchmarks.windows import Windows
-from schedules.reference.evaluate import evaluate
-from schedules.workload.constants import with_constants
-from tuner.bench.ways import Choice, Way, choose
+from tilewright.schedules.reference.evaluate import evaluate
+from tilewright.schedules.workload.constants import with_constants
+from tilewright.tuner.bench.ways import Choice, Way, choose
 
 CLASSIC = [c.name for c in (*GEMMS.values(), *OPERATORS, *EXPRESSIONS)]
 
@@ -121,7 +121,7 @@ def test_every_way_of_pytorch_is_found(
     name: str, constant: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("torch")
-    from tuner.bench import torch_peer
+    from tilewright.tuner.bench import torch_peer
 
     case = every_case()[name]
     sizes = sizes_at(case, EXTENTS.index(13), mixed=True)

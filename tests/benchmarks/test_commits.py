@@ -46,9 +46,9 @@ from benchmarks.spaces.workloads import stored
 from benchmarks.suite.families import FAMILIES
 from benchmarks.suite.race import REFERENCE, SETTLED_BLOCKS, build_library, counting
 from benchmarks.suite.results import Result, ResultsFile
-from schedules import DType, parse_workload
-from tuner import compile
-from tuner.machine.native_target import unprobed_target
+from tilewright.schedules import DType, parse_workload
+from tilewright.tuner import compile
+from tilewright.tuner.machine.native_target import unprobed_target
 
 COMMITS = {"old": "a" * 40, "new": "b" * 40}
 

@@ -8,8 +8,8 @@ import pytest
 
 from benchmarks.counts.drawing import drawn
 from benchmarks.counts.instances import Placed, count, iterations, placed
-from schedules.algebra.affine import holds
-from schedules.nest.loop_ir import Allocate, For, LoopKind, Prefetch, Stmt, loops
+from tilewright.schedules.algebra.affine import holds
+from tilewright.schedules.nest.loop_ir import Allocate, For, LoopKind, Prefetch, Stmt, loops
 
 
 def run(stmts: tuple[Stmt, ...], env: dict[str, int], ran: Counter[int]) -> None:

@@ -60,8 +60,8 @@ from benchmarks.suite.shelf import Shelf
 from benchmarks.suite.tune_case import emit
 from benchmarks.suite.tvm_side import tvm_best, tvm_request
 from benchmarks.windows import Windows
-from tuner.machine.native_target import native_target
-from tuner.search.default import default_trace
+from tilewright.tuner.machine.native_target import native_target
+from tilewright.tuner.search.default import default_trace
 
 EVERYONE = [*suite_cases(), *heavy_cases()]
 

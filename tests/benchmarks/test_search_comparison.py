@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from benchmarks import search_comparison
-from tuner.measure.mocked.simulated import read_simulated
+from tilewright.tuner.measure.mocked.simulated import read_simulated
 
 SEARCH_PAGE = Path(__file__).resolve().parents[2] / "docs" / "search.md"
 

@@ -12,20 +12,6 @@ from typing import Any
 
 import pytest
 
-from db import Store
-from db.artefacts import ArtefactFile
-from db.errors import NotAlone, StaleLease
-from db.job_owners import JobQuota
-from db.models import Base
-from db.preparations import (
-    LEASE_SECS,
-    MAX_ATTEMPTS,
-    PreparationQuota,
-    PreparationState,
-    preparation_key,
-)
-from db.prune import PruneReport
-from db.stats import KindStats, OwnerStats
 from tests.contracts.store_values import (
     FILES,
     OTHER_TARGET,
@@ -40,6 +26,20 @@ from tests.contracts.store_values import (
     promoted,
     register,
 )
+from tilewright.db import Store
+from tilewright.db.artefacts import ArtefactFile
+from tilewright.db.errors import NotAlone, StaleLease
+from tilewright.db.job_owners import JobQuota
+from tilewright.db.models import Base
+from tilewright.db.preparations import (
+    LEASE_SECS,
+    MAX_ATTEMPTS,
+    PreparationQuota,
+    PreparationState,
+    preparation_key,
+)
+from tilewright.db.prune import PruneReport
+from tilewright.db.stats import KindStats, OwnerStats
 
 CODEGEN = "codegen 1"
 WORK = (WORKLOAD, TARGET.key)

@@ -7,14 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from db.answers import BestAnswer
-from db.errors import (
-    InvalidRecord,
-    NotRegistered,
-)
-from db.store import Store
-from schedules.record import MeasureResult, MeasureStatus
-from schedules.target import Target
 from tests.contracts.store_values import (
     FILES,
     OTHER_TARGET,
@@ -29,6 +21,14 @@ from tests.contracts.store_values import (
     promoted,
     register,
 )
+from tilewright.db.answers import BestAnswer
+from tilewright.db.errors import (
+    InvalidRecord,
+    NotRegistered,
+)
+from tilewright.db.store import Store
+from tilewright.schedules.record import MeasureResult, MeasureStatus
+from tilewright.schedules.target import Target
 
 
 class BestContract:

@@ -7,13 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from db import open_store
-from db.errors import (
-    StoreDenied,
-)
-from db.prune import PruneReport
-from db.store import Store
-from db.transfer import RecordState, Selection
 from tests.contracts.store_values import (
     FILES,
     OTHER_TARGET,
@@ -27,6 +20,13 @@ from tests.contracts.store_values import (
     promoted,
     register,
 )
+from tilewright.db import open_store
+from tilewright.db.errors import (
+    StoreDenied,
+)
+from tilewright.db.prune import PruneReport
+from tilewright.db.store import Store
+from tilewright.db.transfer import RecordState, Selection
 
 
 class CopiesContract:

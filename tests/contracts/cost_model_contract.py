@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from costmodel.base import CostModel, Sample
-from schedules.arrays import IntArray
-from schedules.space import Candidate, ScheduleSpace
 from tests.synthetic_machine import bent_log2_secs
 from tests.synthetic_sketch import synthetic_space
-from tuner.search.lattice import lattices
+from tilewright.costmodel.base import CostModel, Sample
+from tilewright.schedules.arrays import IntArray
+from tilewright.schedules.space import Candidate, ScheduleSpace
+from tilewright.tuner.search.lattice import lattices
 
 SPACE = synthetic_space(128, 128, 128, small=True)
 

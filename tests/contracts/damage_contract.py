@@ -10,14 +10,14 @@ from dataclasses import replace
 
 import psycopg
 
-from db.models import Base
-from db.store import Store
 from tests.contracts.store_values import (
     TARGET,
     WORKLOAD,
     full,
     promoted,
 )
+from tilewright.db.models import Base
+from tilewright.db.store import Store
 
 
 class DamageContract:

@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 import pytest
 
-from db.artefacts import ArtefactFile
-from db.errors import (
+from tests.contracts.store_values import FILES, a_record
+from tilewright.db.artefacts import ArtefactFile
+from tilewright.db.errors import (
     BlobTooLarge,
     NotRegistered,
 )
-from db.store import Store
-from tests.contracts.store_values import FILES, a_record
+from tilewright.db.store import Store
 
 
 class FilesContract:

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from db import open_store
-from db.errors import (
+from tests.contracts.store_values import START, Clock, a_record
+from tilewright.db import open_store
+from tilewright.db.errors import (
     BadTransition,
     IdempotencyConflict,
     NotAlone,
@@ -17,11 +18,10 @@ from db.errors import (
     StoreHeld,
     UnknownJob,
 )
-from db.job_owners import JobQuota, Sharing
-from db.job_rows import Job, Waiting
-from db.job_states import LOST_TOO_OFTEN, MAX_FAILURES, JobState
-from db.store import Store
-from tests.contracts.store_values import START, Clock, a_record
+from tilewright.db.job_owners import JobQuota, Sharing
+from tilewright.db.job_rows import Job, Waiting
+from tilewright.db.job_states import LOST_TOO_OFTEN, MAX_FAILURES, JobState
+from tilewright.db.store import Store
 
 
 def submit(store: Store, number: int = 0, **changes: Any) -> tuple[Job, bool]:

@@ -8,10 +8,10 @@ from math import isfinite
 import psutil
 import pytest
 
-from schedules.record import MeasureResult
-from schedules.target import Target
-from schedules.workload.workload import Workload
-from tuner.measure.protocol import Measurer, MeasureRequest, MeasurerFactory
+from tilewright.schedules.record import MeasureResult
+from tilewright.schedules.target import Target
+from tilewright.schedules.workload.workload import Workload
+from tilewright.tuner.measure.protocol import Measurer, MeasureRequest, MeasurerFactory
 
 
 def assert_keeps_its_word(result: MeasureResult) -> None:

@@ -7,12 +7,6 @@ from typing import Any
 
 import pytest
 
-from db.errors import (
-    InvalidRecord,
-    NotRegistered,
-)
-from db.store import Store
-from schedules.record import MeasureResult, MeasureStatus, Toolchain
 from tests.contracts.store_values import (
     TARGET,
     TOOLCHAIN,
@@ -21,6 +15,12 @@ from tests.contracts.store_values import (
     full,
     promoted,
 )
+from tilewright.db.errors import (
+    InvalidRecord,
+    NotRegistered,
+)
+from tilewright.db.store import Store
+from tilewright.schedules.record import MeasureResult, MeasureStatus, Toolchain
 
 
 class RecordSinkContract:

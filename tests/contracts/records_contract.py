@@ -7,13 +7,6 @@ from collections.abc import Callable
 
 import pytest
 
-from db.errors import (
-    BadPageToken,
-    KeyConflict,
-    RefusedError,
-)
-from db.store import Store
-from schedules.record import TuningRecord
 from tests.contracts.store_values import (
     OTHER_WORKLOAD,
     TARGET,
@@ -25,6 +18,13 @@ from tests.contracts.store_values import (
     promoted,
     register,
 )
+from tilewright.db.errors import (
+    BadPageToken,
+    KeyConflict,
+    RefusedError,
+)
+from tilewright.db.store import Store
+from tilewright.schedules.record import TuningRecord
 
 
 class RecordsContract:

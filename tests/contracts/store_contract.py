@@ -6,8 +6,6 @@ Jobs are in `job_store_contract.py`, what answers are made with in `answer_store
 
 from __future__ import annotations
 
-from db import open_store
-from db.store import Store
 from tests.contracts.best_contract import BestContract
 from tests.contracts.copies_contract import CopiesContract
 from tests.contracts.damage_contract import DamageContract
@@ -15,6 +13,8 @@ from tests.contracts.files_contract import FilesContract
 from tests.contracts.record_sink_contract import RecordSinkContract
 from tests.contracts.records_contract import RecordsContract
 from tests.contracts.store_values import WORKLOAD
+from tilewright.db import open_store
+from tilewright.db.store import Store
 
 
 class StoreContract(

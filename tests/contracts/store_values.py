@@ -7,15 +7,15 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from db.artefacts import ArtefactFile
-from db.engine import Database
-from db.preparations import Demand
-from db.sql_store import SqlStore
-from db.store import Store
-from db.transfer import FORMAT, FORMAT_VERSION
-from schedules.record import MeasureResult, MeasureStatus, Toolchain, TuningRecord
-from schedules.target import Cache, Target
-from schedules.workload.workload import Workload
+from tilewright.db.artefacts import ArtefactFile
+from tilewright.db.engine import Database
+from tilewright.db.preparations import Demand
+from tilewright.db.sql_store import SqlStore
+from tilewright.db.store import Store
+from tilewright.db.transfer import FORMAT, FORMAT_VERSION
+from tilewright.schedules.record import MeasureResult, MeasureStatus, Toolchain, TuningRecord
+from tilewright.schedules.target import Cache, Target
+from tilewright.schedules.workload.workload import Workload
 
 TARGET = Target(
     triple="x86_64-unknown-linux-gnu",

@@ -12,14 +12,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from schedules.record import MeasureResult, MeasureStatus
-from schedules.space import Candidate, ScheduleSpace
 from tests.synthetic_machine import invented_result
 from tests.synthetic_sketch import synthetic_space, tiny_space
-from tuner.search.base import SearchGoal, SearchStrategy
-from tuner.search.first_look import default_look
-from tuner.search.lattice import lattices
-from tuner.search.strategies import make_strategy
+from tilewright.schedules.record import MeasureResult, MeasureStatus
+from tilewright.schedules.space import Candidate, ScheduleSpace
+from tilewright.tuner.search.base import SearchGoal, SearchStrategy
+from tilewright.tuner.search.first_look import default_look
+from tilewright.tuner.search.lattice import lattices
+from tilewright.tuner.search.strategies import make_strategy
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 
 from benchmarks.baselines import PriorModel, RandomModel
-from costmodel import model as learned
-from costmodel.base import CostModel, Sample
-from costmodel.blend import BlendedModel
-from costmodel.gaussian import MOST_SAMPLES, GaussianModel, times_on_one_core
-from costmodel.metrics import spearman
-from costmodel.model import ResidualModel
-from schedules.arrays import FloatArray, IntArray
-from schedules.space import Candidate, ScheduleSpace
 from tests.contracts.cost_model_contract import SPACE, CostModelContract, drawn, samples
 from tests.synthetic_machine import bent_log2_secs
+from tilewright.costmodel import model as learned
+from tilewright.costmodel.base import CostModel, Sample
+from tilewright.costmodel.blend import BlendedModel
+from tilewright.costmodel.gaussian import MOST_SAMPLES, GaussianModel, times_on_one_core
+from tilewright.costmodel.metrics import spearman
+from tilewright.costmodel.model import ResidualModel
+from tilewright.schedules.arrays import FloatArray, IntArray
+from tilewright.schedules.space import Candidate, ScheduleSpace
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -165,7 +165,7 @@ def test_without_xgboost_the_prior_remains_and_a_note_says_so(
 
 ELSEWHERE = """
 import json
-from costmodel.model import ResidualModel
+from tilewright.costmodel.model import ResidualModel
 from tests.contracts.cost_model_contract import SPACE, drawn, samples
 model = ResidualModel(SPACE)
 model.fit(samples(40))
@@ -174,8 +174,9 @@ print(json.dumps(model.predict(0, drawn(20)).log2_secs.tolist()))
 
 LIGHT = """
 import sys
-import costmodel, costmodel.model, costmodel.prior, costmodel.features, tuner, tuner.session.run
-import tuner.search.strategies, tuner.measure.choose, tuner.pytest_plugin
+import tilewright.costmodel.model, tilewright.costmodel.prior, tilewright.costmodel.features
+import tilewright.tuner.session.run
+import tilewright.tuner.search.strategies, tilewright.tuner.measure.choose, tilewright.tuner.testing
 print(sorted(m for m in ("xgboost", "llvmlite", "sqlalchemy") if m in sys.modules))
 """
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from benchmarks.spaces.replay import CPUS, target_of
-from costmodel.counts.counting import counts
-from costmodel.counts.nests import nest_counts
-from schedules import parse_workload
-from schedules.leaves import Leaf, Loop, Place, Statement
-from schedules.sketches import space_for
+from tilewright.costmodel.counts.counting import counts
+from tilewright.costmodel.counts.nests import nest_counts
+from tilewright.schedules import parse_workload
+from tilewright.schedules.leaves import Leaf, Loop, Place, Statement
+from tilewright.schedules.sketches import space_for
 
 
 def _copy(rows: Loop, source: str, result: str, *pieces: tuple[int, int]) -> list[Leaf]:

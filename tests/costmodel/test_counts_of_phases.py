@@ -8,10 +8,10 @@ import pytest
 from benchmarks.counts.program import program
 from benchmarks.counts.recount import recount
 from benchmarks.spaces.replay import target_of
-from costmodel.counts.counting import counts
-from schedules import operators
-from schedules.lowering.lower import lower
-from schedules.sketches import space_for
+from tilewright.costmodel.counts.counting import counts
+from tilewright.schedules import operators
+from tilewright.schedules.lowering.lower import lower
+from tilewright.schedules.sketches import space_for
 
 USUAL = {
     "vectors": 1, "rows2": 1, "column_blocks": 1, "row_blocks": 1, "row2_blocks": 1, "k_blocks": 1,

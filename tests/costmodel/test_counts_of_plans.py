@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from costmodel.counts.nests import nest_counts
-from costmodel.counts.plans import copied
-from costmodel.counts.table import Counts
-from schedules.leaves import Leaf, Operations, Statement
-from schedules.nest.loop_ir import LoopKind
-from schedules.plan import Access, Level, Outline, Plan, axes_of
-from schedules.sketches.writer import BLOCKS, DEPTH, STEPS, TILES, WRITTEN_OUT
+from tilewright.costmodel.counts.nests import nest_counts
+from tilewright.costmodel.counts.plans import copied
+from tilewright.costmodel.counts.table import Counts
+from tilewright.schedules.leaves import Leaf, Operations, Statement
+from tilewright.schedules.nest.loop_ir import LoopKind
+from tilewright.schedules.plan import Access, Level, Outline, Plan, axes_of
+from tilewright.schedules.sketches.writer import BLOCKS, DEPTH, STEPS, TILES, WRITTEN_OUT
 
 A = Access("A", 4, ((1, 0), (0, 1)))
 WINDOW = Access("I", 4, ((2, 1),))

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from benchmarks.spaces.replay import target_of
-from costmodel.prior import Prior
-from schedules import parse_workload
-from schedules.sketches import space_for
+from tilewright.costmodel.prior import Prior
+from tilewright.schedules import parse_workload
+from tilewright.schedules.sketches import space_for
 
 
 @pytest.mark.parametrize("threads", [1, 2])

@@ -7,9 +7,9 @@ import pytest
 from benchmarks.counts.compare import EXACT, compared
 from benchmarks.counts.drawing import parts_of
 from benchmarks.spaces.replay import target_of
-from schedules import parse_workload
-from schedules.lowering.lower import lower
-from schedules.sketches import space_for
+from tilewright.schedules import parse_workload
+from tilewright.schedules.lowering.lower import lower
+from tilewright.schedules.sketches import space_for
 
 
 @pytest.mark.parametrize(("height", "width", "threads"), [(14, 14, 1), (6, 13, 2), (8, 16, 1)])

@@ -8,10 +8,10 @@ import pytest
 from benchmarks.counts.program import program
 from benchmarks.counts.recount import recount
 from benchmarks.spaces.replay import target_of
-from costmodel.counts.counting import counts
-from schedules import parse_workload
-from schedules.lowering.lower import lower
-from schedules.sketches import space_for
+from tilewright.costmodel.counts.counting import counts
+from tilewright.schedules import parse_workload
+from tilewright.schedules.lowering.lower import lower
+from tilewright.schedules.sketches import space_for
 
 EXACT = ("live_registers", "packed_bytes", "strided_packed_bytes", "panel_bytes", "vector_stores")
 

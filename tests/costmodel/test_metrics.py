@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from costmodel.metrics import (
+from tilewright.costmodel.metrics import (
     ranks,
     recall_at_k,
     spearman,

@@ -8,22 +8,22 @@ from itertools import product
 import numpy as np
 import pytest
 
-from costmodel.counts.table import with_zeros
-from costmodel.features import FEATURES, Featuriser
-from costmodel.footprint import Traffic, cache_traffic, touched
-from costmodel.machine import NOMINAL_CLOCK_HZ, compute_dtype, machine_for
-from costmodel.prior import OPS_IN_FLIGHT, Prior, combine
-from schedules.algebra.functions import POLYNOMIAL_SLOTS, UnaryOp
-from schedules.arrays import IntArray
-from schedules.dtypes import DType
-from schedules.plan import Access, Level, Outline, Plan, axes_of
-from schedules.sketches.program import space_for
-from schedules.target import Probes
-from schedules.workload.tensors import Tensor
 from tests.schedule_fuzz.cases import notation
 from tests.synthetic_sketch import synthetic_space, synthetic_target
-from tuner.codegen.mathlib import math_function
-from tuner.search.lattice import lattices
+from tilewright.costmodel.counts.table import with_zeros
+from tilewright.costmodel.features import FEATURES, Featuriser
+from tilewright.costmodel.footprint import Traffic, cache_traffic, touched
+from tilewright.costmodel.machine import NOMINAL_CLOCK_HZ, compute_dtype, machine_for
+from tilewright.costmodel.prior import OPS_IN_FLIGHT, Prior, combine
+from tilewright.schedules.algebra.functions import POLYNOMIAL_SLOTS, UnaryOp
+from tilewright.schedules.arrays import IntArray
+from tilewright.schedules.dtypes import DType
+from tilewright.schedules.plan import Access, Level, Outline, Plan, axes_of
+from tilewright.schedules.sketches.program import space_for
+from tilewright.schedules.target import Probes
+from tilewright.schedules.workload.tensors import Tensor
+from tilewright.tuner.codegen.mathlib import math_function
+from tilewright.tuner.search.lattice import lattices
 
 A = Access("A", 4, ((1, 0, 0), (0, 0, 1)))
 B = Access("B", 4, ((0, 0, 1), (0, 1, 0)))

@@ -5,18 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from costmodel.counts.table import COUNTS, SHAPES, TOTALS
-from costmodel.features import FEATURES, Featuriser
-from costmodel.prior import Prior
-from costmodel.programs import joined, program_counts
-from schedules.sketches import space_for
-from schedules.sketches.program import ProgramSketch
-from schedules.sketches.tile.sketch import TileSketch
-from schedules.space import ScheduleSpace
-from schedules.workload.workload import Workload
 from tests.schedule_fuzz.cases import notation
 from tests.schedules.test_rules_spaces import target
-from tuner.search.first_look import first_look
+from tilewright.costmodel.counts.table import COUNTS, SHAPES, TOTALS
+from tilewright.costmodel.features import FEATURES, Featuriser
+from tilewright.costmodel.prior import Prior
+from tilewright.costmodel.programs import joined, program_counts
+from tilewright.schedules.sketches import space_for
+from tilewright.schedules.sketches.program import ProgramSketch
+from tilewright.schedules.sketches.tile.sketch import TileSketch
+from tilewright.schedules.space import ScheduleSpace
+from tilewright.schedules.workload.workload import Workload
+from tilewright.tuner.search.first_look import first_look
 
 TWO_PRODUCTS = notation(
     "T[i,j] += A[i,k] * B[k,j]; U[i,j] += A[i,k] * D[k,j]; Y[i,j] = T[i,j] * U[i,j]",

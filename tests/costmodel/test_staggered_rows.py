@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from costmodel.prior import Analysis, Prior
-from schedules import operators
-from schedules.sketches import space_for
-from schedules.workload.workload import Workload
 from tests.schedule_fuzz.cases import notation
 from tests.schedules.test_rules_spaces import target
-from tuner.search.first_look import default_look
+from tilewright.costmodel.prior import Analysis, Prior
+from tilewright.schedules import operators
+from tilewright.schedules.sketches import space_for
+from tilewright.schedules.workload.workload import Workload
+from tilewright.tuner.search.first_look import default_look
 
 
 def softmax(rows: int, length: int) -> Workload:

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from costmodel.prior import COMPONENTS, Analysis, Prior
-from schedules.sketches import space_for
-from schedules.workload.workload import Workload
 from tests.schedule_fuzz.cases import notation
 from tests.schedules.test_rules_spaces import target
+from tilewright.costmodel.prior import COMPONENTS, Analysis, Prior
+from tilewright.schedules.sketches import space_for
+from tilewright.schedules.workload.workload import Workload
 
 
 def product(m: int, n: int, k: int) -> Workload:

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from costmodel.prior import COMPONENTS, Analysis, Prior
-from schedules import operators
-from schedules.sketches import space_for
-from schedules.workload.workload import Workload
 from tests.schedule_fuzz.cases import notation
 from tests.schedules.test_rules_spaces import target
+from tilewright.costmodel.prior import COMPONENTS, Analysis, Prior
+from tilewright.schedules import operators
+from tilewright.schedules.sketches import space_for
+from tilewright.schedules.workload.workload import Workload
 
 
 def analysed(workload: Workload, **knobs: Any) -> Analysis:

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from db import Store, artefacts_of_record, best_record, open_store
-from db.artefact_rows import Artefact
-from db.artefacts import ArtefactFile
-from db.errors import StoreBroken, StoreError
-from schedules.record import TuningRecord
 from tests.contracts.store_values import TARGET, WORKLOAD, a_record, full, promoted, register
+from tilewright.db import Store, artefacts_of_record, best_record, open_store
+from tilewright.db.artefact_rows import Artefact
+from tilewright.db.artefacts import ArtefactFile
+from tilewright.db.errors import StoreBroken, StoreError
+from tilewright.schedules.record import TuningRecord
 
 DAMAGES = 150
 BEST = full(3, 1e-4)

@@ -19,14 +19,14 @@ from pathlib import Path
 
 import pytest
 
-from db import Store, open_store
-from db.artefacts import ArtefactFile
-from db.job_states import JobState
-from db.keys import ApiKey
-from db.models import Base
-from db.preparations import PreparationState
 from tests.contracts.store_values import TARGET, WORKLOAD
 from tests.postgres import PostgresServer
+from tilewright.db import Store, open_store
+from tilewright.db.artefacts import ArtefactFile
+from tilewright.db.job_states import JobState
+from tilewright.db.keys import ApiKey
+from tilewright.db.models import Base
+from tilewright.db.preparations import PreparationState
 
 ROOT = Path(__file__).parents[2]
 KILLS = 6
@@ -35,7 +35,7 @@ TABLES = len(Base.metadata.tables) + 2  # alembic_version, and SQLite's own for 
 # Writes records for ever, as a tuning run does, and names each one once `add` has returned.
 WRITER = """
 import os, sys
-from db import open_store
+from tilewright.db import open_store
 from tests.contracts.store_values import full, register
 store = open_store(sys.argv[1])
 register(store)
@@ -53,7 +53,7 @@ import os, shutil, signal, sys
 import alembic.command  # once, not in every child
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
-from db import open_store
+from tilewright.db import open_store
 from tests.db.test_durability import every_write
 
 def dies_at(path, number):
@@ -201,7 +201,7 @@ def test_a_kill_before_any_statement_leaves_a_sound_store(
 CROWD = """
 import os, sys
 import alembic.command
-from db import open_store
+from tilewright.db import open_store
 from tests.contracts.store_values import full, promoted, register
 
 def work(number):

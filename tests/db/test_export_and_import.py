@@ -11,8 +11,6 @@ from typing import Any
 
 import pytest
 
-from db import Store, open_store
-from db.errors import InvalidRecord
 from tests.contracts.store_values import (
     OTHER_WORKLOAD,
     TARGET,
@@ -24,6 +22,8 @@ from tests.contracts.store_values import (
     promoted,
     register,
 )
+from tilewright.db import Store, open_store
+from tilewright.db.errors import InvalidRecord
 
 
 @pytest.fixture
@@ -208,7 +208,7 @@ def test_a_damaged_record_stays_behind(tmp_path: Path, exported: list[str]) -> N
 def test_a_large_import_is_committed_in_parts(
     ours: Store, exported: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("db.sql_store.LINES_PER_COMMIT", 50)
+    monkeypatch.setattr("tilewright.db.sql_store.LINES_PER_COMMIT", 50)
     register(ours)
     source = [
         {"kind": "record", "key": r.key, "record": r.to_json()}

@@ -14,22 +14,6 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import OperationalError
 
-from db import artefacts_of_record, best_record, default_url, open_store
-from db.artefacts import ArtefactFile
-from db.errors import (
-    StoreBroken,
-    StoreBusy,
-    StoreDenied,
-    StoreError,
-    StoreFull,
-    StoreHeld,
-    StoreMissing,
-    StoreNewer,
-    StoreOlder,
-)
-from db.location import sqlite_path
-from db.schema import HEAD
-from db.sqlite import SqliteDatabase, store_error
 from tests.contracts.store_values import (
     OTHER_WORKLOAD,
     TARGET,
@@ -40,6 +24,22 @@ from tests.contracts.store_values import (
     promoted,
     register,
 )
+from tilewright.db import artefacts_of_record, best_record, default_url, open_store
+from tilewright.db.artefacts import ArtefactFile
+from tilewright.db.errors import (
+    StoreBroken,
+    StoreBusy,
+    StoreDenied,
+    StoreError,
+    StoreFull,
+    StoreHeld,
+    StoreMissing,
+    StoreNewer,
+    StoreOlder,
+)
+from tilewright.db.location import sqlite_path
+from tilewright.db.schema import HEAD
+from tilewright.db.sqlite import SqliteDatabase, store_error
 
 Opener = Callable[[Path], object]
 OPENERS: list[Opener] = [
@@ -231,7 +231,7 @@ def test_every_connection_is_set_for_durability(tmp_path: Path) -> None:
 
 
 def test_the_log_is_folded_into_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("db.sqlite.CHECKPOINT_BYTES", 200_000)
+    monkeypatch.setattr("tilewright.db.sqlite.CHECKPOINT_BYTES", 200_000)
     log = tmp_path / "x.sqlite-wal"
     with open_store(str(tmp_path / "x.sqlite")) as store:
         register(store)
@@ -371,7 +371,7 @@ def test_what_the_driver_says_is_translated(
 
 
 def test_an_unknown_name_of_the_package_is_an_attribute_error() -> None:
-    import db
+    from tilewright import db
 
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         db.__getattr__("nothing")

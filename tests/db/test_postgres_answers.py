@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
-from db import Store, open_store
-from service.http.app import create_app
-from service.limits import Limits
-from service.resolve import workloads
-from service.settings import Settings
 from tests.postgres import PostgresServer
 from tests.service.preparing_cases import Counted, prepare_all
 from tests.service.service_cases import HOST, MATMUL, keep_best
+from tilewright.db import Store, open_store
+from tilewright.service.http.app import create_app
+from tilewright.service.limits import Limits
+from tilewright.service.resolve import workloads
+from tilewright.service.settings import Settings
 
 
 @pytest.fixture

@@ -15,9 +15,20 @@ import psycopg
 import pytest
 from sqlalchemy import text
 
-from db import Store, artefacts_of_record, best_record, open_store
-from db.artefacts import ArtefactFile
-from db.errors import (
+from tests.contracts.job_store_contract import submit
+from tests.contracts.store_values import (
+    TARGET,
+    WORKLOAD,
+    a_record,
+    database_of,
+    full,
+    promoted,
+    register,
+)
+from tests.postgres import PostgresServer, name_of
+from tilewright.db import Store, artefacts_of_record, best_record, open_store
+from tilewright.db.artefacts import ArtefactFile
+from tilewright.db.errors import (
     RefusedError,
     StoreBroken,
     StoreBusy,
@@ -31,20 +42,9 @@ from db.errors import (
     StoreUnreachable,
     StoreUnsafe,
 )
-from db.job_rows import JobEvent
-from db.job_states import JobState
-from db.postgres import PostgresDatabase
-from tests.contracts.job_store_contract import submit
-from tests.contracts.store_values import (
-    TARGET,
-    WORKLOAD,
-    a_record,
-    database_of,
-    full,
-    promoted,
-    register,
-)
-from tests.postgres import PostgresServer, name_of
+from tilewright.db.job_rows import JobEvent
+from tilewright.db.job_states import JobState
+from tilewright.db.postgres import PostgresDatabase
 
 T = TypeVar("T")
 
@@ -75,7 +75,7 @@ def test_a_server_that_takes_back_what_it_acknowledged_is_refused(
         postgres_server.execute(f"ALTER DATABASE {name_of(url)} SET {setting} = off")
     else:  # the server's own settings stay on: one that has them off is played
         monkeypatch.setattr(
-            "db.postgres._SAFETY",
+            "tilewright.db.postgres._SAFETY",
             _off(setting, ("fsync", "synchronous_commit", "full_page_writes")),
         )
     with pytest.raises(StoreUnsafe, match=f"has {setting}=off, so that a power cut takes back"):
@@ -244,7 +244,7 @@ def broken_commits(store: Store, took_place: bool) -> Iterator[int]:
 def test_a_server_that_stays_away_is_an_error_of_its_own(
     postgres_server: PostgresServer, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("db.postgres.PATIENCE_SECS", 0.1)
+    monkeypatch.setattr("tilewright.db.postgres.PATIENCE_SECS", 0.1)
     with open_store(url, timeout_secs=0.5) as store:
         register(store)
         name = name_of(url)

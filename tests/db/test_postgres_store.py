@@ -8,12 +8,12 @@ from itertools import count
 import psycopg
 import pytest
 
-from db import Store, open_store
 from tests.contracts.answer_store_contract import AnswerStoreContract
 from tests.contracts.job_store_contract import JobStoreContract
 from tests.contracts.store_contract import StoreContract
 from tests.contracts.store_values import Clock, register
 from tests.postgres import PostgresServer
+from tilewright.db import Store, open_store
 
 
 @pytest.fixture

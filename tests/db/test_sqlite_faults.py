@@ -13,9 +13,6 @@ from typing import Any
 import pytest
 from sqlalchemy import event
 
-from db import Store, open_store
-from db.errors import StoreBroken, StoreBusy, StoreFull, StoreMissing
-from db.job_states import JobState
 from tests.contracts.job_store_contract import submit
 from tests.contracts.store_values import (
     TARGET,
@@ -26,6 +23,9 @@ from tests.contracts.store_values import (
     promoted,
     register,
 )
+from tilewright.db import Store, open_store
+from tilewright.db.errors import StoreBroken, StoreBusy, StoreFull, StoreMissing
+from tilewright.db.job_states import JobState
 
 
 @pytest.fixture
@@ -119,10 +119,10 @@ def test_a_lock_of_another_process_is_told_and_waited_out(path: Path) -> None:
 
 
 def test_upkeep_that_fails_takes_nothing_back(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("db.sqlite.CHECKPOINT_BYTES", 0)
+    monkeypatch.setattr("tilewright.db.sqlite.CHECKPOINT_BYTES", 0)
     with open_store(str(path)) as store:
         register(store)
-        monkeypatch.setattr("db.locks.os.open", lambda *_: denied())
+        monkeypatch.setattr("tilewright.db.locks.os.open", lambda *_: denied())
         store.add([a_record()])
         assert store.counts().records == 1
 
@@ -232,7 +232,7 @@ def test_a_backup_that_fails_leaves_nothing(path: Path, monkeypatch: pytest.Monk
         def broken(*_: Any) -> None:
             raise OSError(28, "No space left on device")
 
-        monkeypatch.setattr("db.files._sync", broken)
+        monkeypatch.setattr("tilewright.db.files._sync", broken)
         with pytest.raises(StoreFull, match="cannot be written"):
             store.backup(target)
         assert list(target.parent.iterdir()) == []
@@ -245,7 +245,7 @@ def test_a_move_that_is_broken_off_leaves_an_empty_database(
         register(store)
         assert promoted(store, full(1, 1e-3))
         with monkeypatch.context() as patch:
-            patch.setattr("db.copying._tally", lambda *_: None)
+            patch.setattr("tilewright.db.copying._tally", lambda *_: None)
             with pytest.raises(StoreBroken, match=r"did not arrive as sent; nothing was copied"):
                 store.move_to(other)
         assert empty(other)

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from db import Store, open_store
 from tests.contracts.answer_store_contract import AnswerStoreContract
 from tests.contracts.job_store_contract import JobStoreContract
 from tests.contracts.store_contract import StoreContract
 from tests.contracts.store_values import Clock, register
+from tilewright.db import Store, open_store
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from db import Store, open_store
-from tuner.session.report import RecordSink
+from tilewright.db import Store, open_store
+from tilewright.tuner.session.report import RecordSink
 
 
 def as_sink(store: Store) -> RecordSink:

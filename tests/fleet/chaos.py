@@ -23,16 +23,16 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from db import open_store
-from schedules.canonical import canonical_bytes
-from service.fleet.keeper import Keeper
-from service.jobs.tuning import TuneOptions, tune_into
 from tests.fleet.local_fleet import LocalFleet, local_fleet
 from tests.fleet.simulated import SPACE, TARGET
-from tuner.measure.fleet.connection import Line
-from tuner.measure.fleet.machines import Machine
-from tuner.measure.fleet.wire import Order
-from tuner.session.report import Budget
+from tilewright.db import open_store
+from tilewright.schedules.canonical import canonical_bytes
+from tilewright.service.fleet.keeper import Keeper
+from tilewright.service.jobs.tuning import TuneOptions, tune_into
+from tilewright.tuner.measure.fleet.connection import Line
+from tilewright.tuner.measure.fleet.machines import Machine
+from tilewright.tuner.measure.fleet.wire import Order
+from tilewright.tuner.session.report import Budget
 
 
 @dataclass

@@ -10,12 +10,12 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from service.fleet import processes
-from service.fleet.keeper import Keeper
 from tests.fleet.simulated import write_machine
-from tuner.measure.fleet.describe import describe
-from tuner.measure.fleet.errors import FleetError
-from tuner.measure.fleet.machines import Machine, fleet_status
+from tilewright.service.fleet import processes
+from tilewright.service.fleet.keeper import Keeper
+from tilewright.tuner.measure.fleet.describe import describe
+from tilewright.tuner.measure.fleet.errors import FleetError
+from tilewright.tuner.measure.fleet.machines import Machine, fleet_status
 
 
 @dataclass

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from schedules.target import Target
 from tests.synthetic_sketch import synthetic_space
-from tuner.measure.protocol import MeasureRequest
-from tuner.pytest_plugin import mocked_target
-from tuner.search.lattice import lattices
+from tilewright.schedules.target import Target
+from tilewright.tuner.measure.protocol import MeasureRequest
+from tilewright.tuner.search.lattice import lattices
+from tilewright.tuner.testing import mocked_target
 
 SPACE = synthetic_space(64, 64, 64, small=True)
 

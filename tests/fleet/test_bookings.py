@@ -7,9 +7,9 @@ from itertools import count
 
 import pytest
 
-from tuner.measure.fleet import bookings
-from tuner.measure.fleet.bookings import Bookings, share_of
-from tuner.measure.fleet.dispatch import Assignment
+from tilewright.tuner.measure.fleet import bookings
+from tilewright.tuner.measure.fleet.bookings import Bookings, share_of
+from tilewright.tuner.measure.fleet.dispatch import Assignment
 
 A, B, C = 1, 2, 3
 

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 import pytest
 
-from schedules.target import Target
-from schedules.workload.workload import Workload
 from tests.contracts.measurer_contract import MeasurerContract
 from tests.fleet.local_fleet import LocalFleet
 from tests.fleet.simulated import SPACE, TARGET, candidates
-from tuner.measure.choose import parse_measurer
-from tuner.measure.protocol import MeasureRequest, MeasurerFactory
+from tilewright.schedules.target import Target
+from tilewright.schedules.workload.workload import Workload
+from tilewright.tuner.measure.choose import parse_measurer
+from tilewright.tuner.measure.protocol import MeasureRequest, MeasurerFactory
 
 
 class TestFleet(MeasurerContract):

@@ -7,9 +7,9 @@ from itertools import count
 
 import pytest
 
-from schedules.record import MeasureResult, MeasureStatus
-from tuner.measure.fleet.bookings import ORDERS_A_MACHINE, share_of
-from tuner.measure.fleet.dispatch import MOST_DEATHS, MOST_UNBEGUN, Assignment, Dispatch
+from tilewright.schedules.record import MeasureResult, MeasureStatus
+from tilewright.tuner.measure.fleet.bookings import ORDERS_A_MACHINE, share_of
+from tilewright.tuner.measure.fleet.dispatch import MOST_DEATHS, MOST_UNBEGUN, Assignment, Dispatch
 
 OK = MeasureResult(MeasureStatus.OK, (1.0,), 1.0)
 

@@ -10,17 +10,17 @@ from unittest.mock import patch
 
 import pytest
 
-from schedules import operators
-from schedules.errors import WorkloadError
-from schedules.record import MeasureResult
-from schedules.workload.workload import Workload
 from tests.fleet.local_fleet import LocalFleet
 from tests.fleet.simulated import SPACE, TARGET, candidates
-from tuner.measure.fleet.connection import Line
-from tuner.measure.fleet.machines import Machine
-from tuner.measure.fleet.measurer import Fleet
-from tuner.measure.fleet.wire import Order
-from tuner.measure.mocked.simulated import SimulatedMachine
+from tilewright.schedules import operators
+from tilewright.schedules.errors import WorkloadError
+from tilewright.schedules.record import MeasureResult
+from tilewright.schedules.workload.workload import Workload
+from tilewright.tuner.measure.fleet.connection import Line
+from tilewright.tuner.measure.fleet.machines import Machine
+from tilewright.tuner.measure.fleet.measurer import Fleet
+from tilewright.tuner.measure.fleet.wire import Order
+from tilewright.tuner.measure.mocked.simulated import SimulatedMachine
 
 ASKED = candidates(8)
 

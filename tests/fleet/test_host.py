@@ -8,19 +8,19 @@ from dataclasses import replace
 
 import pytest
 
-from schedules import operators
-from schedules.primitives import Split
-from schedules.record import MeasureResult, MeasureStatus
-from schedules.target import Probes
-from schedules.trace import Trace
 from tests.fleet.simulated import another_target
-from tuner.emit.object_code import toolchain
-from tuner.machine.native_target import detect
-from tuner.measure.fleet import task
-from tuner.measure.fleet.task import GivenUp, Host
-from tuner.measure.fleet.wire import Description, Note, Order, Purpose
-from tuner.measure.protocol import MeasureRequest
-from tuner.process.control import Control
+from tilewright.schedules import operators
+from tilewright.schedules.primitives import Split
+from tilewright.schedules.record import MeasureResult, MeasureStatus
+from tilewright.schedules.target import Probes
+from tilewright.schedules.trace import Trace
+from tilewright.tuner.emit.object_code import toolchain
+from tilewright.tuner.machine.native_target import detect
+from tilewright.tuner.measure.fleet import task
+from tilewright.tuner.measure.fleet.task import GivenUp, Host
+from tilewright.tuner.measure.fleet.wire import Description, Note, Order, Purpose
+from tilewright.tuner.measure.protocol import MeasureRequest
+from tilewright.tuner.process.control import Control
 
 WORKLOAD = operators.build("matmul", M=17, N=16, K=16).normalised()
 TRACES = (Trace(), Trace((Split("no_such_axis", 4),)))

@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from schedules.record import MeasureStatus
 from tests.fleet.chaos import job_under_fire, kill
 from tests.fleet.local_fleet import LocalFleet, free_port
 from tests.fleet.simulated import SPACE, TARGET, another_target, candidates
-from tuner.measure.fleet import silence
-from tuner.measure.fleet.errors import FleetError
-from tuner.measure.fleet.measurer import Fleet
-from tuner.process.control import Control, MeasurementAborted
+from tilewright.schedules.record import MeasureStatus
+from tilewright.tuner.measure.fleet import silence
+from tilewright.tuner.measure.fleet.errors import FleetError
+from tilewright.tuner.measure.fleet.measurer import Fleet
+from tilewright.tuner.process.control import Control, MeasurementAborted
 
 
 def test_a_job_under_fire_loses_nothing_and_repeats_nothing(

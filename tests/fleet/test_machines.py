@@ -8,19 +8,19 @@ from dataclasses import replace
 
 import pytest
 
-from schedules.errors import TargetError
-from schedules.record import Toolchain
-from schedules.target import Probes, Target
-from service.errors import CannotServe
-from service.fleet import worker
-from service.fleet.processes import check_exposure
 from tests.fleet.simulated import TARGET, another_target
-from tuner.codegen.version import CODEGEN_VERSION
-from tuner.measure.choose import parse_measurer
-from tuner.measure.fleet import describe
-from tuner.measure.fleet.address import parse_address
-from tuner.measure.fleet.errors import FleetError
-from tuner.measure.fleet.machines import (
+from tilewright.schedules.errors import TargetError
+from tilewright.schedules.record import Toolchain
+from tilewright.schedules.target import Probes, Target
+from tilewright.service.errors import CannotServe
+from tilewright.service.fleet import worker
+from tilewright.service.fleet.processes import check_exposure
+from tilewright.tuner.codegen.version import CODEGEN_VERSION
+from tilewright.tuner.measure.choose import parse_measurer
+from tilewright.tuner.measure.fleet import describe
+from tilewright.tuner.measure.fleet.address import parse_address
+from tilewright.tuner.measure.fleet.errors import FleetError
+from tilewright.tuner.measure.fleet.machines import (
     LABEL,
     Machine,
     able,
@@ -31,8 +31,8 @@ from tuner.measure.fleet.machines import (
     resource_name,
     with_fleet_probes,
 )
-from tuner.measure.fleet.wire import Description, Note
-from tuner.measure.protocol import MeasurerError
+from tilewright.tuner.measure.fleet.wire import Description, Note
+from tilewright.tuner.measure.protocol import MeasurerError
 
 REAL = Toolchain(CODEGEN_VERSION, "0.50.0", "20.1.8")
 HERE = TARGET
@@ -149,7 +149,7 @@ def test_a_worker_that_finds_no_scheduler_says_so_and_waits(
     told: list[str] = []
     monkeypatch.setattr(worker, "_LOOK_SECS", 0.0)
     monkeypatch.setattr(worker, "_missing", lambda address: next(found))
-    monkeypatch.setattr("service.fleet.processes.machine", lambda *_: nullcontext())
+    monkeypatch.setattr("tilewright.service.fleet.processes.machine", lambda *_: nullcontext())
     monkeypatch.setattr("signal.signal", lambda *_: None)
     monkeypatch.setattr(describe, "describe", lambda *_: Description("mine", HERE, REAL))
     monkeypatch.setattr("os.getppid", lambda: 1 if len(told) < 2 else 0)

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tuner.measure.fleet.silence import SILENT_SECS, Silence
-from tuner.measure.fleet.waiting import aside
-from tuner.process.control import Control, MeasurementAborted
+from tilewright.tuner.measure.fleet.silence import SILENT_SECS, Silence
+from tilewright.tuner.measure.fleet.waiting import aside
+from tilewright.tuner.process.control import Control, MeasurementAborted
 
 
 def seen(**machines: float) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import math
 import random
 from math import prod
 
-from schedules.algebra.functions import UnaryOp
+from tilewright.schedules.algebra.functions import UnaryOp
 
 from .computation import (
     INTEGERS,

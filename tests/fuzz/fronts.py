@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from schedules import Workload, WorkloadError
+from tilewright.schedules import Workload, WorkloadError
 
 from .computation import Computation, reads
 from .spell_json import to_document

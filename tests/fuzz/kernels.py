@@ -10,18 +10,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from costmodel.prior import Prior
-from costmodel.programs import program_counts
-from schedules.arrays import IntArray
-from schedules.errors import ScheduleError
-from schedules.lowering.lower import lower
-from schedules.nest.interpret import interpret
-from schedules.nest.loop_ir import Allocate, walk
-from schedules.reference.evaluate import evaluate as product_reference
-from schedules.sketches import space_for
-from schedules.space import ScheduleSpace
-from schedules.trace import Trace
-from schedules.workload.workload import Workload
 from tests.schedule_fuzz.check import (
     INTERPRETED_EXECUTIONS,
     MAX_BYTES,
@@ -31,10 +19,22 @@ from tests.schedule_fuzz.check import (
     this_machine,
 )
 from tests.schedule_fuzz.traces import random_trace
-from tuner.emit.kernel import compile_kernel
-from tuner.judge.compare import Case
-from tuner.judge.input_plan import InputKind
-from tuner.search.default import default_trace
+from tilewright.costmodel.prior import Prior
+from tilewright.costmodel.programs import program_counts
+from tilewright.schedules.arrays import IntArray
+from tilewright.schedules.errors import ScheduleError
+from tilewright.schedules.lowering.lower import lower
+from tilewright.schedules.nest.interpret import interpret
+from tilewright.schedules.nest.loop_ir import Allocate, walk
+from tilewright.schedules.reference.evaluate import evaluate as product_reference
+from tilewright.schedules.sketches import space_for
+from tilewright.schedules.space import ScheduleSpace
+from tilewright.schedules.trace import Trace
+from tilewright.schedules.workload.workload import Workload
+from tilewright.tuner.emit.kernel import compile_kernel
+from tilewright.tuner.judge.compare import Case
+from tilewright.tuner.judge.input_plan import InputKind
+from tilewright.tuner.search.default import default_trace
 
 from .computation import Computation
 from .drawing import EXTREMES
@@ -138,7 +138,7 @@ def check_trace(computation: Computation, seed: int, most_steps: int = 20) -> st
 
 def _workload(computation: Computation, rng: random.Random) -> Workload | None:
     """By one of the front ends; None if it refuses what it cannot prove."""
-    from schedules import WorkloadError
+    from tilewright.schedules import WorkloadError
 
     name = rng.choice(("json", "python", "notation"))
     try:

@@ -7,8 +7,8 @@ import json
 import random
 from typing import Any
 
-from schedules import TilewrightError, Workload
-from schedules.workload.strict_json import parse_json_text
+from tilewright.schedules import TilewrightError, Workload
+from tilewright.schedules.workload.strict_json import parse_json_text
 
 from .computation import Computation
 from .spell_json import to_document

@@ -6,9 +6,9 @@ import math
 import random
 from dataclasses import dataclass, field
 
-from schedules.frontend.notation import from_notation
-from schedules.workload.tensors import Tensor as ProductTensor
-from schedules.workload.workload import Workload
+from tilewright.schedules.frontend.notation import from_notation
+from tilewright.schedules.workload.tensors import Tensor as ProductTensor
+from tilewright.schedules.workload.workload import Workload
 
 from .computation import (
     NARROW,
@@ -45,7 +45,7 @@ class Notation:
     ranges: dict[str, int] = field(default_factory=dict)
 
     def workload(self) -> Workload:
-        from schedules.frontend.notation import parse_tensor_spec
+        from tilewright.schedules.frontend.notation import parse_tensor_spec
 
         tensors: list[ProductTensor] = [parse_tensor_spec(t) for t in self.tensors]
         return from_notation(self.text, tensors, self.ranges)

@@ -6,9 +6,9 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-import schedules
-from schedules import Workload
-from schedules.frontend import expr, functions
+from tilewright import schedules
+from tilewright.schedules import Workload
+from tilewright.schedules.frontend import expr, functions
 
 from .computation import (
     And,

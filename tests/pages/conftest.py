@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING
 import pytest
 from fastapi.testclient import TestClient
 
-from db import Store
-from service.http.app import create_app
-from service.settings import Settings
 from tests.conftest import NO_BROWSER
 from tests.own_store import cache_home, empty_file, own_folders, store
+from tilewright.db import Store
+from tilewright.service.http.app import create_app
+from tilewright.service.settings import Settings
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page
 
-COMMAND = "import sys; from service.cli import main; main(sys.argv[1:])"
+COMMAND = "import sys; from tilewright.service.cli import main; main(sys.argv[1:])"
 PATIENCE_SECS = 60.0
 REPLACED = ("htmx:afterRequest", "htmx:sendAbort")
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)

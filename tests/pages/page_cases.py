@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from db import Store
-from db.job_rows import Job
-from db.job_states import JobState
-from schedules.record import MeasureStatus, TuningRecord
-from schedules.target import Target
-from service.jobs.request import read_job
-from service.resolve import workloads
-from service.settings import Settings
 from tests.service.service_cases import HOST, MATMUL, event, make_record
+from tilewright.db import Store
+from tilewright.db.job_rows import Job
+from tilewright.db.job_states import JobState
+from tilewright.schedules.record import MeasureStatus, TuningRecord
+from tilewright.schedules.target import Target
+from tilewright.service.jobs.request import read_job
+from tilewright.service.resolve import workloads
+from tilewright.service.settings import Settings
 
 HOSTILE = "\"><script>alert('x')</script><img src=x onerror=alert(1)>&amp;{{7*7}}"
 

@@ -9,10 +9,10 @@ from html import unescape
 import pytest
 from fastapi.testclient import TestClient
 
-from db import Store
-from service.http.app import create_app
-from service.settings import Settings
 from tests.service.access_cases import a_job, make_key
+from tilewright.db import Store
+from tilewright.service.http.app import create_app
+from tilewright.service.settings import Settings
 
 
 @pytest.fixture

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from service.answers import objects
-from service.http.pages.hot_loop import HotLoop, hot_loop
-from service.resolve import workloads
 from tests.service.service_cases import HOST
-from tuner.search.default import default_trace
+from tilewright.service.answers import objects
+from tilewright.service.http.pages.hot_loop import HotLoop, hot_loop
+from tilewright.service.resolve import workloads
+from tilewright.tuner.search.default import default_trace
 
 LISTING = """\
 \t.text

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from service.errors import TooBusy
-from service.http.pages.inspector import MOST_WAITING, Inspector
-from service.http.pages.roofline import level_of, roofline
+from tilewright.service.errors import TooBusy
+from tilewright.service.http.pages.inspector import MOST_WAITING, Inspector
+from tilewright.service.http.pages.roofline import level_of, roofline
 
 
 def test_the_same_question_is_asked_once() -> None:

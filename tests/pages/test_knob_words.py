@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from schedules.sketches import space_for
-from service.http.pages.knob_words import KNOB_WORDS, in_words
 from tests.schedules.test_rules_spaces import ODD, target
 from tests.schedules.test_rules_spaces import workload as odd
+from tilewright.schedules.sketches import space_for
+from tilewright.service.http.pages.knob_words import KNOB_WORDS, in_words
 
 MOST_LETTERS = 20
 """What has room above an axis."""

@@ -13,16 +13,16 @@ from urllib.parse import parse_qs, urlencode
 import pytest
 from fastapi.testclient import TestClient
 
-from db import Store
-from db.job_states import JobState
-from service.http.app import create_app
-from service.http.pages.assets import FOLDER, assets
-from service.http.pages.submitting import form_view
-from service.resolve import workloads
-from service.settings import Settings
 from tests.pages.page_cases import HOSTILE, best_of, run_trials, stored_job
 from tests.service.service_cases import HOST, MATMUL, TOOLCHAIN
-from tuner.machine.native_target import native_target
+from tilewright.db import Store
+from tilewright.db.job_states import JobState
+from tilewright.service.http.app import create_app
+from tilewright.service.http.pages.assets import FOLDER, assets
+from tilewright.service.http.pages.submitting import form_view
+from tilewright.service.resolve import workloads
+from tilewright.service.settings import Settings
+from tilewright.tuner.machine.native_target import native_target
 
 NOBODY = "0" * 26
 NO_KEY = "0" * 64
@@ -429,7 +429,7 @@ def test_a_mocked_best_is_not_said_to_be_verified(
 def test_trials_for_the_drawings_come_once_each(
     pages: TestClient, store: Store, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.http.pages.jobs.EVENTS", 5)
+    monkeypatch.setattr("tilewright.service.http.pages.jobs.EVENTS", 5)
     job = stored_job(store, settings)
     run_trials(store, job, 8, end=JobState.SUCCEEDED)
     after, told, more = 0, [], True
@@ -546,7 +546,7 @@ def test_workloads_are_searched_by_name_key_and_machine(pages: TestClient, store
 def test_a_long_list_of_workloads_has_pages(
     pages: TestClient, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.http.pages.workloads.PAGE", 2)
+    monkeypatch.setattr("tilewright.service.http.pages.workloads.PAGE", 2)
     keys = {best_of(store, workload=f"matmul:M=8,N=8,K={k}").key for k in (4, 8, 12, 16, 20)}
     path, found, visits = "/workloads", set(), 0
     while path:
@@ -582,8 +582,10 @@ def test_a_fleet_shows_its_machines(
         assert address == "tcp://127.0.0.1:8786"
         return [Machine()]
 
-    monkeypatch.setattr("tuner.measure.fleet.machines.fleet_status", fleet_status)
-    monkeypatch.setattr("service.http.pages.fleet._address", lambda state: "tcp://127.0.0.1:8786")
+    monkeypatch.setattr("tilewright.tuner.measure.fleet.machines.fleet_status", fleet_status)
+    monkeypatch.setattr(
+        "tilewright.service.http.pages.fleet._address", lambda state: "tcp://127.0.0.1:8786"
+    )
     with TestClient(create_app(settings, store)) as client:
         text = client.get("/fleet/machines").text
         assert "measures, 12 measured so far" in text

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from db import Store
-from db.job_states import JobState
-from service.http.app import create_app
-from service.http.pages.importance import LEAST_TRIALS, importances
-from service.http.pages.trials import TrialRow, _lines
-from service.settings import Settings
 from tests.pages.page_cases import HOSTILE, run_trials, stored_job
 from tests.service.access_cases import bearer, make_key
+from tilewright.db import Store
+from tilewright.db.job_states import JobState
+from tilewright.service.http.app import create_app
+from tilewright.service.http.pages.importance import LEAST_TRIALS, importances
+from tilewright.service.http.pages.trials import TrialRow, _lines
+from tilewright.service.settings import Settings
 
 COUNT = 12
 

@@ -1,4 +1,4 @@
-"""Who imports whom in the five packages, wherever the import stands: at the top of a file, in a
+"""Who imports whom in Tilewright, wherever the import stands: at the top of a file, in a
 function, or for types alone."""
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from tests.project.project_texts import ROOT
 
 PACKAGES = ("schedules", "costmodel", "tuner", "db", "service")
-LAZY = frozenset({"schedules", "tuner", "db"})
+LAZY = frozenset({"tilewright", *(f"tilewright.{name}" for name in ("schedules", "tuner", "db"))})
 """Packages whose names are loaded when they are first used: importing one costs nothing."""
 
 
@@ -49,10 +49,11 @@ class Module:
 
 @cache
 def modules() -> Mapping[str, Module]:
-    """Every module of the five packages, by its name."""
-    paths = {
-        _name(path): path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))
-    }
+    """Every module of Tilewright, by its name."""
+    paths = {_name(path): path for path in sorted((ROOT / "tilewright").glob("*.py"))}
+    for package in PACKAGES:  # through the links, which `rglob` does not follow on its own
+        folder = ROOT / "tilewright" / package
+        paths |= {_name(path): path for path in sorted(folder.rglob("*.py"))}
     known = frozenset(paths)
     return {name: _read(name, path, known) for name, path in paths.items()}
 
@@ -137,7 +138,7 @@ def _read(name: str, path: Path, known: frozenset[str]) -> Module:
     libraries: set[str] = set()
     for node, where in _import_statements(ast.parse(text), Where.TOP):
         for module in _named(node, package, known):
-            if module.partition(".")[0] in PACKAGES:
+            if module.partition(".")[0] == "tilewright":
                 imports.append(Import(name, module, where, node.lineno))
             elif where is Where.TOP and module.partition(".")[0] not in _CHEAP:
                 libraries.add(module.partition(".")[0])

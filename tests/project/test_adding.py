@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from costmodel.counts.counting import counts
-from costmodel.prior import Prior
-from schedules.nest.loop_ir import LoopKind, loops
-from schedules.sketches.analysis import view_stage
-from schedules.sketches.program import ProgramSketch
-from schedules.space import ScheduleSpace
 from tests.project.project_texts import ROOT
 from tests.schedule_fuzz.cases import check_meaning, notation
 from tests.schedules.test_rules_spaces import target
+from tilewright.costmodel.counts.counting import counts
+from tilewright.costmodel.prior import Prior
+from tilewright.schedules.nest.loop_ir import LoopKind, loops
+from tilewright.schedules.sketches.analysis import view_stage
+from tilewright.schedules.sketches.program import ProgramSketch
+from tilewright.schedules.space import ScheduleSpace
 
 
 def example(heading: str) -> dict[str, Any]:

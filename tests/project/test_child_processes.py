@@ -27,7 +27,7 @@ def test_no_module_is_run_but_by_module_command() -> None:
     assert not found, "say module_command(...), which leaves the caller's folder out"
 
 
-@pytest.mark.parametrize("name", ["tuner", "db", "random.py", "numpy.py"])
+@pytest.mark.parametrize("name", ["tilewright", "random.py", "numpy.py"])
 def test_modules_of_the_folder_a_command_is_called_in_are_not_ours(
     tmp_path: Path, name: str
 ) -> None:

@@ -8,9 +8,6 @@ from pathlib import Path
 import pytest
 import typer
 
-from schedules.primitives import PRIMITIVES
-from schedules.rewrites import REWRITES
-from service.cli.tree import build
 from tests.project.project_texts import (
     MARKDOWN,
     ROOT,
@@ -22,6 +19,9 @@ from tests.project.project_texts import (
     named,
     script_commands,
 )
+from tilewright.schedules.primitives import PRIMITIVES
+from tilewright.schedules.rewrites import REWRITES
+from tilewright.service.cli.tree import build
 
 # What Typer makes of the application: a tree of commands with their options.
 _COMMANDS = typer.main.get_command(build()).commands  # type: ignore[attr-defined]

@@ -17,12 +17,12 @@ from rich.console import Console
 from benchmarks.tuning_curve import curve_of, draw, levels_of
 from examples import my_ops
 from examples.demo import SHOWN, Show, _echo, comparison, transcript
-from schedules import Target, Workload
-from schedules.lowering.lower import lower
-from schedules.spelling import parse_workload
-from service.cli import run
 from tests.project.project_texts import ROOT
-from tuner.search.default import default_trace
+from tilewright.schedules import Target, Workload
+from tilewright.schedules.lowering.lower import lower
+from tilewright.schedules.spelling import parse_workload
+from tilewright.service.cli import run
+from tilewright.tuner.search.default import default_trace
 
 REPORT: dict[str, Any] = {
     "workload": {"name": "matmul:M=8,N=8,K=8", "flops": 1024},

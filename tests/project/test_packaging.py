@@ -38,15 +38,16 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
 def test_every_module_is_in_the_wheel(wheel: set[str]) -> None:
     for package in PACKAGES:
         for path in (ROOT / package).rglob("*.py"):
-            assert str(path.relative_to(ROOT)) in wheel
+            assert f"tilewright/{path.relative_to(ROOT)}" in wheel
 
 
 def test_migrations_and_type_marks_are_in_the_wheel(wheel: set[str]) -> None:
-    assert {f"{package}/py.typed" for package in PACKAGES} <= wheel
-    assert {"db/migrations/env.py", "db/migrations/script.py.mako"} <= wheel
+    assert "tilewright/py.typed" in wheel
+    migrations = "tilewright/db/migrations"
+    assert {f"{migrations}/env.py", f"{migrations}/script.py.mako"} <= wheel
     versions = list((ROOT / "db" / "migrations" / "versions").glob("*.py"))
     assert versions
-    assert {str(path.relative_to(ROOT)) for path in versions} <= wheel
+    assert {f"{migrations}/versions/{path.name}" for path in versions} <= wheel
 
 
 def test_templates_and_assets_of_the_dashboard_are_in_the_wheel(wheel: set[str]) -> None:
@@ -54,22 +55,27 @@ def test_templates_and_assets_of_the_dashboard_are_in_the_wheel(wheel: set[str])
     for folder, least in (("templates", 15), ("static", 8)):
         files = [path for path in (pages / folder).iterdir() if path.is_file()]
         assert len(files) >= least
-        assert {str(path.relative_to(ROOT)) for path in files} <= wheel
+        assert {f"tilewright/{path.relative_to(ROOT)}" for path in files} <= wheel
 
 
 def test_the_files_of_monitoring_are_in_the_wheel(wheel: set[str]) -> None:
-    assert {f"service/monitoring/{name}" for name in ("grafana.json", "alerts.yml")} <= wheel
+    assert {
+        f"tilewright/service/monitoring/{name}" for name in ("grafana.json", "alerts.yml")
+    } <= wheel
 
 
 def test_the_files_of_cmake_builds_are_in_the_wheel(wheel: set[str]) -> None:
-    folder = "service/build/cmake"
+    folder = "tilewright/service/build/cmake"
     assert {f"{folder}/TilewrightConfig.cmake", f"{folder}/TilewrightConfigVersion.cmake"} <= wheel
 
 
 def test_nothing_else_is_in_the_wheel(wheel: set[str]) -> None:
-    """The packages have generic names; anything more would meet other people's files."""
+    """One top-level name: installing a library changes nothing for projects that do not use it."""
     roots = {name.partition("/")[0] for name in wheel}
-    assert {root for root in roots if not root.endswith(".dist-info")} == set(PACKAGES)
+    assert {root for root in roots if not root.endswith(".dist-info")} == {"tilewright"}
+    inside = {name.split("/")[1] for name in wheel if name.startswith("tilewright/")}
+    own = {path.name for path in (ROOT / "tilewright").iterdir()} - {"__pycache__"}
+    assert inside == own >= set(PACKAGES)
     assert not [name for name in wheel if name.endswith((".pyc", ".sqlite", ".so"))]
 
 

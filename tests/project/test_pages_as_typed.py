@@ -16,14 +16,14 @@ import numpy as np
 import pytest
 import uvicorn
 
-from db import open_store
-from schedules import operators
-from service.cli import run
-from service.http.app import create_app
-from service.settings import Settings
 from tests.project.project_texts import ROOT
-from tuner import Budget, compile, tune
-from tuner.measure.mocked.simulated import read_simulated
+from tilewright.db import open_store
+from tilewright.schedules import operators
+from tilewright.service.cli import run
+from tilewright.service.http.app import create_app
+from tilewright.service.settings import Settings
+from tilewright.tuner import Budget, compile, tune
+from tilewright.tuner.measure.mocked.simulated import read_simulated
 
 
 def console_lines(page: str, holding: str) -> list[str]:

@@ -13,18 +13,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from llvmlite import binding as llvm
 
-from schedules.errors import ScheduleError
-from schedules.limits import (
+from tests.schedule_fuzz.cases import bias_relu, convolution, matmul, notation, softmax
+from tests.schedule_fuzz.check import this_machine
+from tests.schedule_fuzz.traces import random_trace
+from tilewright.schedules.errors import ScheduleError
+from tilewright.schedules.limits import (
     MAX_ATOMS,
     MAX_COPIES,
     MAX_LOOP_EXTENT,
     MAX_NESTING,
     MAX_STATEMENTS,
 )
-from schedules.lowering.lower import lower, plain_nest, start
-from schedules.nest.finding import buffers_in
-from schedules.nest.loop_ir import Nest, loops, walk
-from schedules.primitives import (
+from tilewright.schedules.lowering.lower import lower, plain_nest, start
+from tilewright.schedules.nest.finding import buffers_in
+from tilewright.schedules.nest.loop_ir import Nest, loops, walk
+from tilewright.schedules.primitives import (
     PRIMITIVES,
     CacheRead,
     Fuse,
@@ -35,14 +38,11 @@ from schedules.primitives import (
     TransformLayout,
     Unroll,
 )
-from schedules.primitives.overlap import MAX_CUTS
-from schedules.primitives.primitive import spelling_of
-from schedules.rewrites import REWRITES
-from schedules.trace import Step, Trace
-from tests.schedule_fuzz.cases import bias_relu, convolution, matmul, notation, softmax
-from tests.schedule_fuzz.check import this_machine
-from tests.schedule_fuzz.traces import random_trace
-from tuner.emit.kernel import generated
+from tilewright.schedules.primitives.overlap import MAX_CUTS
+from tilewright.schedules.primitives.primitive import spelling_of
+from tilewright.schedules.rewrites import REWRITES
+from tilewright.schedules.trace import Step, Trace
+from tilewright.tuner.emit.kernel import generated
 
 WORKLOADS = (matmul(), bias_relu(), softmax(), convolution(), convolution().allowing(0.5))
 

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schedules.errors import WorkloadError
-from schedules.frontend.notation import from_notation
-from schedules.operators import build
-from schedules.workload.workload import Workload
 from tests.schedule_fuzz.check import Pair, check_pair, random_setting, this_machine
+from tilewright.schedules.errors import WorkloadError
+from tilewright.schedules.frontend.notation import from_notation
+from tilewright.schedules.operators import build
+from tilewright.schedules.workload.workload import Workload
 
 EPILOGUES = ("", "", "bias+relu", "add", "bias+gelu")
 

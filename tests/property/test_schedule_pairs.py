@@ -8,10 +8,6 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schedules.lowering.lower import plain_nest, start
-from schedules.nest.interpret import interpret
-from schedules.primitives import PRIMITIVES, Primitive
-from schedules.primitives.primitive import spelling_of, spellings_of
 from tests.schedule_fuzz.check import (
     INTERPRETED_EXECUTIONS,
     Pair,
@@ -22,6 +18,10 @@ from tests.schedule_fuzz.check import (
 )
 from tests.schedule_fuzz.traces import random_trace
 from tests.schedule_fuzz.workloads import random_workload
+from tilewright.schedules.lowering.lower import plain_nest, start
+from tilewright.schedules.nest.interpret import interpret
+from tilewright.schedules.primitives import PRIMITIVES, Primitive
+from tilewright.schedules.primitives.primitive import spelling_of, spellings_of
 
 SEEDS = st.integers(0, 2**32 - 1)
 

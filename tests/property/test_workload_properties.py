@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schedules.algebra.affine import Affine, affine, holds, var
-from schedules.algebra.conditions import normal_cond
-from schedules.algebra.index_text import parse_condition, parse_index
-from schedules.algebra.scalar import (
+from tilewright.schedules.algebra.affine import Affine, affine, holds, var
+from tilewright.schedules.algebra.conditions import normal_cond
+from tilewright.schedules.algebra.index_text import parse_condition, parse_index
+from tilewright.schedules.algebra.scalar import (
     COMMUTATIVE,
     All,
     Binary,
@@ -29,14 +29,14 @@ from schedules.algebra.scalar import (
     rename_tensors,
     substitute,
 )  # fmt: skip
-from schedules.errors import TilewrightError, WorkloadError
-from schedules.frontend.notation import from_notation
-from schedules.reference.evaluate import evaluate
-from schedules.spelling import parse_workload
-from schedules.workload.strict_json import parse_json_text
-from schedules.workload.tensors import Axis, Stage
-from schedules.workload.validate import validate
-from schedules.workload.workload import Workload
+from tilewright.schedules.errors import TilewrightError, WorkloadError
+from tilewright.schedules.frontend.notation import from_notation
+from tilewright.schedules.reference.evaluate import evaluate
+from tilewright.schedules.spelling import parse_workload
+from tilewright.schedules.workload.strict_json import parse_json_text
+from tilewright.schedules.workload.tensors import Axis, Stage
+from tilewright.schedules.workload.validate import validate
+from tilewright.schedules.workload.workload import Workload
 
 EXTENTS = st.sampled_from([1, 2, 3, 5, 7])
 

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import pytest
 
-from schedules.algebra.affine import var
-from schedules.algebra.scalar import Load, Unary, UnaryOp, depth_of, walk
-from schedules.dtypes import DType
-from schedules.errors import ScheduleError
-from schedules.frontend.notation import from_notation
-from schedules.limits import MAX_INLINED_DEPTH, MAX_STAGES
-from schedules.lowering.lower import plain_nest
-from schedules.primitives import Inline
-from schedules.reference.exactness import Span, value_ranges
-from schedules.sketches import space_for
-from schedules.sketches.analysis import view_stages
-from schedules.sketches.inlining import stages_inlined
-from schedules.trace import Trace
-from schedules.workload.flops import useful_flops
-from schedules.workload.workload import Workload
 from tests.synthetic_sketch import synthetic_target
-from tuner.search.first_look import default_look
+from tilewright.schedules.algebra.affine import var
+from tilewright.schedules.algebra.scalar import Load, Unary, UnaryOp, depth_of, walk
+from tilewright.schedules.dtypes import DType
+from tilewright.schedules.errors import ScheduleError
+from tilewright.schedules.frontend.notation import from_notation
+from tilewright.schedules.limits import MAX_INLINED_DEPTH, MAX_STAGES
+from tilewright.schedules.lowering.lower import plain_nest
+from tilewright.schedules.primitives import Inline
+from tilewright.schedules.reference.exactness import Span, value_ranges
+from tilewright.schedules.sketches import space_for
+from tilewright.schedules.sketches.analysis import view_stages
+from tilewright.schedules.sketches.inlining import stages_inlined
+from tilewright.schedules.trace import Trace
+from tilewright.schedules.workload.flops import useful_flops
+from tilewright.schedules.workload.workload import Workload
+from tilewright.tuner.search.first_look import default_look
 
 
 def texts(body: str, stages: int) -> str:

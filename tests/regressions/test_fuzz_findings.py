@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from schedules.primitives import (
+from tests.schedule_fuzz.cases import notation
+from tests.schedule_fuzz.check import Pair, check_pair
+from tilewright.schedules.primitives import (
     CacheRead,
     CacheWrite,
     Fuse,
@@ -13,9 +15,7 @@ from schedules.primitives import (
     Unroll,
     Vectorize,
 )
-from schedules.trace import Trace
-from tests.schedule_fuzz.cases import notation
-from tests.schedule_fuzz.check import Pair, check_pair
+from tilewright.schedules.trace import Trace
 
 
 @pytest.mark.parametrize(("dtype", "n"), [("bf16", 5), ("i8", 5), ("u8", 9), ("bf16", 4)])

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from schedules.frontend.notation import from_notation
-from schedules.primitives import Split, Unroll, Vectorize
-from schedules.trace import Trace
-from schedules.workload.workload import Workload
-from tuner.emit.kernel import llvm_text
-from tuner.emit.object_code import optimised
-from tuner.machine.native_target import native_target
+from tilewright.schedules.frontend.notation import from_notation
+from tilewright.schedules.primitives import Split, Unroll, Vectorize
+from tilewright.schedules.trace import Trace
+from tilewright.schedules.workload.workload import Workload
+from tilewright.tuner.emit.kernel import llvm_text
+from tilewright.tuner.emit.object_code import optimised
+from tilewright.tuner.machine.native_target import native_target
 
 EIGHT_VECTORS = Trace(
     (Split("s0.d0", 16), Split("s0.d0o", 8), Vectorize("s0.d0i"), Unroll("s0.d0oi"))

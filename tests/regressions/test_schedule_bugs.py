@@ -6,11 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from schedules.errors import ScheduleError
-from schedules.lowering.lower import clean, plain_nest
-from schedules.nest.loop_ir import Allocate, Stmt, Store, transform, walk
-from schedules.nest.printer import to_text
-from schedules.primitives import (
+from tests.schedule_fuzz.cases import applied, bias_relu, matmul, notation, softmax
+from tests.schedule_fuzz.check import Pair, check_pair, this_machine
+from tilewright.schedules.errors import ScheduleError
+from tilewright.schedules.lowering.lower import clean, plain_nest
+from tilewright.schedules.nest.loop_ir import Allocate, Stmt, Store, transform, walk
+from tilewright.schedules.nest.printer import to_text
+from tilewright.schedules.primitives import (
     CacheRead,
     CacheWrite,
     ComputeAt,
@@ -25,11 +27,9 @@ from schedules.primitives import (
     Unroll,
     Vectorize,
 )
-from schedules.sketches import space_for
-from schedules.trace import Trace
-from schedules.workload.workload import Workload
-from tests.schedule_fuzz.cases import applied, bias_relu, matmul, notation, softmax
-from tests.schedule_fuzz.check import Pair, check_pair, this_machine
+from tilewright.schedules.sketches import space_for
+from tilewright.schedules.trace import Trace
+from tilewright.schedules.workload.workload import Workload
 
 
 def holds(workload: Workload, *steps: Primitive, threads: int = 1, bits: int = 256) -> None:

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 
 import pytest
 
-from schedules.record import MeasureResult, MeasureStatus, Toolchain
-from schedules.target import Target
-from schedules.workload.workload import Workload
 from tests.contracts.measurer_contract import MeasurerContract
 from tests.synthetic_sketch import synthetic_space
-from tuner.measure.mocked.replay import Recorded, ReplayFile
-from tuner.measure.mocked.simulated import SimulatedMachine
-from tuner.measure.protocol import MeasureRequest, MeasurerFactory
-from tuner.search.lattice import lattices
+from tilewright.schedules.record import MeasureResult, MeasureStatus, Toolchain
+from tilewright.schedules.target import Target
+from tilewright.schedules.workload.workload import Workload
+from tilewright.tuner.measure.mocked.replay import Recorded, ReplayFile
+from tilewright.tuner.measure.mocked.simulated import SimulatedMachine
+from tilewright.tuner.measure.protocol import MeasureRequest, MeasurerFactory
+from tilewright.tuner.search.lattice import lattices
 
 SPACE = synthetic_space(64, 64, 64, small=True)
 

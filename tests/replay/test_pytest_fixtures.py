@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from schedules.spelling import parse_workload
-from tuner.pytest_plugin import MockedTuner, mocked_target
-from tuner.tuning import tune
+from tilewright.schedules.spelling import parse_workload
+from tilewright.tuner.testing import MockedTuner, mocked_target
+from tilewright.tuner.tuning import tune
 
 
 def test_a_simulated_run_gives_a_verified_best(tilewright_simulated: MockedTuner) -> None:

@@ -6,16 +6,16 @@ from typing import Any
 
 import numpy.typing as npt
 
-from schedules.frontend.notation import from_notation, parse_tensor_spec
-from schedules.lowering.lower import clean, plain_nest
-from schedules.nest.interpret import interpret
-from schedules.nest.loop_ir import Nest, loops
-from schedules.nest.verify_bounds import unproven_accesses
-from schedules.nest.verify_nest import verify
-from schedules.primitives import Primitive
-from schedules.trace import Trace
-from schedules.workload.workload import Workload
-from tuner.judge.oracle import Oracle
+from tilewright.schedules.frontend.notation import from_notation, parse_tensor_spec
+from tilewright.schedules.lowering.lower import clean, plain_nest
+from tilewright.schedules.nest.interpret import interpret
+from tilewright.schedules.nest.loop_ir import Nest, loops
+from tilewright.schedules.nest.verify_bounds import unproven_accesses
+from tilewright.schedules.nest.verify_nest import verify
+from tilewright.schedules.primitives import Primitive
+from tilewright.schedules.trace import Trace
+from tilewright.schedules.workload.workload import Workload
+from tilewright.tuner.judge.oracle import Oracle
 
 
 def notation(text: str, ranges: dict[str, int] | None = None, **tensors: str) -> Workload:

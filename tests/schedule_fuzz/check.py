@@ -10,21 +10,21 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from schedules.errors import ScheduleError, WorkloadError
-from schedules.lowering.lower import lower
-from schedules.nest.interpret import interpret
-from schedules.nest.loop_ir import Allocate, For, Nest, Stmt, walk
-from schedules.nest.verify_nest import verify
-from schedules.sketches import space_for
-from schedules.target import Cache, Target
-from schedules.trace import Trace
-from schedules.workload.workload import Workload
-from tuner.backend.cpu.loading.entries import timed_entry
-from tuner.backend.cpu.loading.loader import load_object, use_openmp
-from tuner.codegen.abi import Needs
-from tuner.emit.kernel import CompiledKernel, compile_kernel
-from tuner.judge.compare import Case
-from tuner.judge.oracle import Oracle
+from tilewright.schedules.errors import ScheduleError, WorkloadError
+from tilewright.schedules.lowering.lower import lower
+from tilewright.schedules.nest.interpret import interpret
+from tilewright.schedules.nest.loop_ir import Allocate, For, Nest, Stmt, walk
+from tilewright.schedules.nest.verify_nest import verify
+from tilewright.schedules.sketches import space_for
+from tilewright.schedules.target import Cache, Target
+from tilewright.schedules.trace import Trace
+from tilewright.schedules.workload.workload import Workload
+from tilewright.tuner.backend.cpu.loading.entries import timed_entry
+from tilewright.tuner.backend.cpu.loading.loader import load_object, use_openmp
+from tilewright.tuner.codegen.abi import Needs
+from tilewright.tuner.emit.kernel import CompiledKernel, compile_kernel
+from tilewright.tuner.judge.compare import Case
+from tilewright.tuner.judge.oracle import Oracle
 
 from .traces import random_trace
 from .workloads import random_workload

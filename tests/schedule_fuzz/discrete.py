@@ -7,9 +7,9 @@ from __future__ import annotations
 import random
 from math import prod
 
-from schedules.errors import WorkloadError
-from schedules.frontend.notation import from_notation
-from schedules.workload.workload import Workload
+from tilewright.schedules.errors import WorkloadError
+from tilewright.schedules.frontend.notation import from_notation
+from tilewright.schedules.workload.workload import Workload
 
 _EXTENTS = (1, 2, 3, 4, 7, 9, 10, 16, 17, 33)
 _FUNCTIONS = (

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations
 from typing import TypeVar
 
-from schedules.algebra.affine import Index
-from schedules.algebra.congruence import congruence_of
-from schedules.algebra.neutral import neutral_conditions
-from schedules.algebra.scalar import index_conds, loads
-from schedules.nest.editing import flattened
-from schedules.nest.finding import buffers_in, write_sites
-from schedules.nest.loop_ir import (
+from tilewright.schedules.algebra.affine import Index
+from tilewright.schedules.algebra.congruence import congruence_of
+from tilewright.schedules.algebra.neutral import neutral_conditions
+from tilewright.schedules.algebra.scalar import index_conds, loads
+from tilewright.schedules.nest.editing import flattened
+from tilewright.schedules.nest.finding import buffers_in, write_sites
+from tilewright.schedules.nest.loop_ir import (
     For,
     LoopKind,
     Nest,
@@ -23,7 +23,7 @@ from schedules.nest.loop_ir import (
     buffers_allocated,
     loops,
 )
-from schedules.primitives import (
+from tilewright.schedules.primitives import (
     BlockRead,
     CacheRead,
     CacheWrite,
@@ -40,7 +40,7 @@ from schedules.primitives import (
     Stagger,
     Stream,
 )
-from schedules.primitives import Prefetch as PrefetchStep
+from tilewright.schedules.primitives import Prefetch as PrefetchStep
 
 T = TypeVar("T")
 

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from schedules.algebra.narrow import narrowed, round_to
-from schedules.algebra.scalar import (
+from tilewright.schedules.algebra.narrow import narrowed, round_to
+from tilewright.schedules.algebra.scalar import (
     All,
     Binary,
     BinaryOp,
@@ -30,15 +30,15 @@ from schedules.algebra.scalar import (
     Unary,
     UnaryOp,
 )
-from schedules.dtypes import DType
-from schedules.reference.error_exact import exact_function
-from schedules.reference.error_rounding import unit_roundoff
-from schedules.reference.evaluate import load_inputs, value_of
-from schedules.reference.math import binary, cast, combiner, compare, unary
-from schedules.reference.padding import without_padding
-from schedules.reference.reads import Box, full_box, read
-from schedules.workload.tensors import Stage
-from schedules.workload.workload import Workload
+from tilewright.schedules.dtypes import DType
+from tilewright.schedules.reference.error_exact import exact_function
+from tilewright.schedules.reference.error_rounding import unit_roundoff
+from tilewright.schedules.reference.evaluate import load_inputs, value_of
+from tilewright.schedules.reference.math import binary, cast, combiner, compare, unary
+from tilewright.schedules.reference.padding import without_padding
+from tilewright.schedules.reference.reads import Box, full_box, read
+from tilewright.schedules.workload.tensors import Stage
+from tilewright.schedules.workload.workload import Workload
 
 Array = npt.NDArray[Any]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 
-from schedules.errors import ScheduleError
-from schedules.lowering.lower import clean, plain_nest, start
-from schedules.nest.finding import chain_to
-from schedules.nest.loop_ir import (
+from tilewright.schedules.errors import ScheduleError
+from tilewright.schedules.lowering.lower import clean, plain_nest, start
+from tilewright.schedules.nest.finding import chain_to
+from tilewright.schedules.nest.loop_ir import (
     Allocate,
     For,
     LoopKind,
@@ -19,8 +19,8 @@ from schedules.nest.loop_ir import (
     loops_named,
     walk,
 )
-from schedules.nest.verify_nest import MalformedNest, unproven_accesses, verify
-from schedules.primitives import (
+from tilewright.schedules.nest.verify_nest import MalformedNest, unproven_accesses, verify
+from tilewright.schedules.primitives import (
     PRIMITIVES,
     BlockRead,
     CacheRead,
@@ -45,9 +45,9 @@ from schedules.primitives import (
     Unroll,
     Vectorize,
 )
-from schedules.sketches.forms.rewriting import regrouped, rewrites_for
-from schedules.trace import Step, Trace
-from schedules.workload.workload import Workload
+from tilewright.schedules.sketches.forms.rewriting import regrouped, rewrites_for
+from tilewright.schedules.trace import Step, Trace
+from tilewright.schedules.workload.workload import Workload
 
 from .fitting import fitting_step
 

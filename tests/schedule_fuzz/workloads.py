@@ -8,11 +8,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from math import prod
 
-from schedules.errors import WorkloadError
-from schedules.frontend.notation import from_notation
-from schedules.operators import OPERATORS, build
-from schedules.workload.size import iterations
-from schedules.workload.workload import Workload
+from tilewright.schedules.errors import WorkloadError
+from tilewright.schedules.frontend.notation import from_notation
+from tilewright.schedules.operators import OPERATORS, build
+from tilewright.schedules.workload.size import iterations
+from tilewright.schedules.workload.workload import Workload
 
 EXTENTS = (1, 2, 3, 7, 13, 17, 31, 33, 65)
 """One, the least that divides nothing, primes, and just off powers of two."""

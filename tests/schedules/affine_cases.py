@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from hypothesis import strategies as st
 
-from schedules.algebra.affine import Affine, Interval, affine, floor_div, modulo, var
+from tilewright.schedules.algebra.affine import Affine, Interval, affine, floor_div, modulo, var
 
 Env: TypeAlias = Mapping[str, int]
 

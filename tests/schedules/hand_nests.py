@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from schedules.algebra.affine import Cond, IndexLike, affine, equal, less, var
-from schedules.algebra.scalar import Binary, BinaryOp, Const, Load, Reducer, Scalar
-from schedules.dtypes import DType
-from schedules.nest.loop_ir import (
+from tilewright.schedules.algebra.affine import Cond, IndexLike, affine, equal, less, var
+from tilewright.schedules.algebra.scalar import Binary, BinaryOp, Const, Load, Reducer, Scalar
+from tilewright.schedules.dtypes import DType
+from tilewright.schedules.nest.loop_ir import (
     Allocate,
     Buffer,
     For,
@@ -17,7 +17,7 @@ from schedules.nest.loop_ir import (
     Update,
     transform,
 )
-from schedules.workload.tensors import Tensor
+from tilewright.schedules.workload.tensors import Tensor
 
 F32 = DType.F32
 

@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from schedules.algebra.affine import Affine, Cond, Eq0, FloorDiv, Ge0, Var, var
-from schedules.algebra.scalar import (
+from tests import scalar_oracles
+from tilewright.schedules.algebra.affine import Affine, Cond, Eq0, FloorDiv, Ge0, Var, var
+from tilewright.schedules.algebra.scalar import (
     All,
     Binary,
     BinaryOp,
@@ -27,10 +28,9 @@ from schedules.algebra.scalar import (
     Unary,
     UnaryOp,
 )
-from schedules.dtypes import DType
-from schedules.workload.tensors import Axis, Stage, Tensor
-from schedules.workload.workload import Workload
-from tests import scalar_oracles
+from tilewright.schedules.dtypes import DType
+from tilewright.schedules.workload.tensors import Axis, Stage, Tensor
+from tilewright.schedules.workload.workload import Workload
 
 F32 = DType.F32
 

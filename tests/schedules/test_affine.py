@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from schedules.algebra.affine import (
+from tilewright.schedules.algebra.affine import (
     ZERO,
     Affine,
     Interval,

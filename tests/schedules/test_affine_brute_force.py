@@ -7,7 +7,19 @@ import re
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from schedules.algebra.affine import (
+from tests.schedules.affine_cases import (
+    Tree,
+    both,
+    bounds,
+    build,
+    by,
+    const,
+    named,
+    points,
+    trees,
+    value,
+)
+from tilewright.schedules.algebra.affine import (
     Affine,
     Cond,
     Eq0,
@@ -26,18 +38,6 @@ from schedules.algebra.affine import (
     split_by_step,
     substitute_cond,
     tighten,
-)
-from tests.schedules.affine_cases import (
-    Tree,
-    both,
-    bounds,
-    build,
-    by,
-    const,
-    named,
-    points,
-    trees,
-    value,
 )
 
 Ranges = dict[str, Interval]

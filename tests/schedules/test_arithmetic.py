@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schedules.algebra.arithmetic import (
+from tests import scalar_oracles
+from tilewright.schedules.algebra.arithmetic import (
     UndefinedOperationError,
     binary,
     cast,
@@ -22,10 +23,9 @@ from schedules.algebra.arithmetic import (
     unary,
     value_type,
 )
-from schedules.algebra.narrow import narrowed, widened
-from schedules.algebra.scalar import BinaryOp, CompareOp, UnaryOp
-from schedules.dtypes import DType
-from tests import scalar_oracles
+from tilewright.schedules.algebra.narrow import narrowed, widened
+from tilewright.schedules.algebra.scalar import BinaryOp, CompareOp, UnaryOp
+from tilewright.schedules.dtypes import DType
 
 INTEGERS = [DType.I8, DType.U8, DType.I32, DType.I64]
 

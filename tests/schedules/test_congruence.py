@@ -9,9 +9,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schedules.algebra.affine import Affine, Eq0, Ge0, Interval, affine, holds, modulo, var
-from schedules.algebra.congruence import collected, congruence_of, solved
 from tests.schedules.affine_cases import Tree, bounds, build, points, trees, value
+from tilewright.schedules.algebra.affine import (
+    Affine,
+    Eq0,
+    Ge0,
+    Interval,
+    affine,
+    holds,
+    modulo,
+    var,
+)
+from tilewright.schedules.algebra.congruence import collected, congruence_of, solved
 
 X, Y, R = var("x"), var("y"), var("r")
 

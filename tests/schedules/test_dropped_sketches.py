@@ -13,25 +13,25 @@ import pytest
 from benchmarks.spaces.replay import target_of
 from benchmarks.suite.operator_suite import constant_cases, suite_cases
 from benchmarks.suite.registry import workload_of
-from schedules.algebra.affine import less
-from schedules.arrays import BoolArray, IntArray
-from schedules.errors import ScheduleError, need
-from schedules.frontend.notation import from_notation
-from schedules.lowering.lower import lower, plain_nest
-from schedules.nest.coverage import is_written_whole
-from schedules.nest.finding import buffers_in
-from schedules.nest.interpret import interpret
-from schedules.nest.loop_ir import Stmt, Store, loops, transform
-from schedules.primitives import Fuse, Reorder, Split, TransformLayout
-from schedules.reference.evaluate import evaluate
-from schedules.sketches import program, space_for
-from schedules.sketches.accepted import accepted_settings, nearby
-from schedules.sketches.writer import TraceWriter
-from schedules.space import DroppedSketch, Knob
-from schedules.trace import Trace
-from schedules.workload.workload import Workload
 from tests.schedule_fuzz.workloads import random_workload
 from tests.schedules.test_rules_spaces import drawn, target
+from tilewright.schedules.algebra.affine import less
+from tilewright.schedules.arrays import BoolArray, IntArray
+from tilewright.schedules.errors import ScheduleError, need
+from tilewright.schedules.frontend.notation import from_notation
+from tilewright.schedules.lowering.lower import lower, plain_nest
+from tilewright.schedules.nest.coverage import is_written_whole
+from tilewright.schedules.nest.finding import buffers_in
+from tilewright.schedules.nest.interpret import interpret
+from tilewright.schedules.nest.loop_ir import Stmt, Store, loops, transform
+from tilewright.schedules.primitives import Fuse, Reorder, Split, TransformLayout
+from tilewright.schedules.reference.evaluate import evaluate
+from tilewright.schedules.sketches import program, space_for
+from tilewright.schedules.sketches.accepted import accepted_settings, nearby
+from tilewright.schedules.sketches.writer import TraceWriter
+from tilewright.schedules.space import DroppedSketch, Knob
+from tilewright.schedules.trace import Trace
+from tilewright.schedules.workload.workload import Workload
 
 SUITE = {case.name: case for case in (*suite_cases(), *constant_cases())}
 

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schedules.algebra.affine import (
+from tests.schedules.affine_cases import build, trees
+from tilewright.schedules.algebra.affine import (
     Cond,
     Interval,
     at_least,
@@ -19,8 +20,7 @@ from schedules.algebra.affine import (
     modulo,
     var,
 )
-from schedules.algebra.elimination import exclude_each_other
-from tests.schedules.affine_cases import build, trees
+from tilewright.schedules.algebra.elimination import exclude_each_other
 
 I, J, K = var("i"), var("j"), var("k")
 RANGES = {"i": Interval(0, 6), "j": Interval(0, 14), "k": Interval(0, 40)}

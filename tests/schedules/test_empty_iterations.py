@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from schedules.lowering.lower import clean, plain_nest
-from schedules.nest.loop_ir import LoopKind, loops
-from schedules.nest.verify_bounds import unproven_accesses
-from schedules.nest.verify_nest import verify
-from schedules.primitives import CacheWrite, Reorder, Split, Unroll, Vectorize
-from schedules.trace import Trace
 from tests.schedule_fuzz.cases import check_meaning, notation
+from tilewright.schedules.lowering.lower import clean, plain_nest
+from tilewright.schedules.nest.loop_ir import LoopKind, loops
+from tilewright.schedules.nest.verify_bounds import unproven_accesses
+from tilewright.schedules.nest.verify_nest import verify
+from tilewright.schedules.primitives import CacheWrite, Reorder, Split, Unroll, Vectorize
+from tilewright.schedules.trace import Trace
 
 
 def blocks_of_tiles(rows: int, tile: int, tiles: int) -> Trace:

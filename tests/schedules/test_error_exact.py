@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from schedules.dtypes import DType
-from schedules.frontend.notation import from_notation, parse_tensor_spec
-from schedules.reference.error_bound import bounded_outputs, evaluate_with_bound
-from schedules.reference.error_exact import (
+from tests.schedules.reference_cases import F32, layernorm, matmul, softmax
+from tilewright.schedules.dtypes import DType
+from tilewright.schedules.frontend.notation import from_notation, parse_tensor_spec
+from tilewright.schedules.reference.error_bound import bounded_outputs, evaluate_with_bound
+from tilewright.schedules.reference.error_exact import (
     NO_STEP,
     common_step,
     exact_product,
@@ -19,7 +20,6 @@ from schedules.reference.error_exact import (
     exact_sum,
     exact_sums,
 )
-from tests.schedules.reference_cases import F32, layernorm, matmul, softmax
 
 Array = np.ndarray[Any, Any]
 

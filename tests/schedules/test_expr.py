@@ -10,18 +10,18 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-import schedules
-from schedules.algebra.affine import Ge0, var
-from schedules.algebra.scalar import All, Cast, Load, Reducer, Select, depth_of
-from schedules.dtypes import DType
-from schedules.errors import WorkloadError
-from schedules.frontend import expr as x
-from schedules.frontend import functions as fn
-from schedules.frontend.expr_core import Expr, Index, TensorExpr
-from schedules.reference.evaluate import evaluate
-from schedules.workload.tensors import Axis
-from schedules.workload.validate import validate
-from schedules.workload.workload import Workload
+from tilewright import schedules
+from tilewright.schedules.algebra.affine import Ge0, var
+from tilewright.schedules.algebra.scalar import All, Cast, Load, Reducer, Select, depth_of
+from tilewright.schedules.dtypes import DType
+from tilewright.schedules.errors import WorkloadError
+from tilewright.schedules.frontend import expr as x
+from tilewright.schedules.frontend import functions as fn
+from tilewright.schedules.frontend.expr_core import Expr, Index, TensorExpr
+from tilewright.schedules.reference.evaluate import evaluate
+from tilewright.schedules.workload.tensors import Axis
+from tilewright.schedules.workload.validate import validate
+from tilewright.schedules.workload.workload import Workload
 
 
 def run(output: TensorExpr, *arrays: np.ndarray) -> np.ndarray:

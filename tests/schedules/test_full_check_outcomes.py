@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from schedules.full_checks import MOCKED, NONE_KNOWN, FullChecks
-from schedules.record import MeasureResult, MeasureStatus, Toolchain, TuningRecord
+from tilewright.schedules.full_checks import MOCKED, NONE_KNOWN, FullChecks
+from tilewright.schedules.record import MeasureResult, MeasureStatus, Toolchain, TuningRecord
 
 HERE = Toolchain(7, "0.50.0", "22.1.0")
 TRACE: list[Any] = [{"do": "Unroll", "loop": "s0.d0"}]

@@ -8,24 +8,6 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from schedules.algebra.affine import affine, at_least, equal, floor_div, less, modulo, var
-from schedules.algebra.arithmetic import UndefinedOperationError
-from schedules.algebra.scalar import (
-    All,
-    Binary,
-    BinaryOp,
-    Compare,
-    CompareOp,
-    IndexValue,
-    Reducer,
-    Select,
-    Unary,
-    UnaryOp,
-)
-from schedules.dtypes import DType
-from schedules.nest.interpret import interpret
-from schedules.nest.interpret_memory import InterpretError
-from schedules.nest.loop_ir import Allocate, Buffer, For, LoopKind, Nest, Prefetch, Scope
 from tests.schedules.hand_nests import (
     as_serial,
     load,
@@ -41,6 +23,32 @@ from tests.schedules.hand_nests import (
     update,
     with_body,
 )
+from tilewright.schedules.algebra.affine import (
+    affine,
+    at_least,
+    equal,
+    floor_div,
+    less,
+    modulo,
+    var,
+)
+from tilewright.schedules.algebra.arithmetic import UndefinedOperationError
+from tilewright.schedules.algebra.scalar import (
+    All,
+    Binary,
+    BinaryOp,
+    Compare,
+    CompareOp,
+    IndexValue,
+    Reducer,
+    Select,
+    Unary,
+    UnaryOp,
+)
+from tilewright.schedules.dtypes import DType
+from tilewright.schedules.nest.interpret import interpret
+from tilewright.schedules.nest.interpret_memory import InterpretError
+from tilewright.schedules.nest.loop_ir import Allocate, Buffer, For, LoopKind, Nest, Prefetch, Scope
 
 Array = npt.NDArray[Any]
 I, J, K = var("i"), var("j"), var("k")

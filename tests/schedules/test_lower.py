@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from schedules.algebra.affine import floor_div, var
-from schedules.algebra.scalar import All, Load, Select
-from schedules.algebra.scalar import walk as walk_scalar
-from schedules.errors import ScheduleError
-from schedules.lowering.lower import clean, lower, plain_nest
-from schedules.nest.loop_ir import (
+from tests.golden_text import Golden
+from tests.schedule_fuzz.cases import applied, bias_relu, convolution, matmul, notation, softmax
+from tests.schedule_fuzz.check import this_machine
+from tests.schedules.hand_nests import loop, number, store, tensor
+from tilewright.schedules.algebra.affine import floor_div, var
+from tilewright.schedules.algebra.scalar import All, Load, Select
+from tilewright.schedules.algebra.scalar import walk as walk_scalar
+from tilewright.schedules.errors import ScheduleError
+from tilewright.schedules.lowering.lower import clean, lower, plain_nest
+from tilewright.schedules.nest.loop_ir import (
     Allocate,
     For,
     LoopKind,
@@ -21,8 +25,8 @@ from schedules.nest.loop_ir import (
     loops,
     walk,
 )
-from schedules.nest.printer import to_text
-from schedules.primitives import (
+from tilewright.schedules.nest.printer import to_text
+from tilewright.schedules.primitives import (
     CacheRead,
     CacheWrite,
     ComputeAt,
@@ -33,12 +37,8 @@ from schedules.primitives import (
     Unroll,
     Vectorize,
 )
-from schedules.trace import Trace
-from tests.golden_text import Golden
-from tests.schedule_fuzz.cases import applied, bias_relu, convolution, matmul, notation, softmax
-from tests.schedule_fuzz.check import this_machine
-from tests.schedules.hand_nests import loop, number, store, tensor
-from tuner.emit.kernel import generated
+from tilewright.schedules.trace import Trace
+from tilewright.tuner.emit.kernel import generated
 
 
 def test_the_plain_nest_is_the_expression_written_out(golden: Golden) -> None:
@@ -173,6 +173,6 @@ def test_no_code_is_generated_from_a_nest_that_is_wrong(
 ) -> None:
     """Whatever step or pass made it: here the last one gives another nest."""
     nest = Nest((), (tensor("C", 4),), (body,))
-    monkeypatch.setattr("schedules.lowering.lower.clean", lambda _: nest)
+    monkeypatch.setattr("tilewright.schedules.lowering.lower.clean", lambda _: nest)
     with pytest.raises(ScheduleError, match=message):
         generated(matmul(), Trace(), this_machine())

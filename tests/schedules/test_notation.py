@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from schedules.algebra.scalar import All, Select
-from schedules.algebra.text_parser import parse_expression, parse_program
-from schedules.dtypes import DType
-from schedules.errors import WorkloadError
-from schedules.frontend.notation import from_notation, parse_tensor_spec
-from schedules.reference.evaluate import evaluate
-from schedules.workload.tensors import Tensor
-from schedules.workload.workload import Workload
+from tilewright.schedules.algebra.scalar import All, Select
+from tilewright.schedules.algebra.text_parser import parse_expression, parse_program
+from tilewright.schedules.dtypes import DType
+from tilewright.schedules.errors import WorkloadError
+from tilewright.schedules.frontend.notation import from_notation, parse_tensor_spec
+from tilewright.schedules.reference.evaluate import evaluate
+from tilewright.schedules.workload.tensors import Tensor
+from tilewright.schedules.workload.workload import Workload
 
 Specs = Mapping[str, tuple[str, Sequence[int]]]
 

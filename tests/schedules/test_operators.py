@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from schedules import operators
-from schedules.dtypes import DType
-from schedules.errors import WorkloadError
-from schedules.reference.evaluate import evaluate
-from schedules.spelling import parse_operator, parse_ranges, parse_workload
-from schedules.workload.flops import counted_flops, useful_flops
-from schedules.workload.size import check_limits
-from schedules.workload.validate import validate
-from schedules.workload.workload import Workload
+from tilewright.schedules import operators
+from tilewright.schedules.dtypes import DType
+from tilewright.schedules.errors import WorkloadError
+from tilewright.schedules.reference.evaluate import evaluate
+from tilewright.schedules.spelling import parse_operator, parse_ranges, parse_workload
+from tilewright.schedules.workload.flops import counted_flops, useful_flops
+from tilewright.schedules.workload.size import check_limits
+from tilewright.schedules.workload.validate import validate
+from tilewright.schedules.workload.workload import Workload
 
 REFERENCE = json.loads((Path(__file__).parent / "operator_counts.json").read_text())
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from schedules.lowering.outline import plan_text
-from schedules.primitives import (
+from tests.schedule_fuzz.cases import notation
+from tests.schedules.test_rules_spaces import ODD, drawn, target
+from tests.schedules.test_rules_spaces import workload as odd
+from tilewright.schedules.lowering.outline import plan_text
+from tilewright.schedules.primitives import (
     CacheRead,
     CacheWrite,
     Reorder,
@@ -14,12 +17,9 @@ from schedules.primitives import (
     Unroll,
     Vectorize,
 )
-from schedules.sketches import space_for
-from schedules.trace import Trace
-from schedules.workload.workload import Workload
-from tests.schedule_fuzz.cases import notation
-from tests.schedules.test_rules_spaces import ODD, drawn, target
-from tests.schedules.test_rules_spaces import workload as odd
+from tilewright.schedules.sketches import space_for
+from tilewright.schedules.trace import Trace
+from tilewright.schedules.workload.workload import Workload
 
 PRODUCT = notation("C[i,j] += A[i,k] * B[k,j]", A="f32[50,64]", B="f32[64,96]").named("product")
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from schedules.frontend.notation import from_notation
-from schedules.operators import build
-from schedules.workload.padding import PaddedRead, padded_reads
+from tilewright.schedules.frontend.notation import from_notation
+from tilewright.schedules.operators import build
+from tilewright.schedules.workload.padding import PaddedRead, padded_reads
 
 
 def test_a_padded_convolution_reads_zeros_before_and_after() -> None:

@@ -7,14 +7,14 @@ from math import prod
 import numpy as np
 import pytest
 
-from schedules.arrays import IntArray
-from schedules.nest.finding import chain_to
-from schedules.nest.loop_ir import LoopKind, Nest, Update, leaves
-from schedules.plan import Axis, Level, Outline, Plan
-from schedules.sketches import space_for
-from schedules.space import Part
 from tests.schedule_fuzz.cases import notation
 from tests.schedules.test_rules_spaces import drawn, target
+from tilewright.schedules.arrays import IntArray
+from tilewright.schedules.nest.finding import chain_to
+from tilewright.schedules.nest.loop_ir import LoopKind, Nest, Update, leaves
+from tilewright.schedules.plan import Axis, Level, Outline, Plan
+from tilewright.schedules.sketches import space_for
+from tilewright.schedules.space import Part
 
 WHOLE = ("tails", "skip_padding", "pack_on_the_way")
 """Knobs whose first value cuts no loop at an edge."""

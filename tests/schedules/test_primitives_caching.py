@@ -4,11 +4,22 @@ from __future__ import annotations
 
 import pytest
 
-from schedules.errors import ScheduleError
-from schedules.lowering.lower import clean, plain_nest
-from schedules.nest.loop_ir import Allocate, Scope, walk
-from schedules.nest.printer import to_text
-from schedules.primitives import (
+from tests.golden_text import Golden
+from tests.schedule_fuzz.cases import (
+    applied,
+    bias_relu,
+    check_meaning,
+    convolution,
+    loop_names,
+    matmul,
+    notation,
+)
+from tests.schedule_fuzz.check import Pair, check_pair
+from tilewright.schedules.errors import ScheduleError
+from tilewright.schedules.lowering.lower import clean, plain_nest
+from tilewright.schedules.nest.loop_ir import Allocate, Scope, walk
+from tilewright.schedules.nest.printer import to_text
+from tilewright.schedules.primitives import (
     BlockRead,
     CacheRead,
     CacheWrite,
@@ -23,18 +34,7 @@ from schedules.primitives import (
     Unroll,
     Vectorize,
 )
-from schedules.trace import Trace
-from tests.golden_text import Golden
-from tests.schedule_fuzz.cases import (
-    applied,
-    bias_relu,
-    check_meaning,
-    convolution,
-    loop_names,
-    matmul,
-    notation,
-)
-from tests.schedule_fuzz.check import Pair, check_pair
+from tilewright.schedules.trace import Trace
 
 
 def shapes(nest: object) -> dict[str, tuple[int, ...]]:

@@ -11,13 +11,13 @@ import pytest
 
 from benchmarks.spaces.replay import Place, drawn, target_of
 from benchmarks.spaces.workloads import stored
-from schedules.lowering.lower import plain_nest, start
-from schedules.nest.finding import leaf_sites
-from schedules.nest.loop_ir import LoopKind, Nest, Prefetch, Stmt, loops
-from schedules.primitives.marks import MAX_UNROLLED
-from schedules.primitives.prefetching import MOST_PREFETCHES
-from schedules.sketches import space_for
-from schedules.workload.workload import Workload
+from tilewright.schedules.lowering.lower import plain_nest, start
+from tilewright.schedules.nest.finding import leaf_sites
+from tilewright.schedules.nest.loop_ir import LoopKind, Nest, Prefetch, Stmt, loops
+from tilewright.schedules.primitives.marks import MAX_UNROLLED
+from tilewright.schedules.primitives.prefetching import MOST_PREFETCHES
+from tilewright.schedules.sketches import space_for
+from tilewright.schedules.workload.workload import Workload
 
 
 def nests_of(place: Place, settings: int = 4) -> Iterator[Nest]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from schedules.errors import ScheduleError
-from schedules.lowering.lower import clean, plain_nest
-from schedules.nest.loop_ir import loops
-from schedules.nest.printer import to_text
-from schedules.primitives import (
+from tests.golden_text import Golden
+from tests.schedule_fuzz.cases import applied, bias_relu, loop_names, matmul, notation
+from tilewright.schedules.errors import ScheduleError
+from tilewright.schedules.lowering.lower import clean, plain_nest
+from tilewright.schedules.nest.loop_ir import loops
+from tilewright.schedules.nest.printer import to_text
+from tilewright.schedules.primitives import (
     CacheWrite,
     Fuse,
     Parallel,
@@ -19,9 +21,7 @@ from schedules.primitives import (
     Unroll,
     Vectorize,
 )
-from schedules.trace import Trace
-from tests.golden_text import Golden
-from tests.schedule_fuzz.cases import applied, bias_relu, loop_names, matmul, notation
+from tilewright.schedules.trace import Trace
 
 
 def test_split_guards_where_the_factor_does_not_divide(golden: Golden) -> None:

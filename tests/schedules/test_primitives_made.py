@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from schedules.errors import ScheduleError
-from schedules.lowering.lower import plain_nest
-from schedules.nest.finding import buffers_in
-from schedules.nest.loop_ir import Nest, loops
-from schedules.primitives import (
+from tests.schedule_fuzz.cases import bias_relu, convolution, loop_names, matmul, notation, softmax
+from tilewright.schedules.errors import ScheduleError
+from tilewright.schedules.lowering.lower import plain_nest
+from tilewright.schedules.nest.finding import buffers_in
+from tilewright.schedules.nest.loop_ir import Nest, loops
+from tilewright.schedules.primitives import (
     PRIMITIVES,
     BlockRead,
     CacheRead,
@@ -36,10 +37,9 @@ from schedules.primitives import (
     Unroll,
     Vectorize,
 )
-from schedules.primitives.primitive import LoopMaker
-from schedules.trace import Trace
-from schedules.workload.workload import Workload
-from tests.schedule_fuzz.cases import bias_relu, convolution, loop_names, matmul, notation, softmax
+from tilewright.schedules.primitives.primitive import LoopMaker
+from tilewright.schedules.trace import Trace
+from tilewright.schedules.workload.workload import Workload
 
 ROWS = (
     ComputeAt("s2", "s3.d0"), ComputeAt("s1", "s3.d0"), ComputeAt("s0", "s3.d0"),

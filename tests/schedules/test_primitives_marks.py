@@ -7,14 +7,15 @@ from dataclasses import replace
 
 import pytest
 
-from schedules.algebra.affine import Interval, affine, var
-from schedules.algebra.independence import separates
-from schedules.errors import ScheduleError
-from schedules.frontend.notation import from_notation
-from schedules.lowering.lower import plain_nest
-from schedules.nest.loop_ir import LoopKind, loops
-from schedules.nest.printer import to_text
-from schedules.primitives import (
+from tests.schedule_fuzz.cases import applied, bias_relu, matmul, notation
+from tilewright.schedules.algebra.affine import Interval, affine, var
+from tilewright.schedules.algebra.independence import separates
+from tilewright.schedules.errors import ScheduleError
+from tilewright.schedules.frontend.notation import from_notation
+from tilewright.schedules.lowering.lower import plain_nest
+from tilewright.schedules.nest.loop_ir import LoopKind, loops
+from tilewright.schedules.nest.printer import to_text
+from tilewright.schedules.primitives import (
     CacheRead,
     CacheWrite,
     ComputeAt,
@@ -28,9 +29,8 @@ from schedules.primitives import (
     Unroll,
     Vectorize,
 )
-from schedules.primitives.marks import MAX_UNROLLED
-from schedules.trace import Trace
-from tests.schedule_fuzz.cases import applied, bias_relu, matmul, notation
+from tilewright.schedules.primitives.marks import MAX_UNROLLED
+from tilewright.schedules.trace import Trace
 
 
 def kinds(nest: object) -> dict[str, LoopKind]:

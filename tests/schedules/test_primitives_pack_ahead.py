@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from schedules.algebra.scalar import loads
-from schedules.errors import ScheduleError
-from schedules.lowering.lower import plain_nest
-from schedules.nest.loop_ir import Allocate, Scope, walk
-from schedules.nest.prepacking import prepack_problem, split_prepack
-from schedules.nest.printer import to_text
-from schedules.nest.verify_nest import MalformedNest, verify
-from schedules.primitives import (
+from tests.golden_text import Golden
+from tests.schedule_fuzz.cases import applied, notation
+from tilewright.schedules.algebra.scalar import loads
+from tilewright.schedules.errors import ScheduleError
+from tilewright.schedules.lowering.lower import plain_nest
+from tilewright.schedules.nest.loop_ir import Allocate, Scope, walk
+from tilewright.schedules.nest.prepacking import prepack_problem, split_prepack
+from tilewright.schedules.nest.printer import to_text
+from tilewright.schedules.nest.verify_nest import MalformedNest, verify
+from tilewright.schedules.primitives import (
     CacheRead,
     CacheWrite,
     ComputeAt,
@@ -24,10 +26,8 @@ from schedules.primitives import (
     TransformLayout,
     Vectorize,
 )
-from schedules.trace import Trace
-from schedules.workload.workload import Workload
-from tests.golden_text import Golden
-from tests.schedule_fuzz.cases import applied, notation
+from tilewright.schedules.trace import Trace
+from tilewright.schedules.workload.workload import Workload
 
 COPY = (CacheRead("i1", "", "p"), PackAhead("p"))
 PANELS = (*COPY, TransformLayout("p", ((1, 4),), ((1, 1), (0, 0), (1, 2))))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from schedules.errors import ScheduleError
-from schedules.lowering.lower import plain_nest
-from schedules.nest.loop_ir import Allocate, loops, walk
-from schedules.nest.printer import to_text
-from schedules.primitives import (
+from tests.golden_text import Golden
+from tests.schedule_fuzz.cases import applied, bias_relu, loop_names, matmul, notation, softmax
+from tilewright.schedules.errors import ScheduleError
+from tilewright.schedules.lowering.lower import plain_nest
+from tilewright.schedules.nest.loop_ir import Allocate, loops, walk
+from tilewright.schedules.nest.printer import to_text
+from tilewright.schedules.primitives import (
     ComputeAt,
     Fuse,
     Inline,
@@ -21,9 +23,7 @@ from schedules.primitives import (
     Unroll,
     Vectorize,
 )
-from schedules.trace import Trace
-from tests.golden_text import Golden
-from tests.schedule_fuzz.cases import applied, bias_relu, loop_names, matmul, notation, softmax
+from tilewright.schedules.trace import Trace
 
 
 def test_a_stage_is_computed_where_it_is_read(golden: Golden) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from schedules.errors import ScheduleError
-from schedules.lowering.lower import plain_nest
-from schedules.nest import loop_ir
-from schedules.nest.loop_ir import Nest, leaves
-from schedules.nest.printer import to_text
-from schedules.primitives import (
+from tests.golden_text import Golden
+from tests.schedule_fuzz.cases import applied, matmul, notation
+from tilewright.schedules.errors import ScheduleError
+from tilewright.schedules.lowering.lower import plain_nest
+from tilewright.schedules.nest import loop_ir
+from tilewright.schedules.nest.loop_ir import Nest, leaves
+from tilewright.schedules.nest.printer import to_text
+from tilewright.schedules.primitives import (
     CacheRead,
     Partition,
     Prefetch,
@@ -19,9 +21,7 @@ from schedules.primitives import (
     Unroll,
     Vectorize,
 )
-from schedules.trace import Trace
-from tests.golden_text import Golden
-from tests.schedule_fuzz.cases import applied, matmul, notation
+from tilewright.schedules.trace import Trace
 
 TILES: tuple[Primitive, ...] = (
     Split("s0.d1", 8), Split("s0.d1i", 4), Split("s0.d0", 2),

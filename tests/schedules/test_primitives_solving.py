@@ -5,12 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from schedules.errors import ScheduleError
-from schedules.lowering.lower import clean, plain_nest
-from schedules.nest.interpret import interpret
-from schedules.nest.printer import to_text
-from schedules.operators import build
-from schedules.primitives import (
+from tests.golden_text import Golden
+from tests.schedule_fuzz.cases import applied, loop_names, matmul, notation
+from tilewright.schedules.errors import ScheduleError
+from tilewright.schedules.lowering.lower import clean, plain_nest
+from tilewright.schedules.nest.interpret import interpret
+from tilewright.schedules.nest.printer import to_text
+from tilewright.schedules.operators import build
+from tilewright.schedules.primitives import (
     CacheRead,
     CacheWrite,
     ComputeAt,
@@ -23,10 +25,8 @@ from schedules.primitives import (
     Split,
     Unroll,
 )
-from schedules.trace import Trace
-from schedules.workload.workload import Workload
-from tests.golden_text import Golden
-from tests.schedule_fuzz.cases import applied, loop_names, matmul, notation
+from tilewright.schedules.trace import Trace
+from tilewright.schedules.workload.workload import Workload
 
 
 def line(k: int = 4, stride: int = 2, pad: int = 1, size: int = 5, out: int = 10) -> Workload:

@@ -6,11 +6,13 @@ import random
 
 import pytest
 
-from schedules.errors import ScheduleError
-from schedules.lowering.lower import plain_nest
-from schedules.nest.loop_ir import Nest, loops
-from schedules.nest.printer import to_text
-from schedules.primitives import (
+from tests.golden_text import Golden
+from tests.schedule_fuzz.cases import applied, check_meaning, loop_names, notation, softmax
+from tilewright.schedules.errors import ScheduleError
+from tilewright.schedules.lowering.lower import plain_nest
+from tilewright.schedules.nest.loop_ir import Nest, loops
+from tilewright.schedules.nest.printer import to_text
+from tilewright.schedules.primitives import (
     CacheRead,
     CacheWrite,
     ComputeAt,
@@ -23,10 +25,8 @@ from schedules.primitives import (
     TransformLayout,
     Unroll,
 )
-from schedules.trace import Trace
-from schedules.workload.workload import Workload
-from tests.golden_text import Golden
-from tests.schedule_fuzz.cases import applied, check_meaning, loop_names, notation, softmax
+from tilewright.schedules.trace import Trace
+from tilewright.schedules.workload.workload import Workload
 
 ROWS: tuple[Primitive, ...] = (
     ComputeAt("s2", "s3.d0"), ComputeAt("s1", "s3.d0"), ComputeAt("s0", "s3.d0"),

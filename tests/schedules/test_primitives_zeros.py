@@ -5,14 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from costmodel.programs import program_counts
-from schedules.algebra.scalar import Select
-from schedules.algebra.scalar import walk as walk_scalar
-from schedules.errors import ScheduleError
-from schedules.lowering.lower import clean, lower
-from schedules.nest.loop_ir import Update, leaves, loops
-from schedules.nest.printer import to_text
-from schedules.primitives import (
+from tests.golden_text import Golden
+from tests.schedule_fuzz.cases import applied, check_meaning, convolution, matmul, notation
+from tilewright.costmodel.programs import program_counts
+from tilewright.schedules.algebra.scalar import Select
+from tilewright.schedules.algebra.scalar import walk as walk_scalar
+from tilewright.schedules.errors import ScheduleError
+from tilewright.schedules.lowering.lower import clean, lower
+from tilewright.schedules.nest.loop_ir import Update, leaves, loops
+from tilewright.schedules.nest.printer import to_text
+from tilewright.schedules.primitives import (
     CacheRead,
     CacheWrite,
     Partition,
@@ -21,11 +23,9 @@ from schedules.primitives import (
     Unroll,
     Vectorize,
 )
-from schedules.sketches.program import space_for
-from schedules.target import Target
-from tests.golden_text import Golden
-from tests.schedule_fuzz.cases import applied, check_meaning, convolution, matmul, notation
-from tuner.machine.native_target import detect
+from tilewright.schedules.sketches.program import space_for
+from tilewright.schedules.target import Target
+from tilewright.tuner.machine.native_target import detect
 
 CACHED = (
     Reorder(("s0.r0", "s0.r1", "s0.r2", "s0.d2")),
@@ -73,7 +73,7 @@ def test_parts_of_a_loop_that_decide_the_padding_have_no_guard_left() -> None:
 
 
 def test_the_identity_of_a_maximum_is_skipped_as_well() -> None:
-    from schedules import operators
+    from tilewright.schedules import operators
 
     pool = operators.build("max_pool2d_nhwc", H=5, W=5, C=3, K=3, stride=2, pad=1).normalised()
     cached = (
@@ -179,7 +179,7 @@ def target() -> Target:
     ],
 )
 def test_every_setting_that_skips_padding_means_the_same(spec: str, target: Target) -> None:
-    from schedules.spelling import parse_workload
+    from tilewright.schedules.spelling import parse_workload
 
     workload = parse_workload(spec).normalised()
     space = space_for(workload, target)
@@ -220,7 +220,7 @@ def test_packed_operands_take_their_padding_with_them(target: Target) -> None:
 
 @pytest.mark.parametrize("groups", [2, 4])
 def test_groups_no_vector_divides_have_tiles_under_an_epilogue(groups: int, target: Target) -> None:
-    from schedules import operators
+    from tilewright.schedules import operators
 
     sizes = {"H": 9, "W": 9, "CI": 20 * groups, "CO": 20 * groups, "K": 3, "pad": 1}
     workload = operators.build("conv2d_nhwc", {**sizes, "groups": groups, "epilogue": "bias+relu"})
@@ -229,7 +229,7 @@ def test_groups_no_vector_divides_have_tiles_under_an_epilogue(groups: int, targ
 
 def test_copied_rows_are_skipped_where_outer_loops_decide(target: Target) -> None:
     """By the prior's columns, too: fewer steps, by the share of taps that meet the image."""
-    from schedules import operators
+    from tilewright.schedules import operators
 
     workload = operators.build("conv2d_nhwc", H=9, W=40, CI=3, CO=16, K=5, pad=2).normalised()
     sketch = space_for(workload, target).sketches[0]

@@ -9,25 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schedules.algebra.affine import affine, at_least, less, var
-from schedules.algebra.scalar import (
-    All,
-    Binary,
-    BinaryOp,
-    Cast,
-    Compare,
-    CompareOp,
-    IndexValue,
-    Reducer,
-    Scalar,
-    Select,
-    Unary,
-    UnaryOp,
-)
-from schedules.dtypes import DType
-from schedules.nest.loop_ir import Allocate, Buffer, For, LoopKind, Nest, Prefetch, Scope, Stmt
-from schedules.nest.printer import to_scalar_text, to_text
-from schedules.workload.tensors import Tensor
 from tests.golden_text import Golden
 from tests.schedules.hand_nests import (
     load,
@@ -42,6 +23,34 @@ from tests.schedules.hand_nests import (
     update,
     with_body,
 )
+from tilewright.schedules.algebra.affine import affine, at_least, less, var
+from tilewright.schedules.algebra.scalar import (
+    All,
+    Binary,
+    BinaryOp,
+    Cast,
+    Compare,
+    CompareOp,
+    IndexValue,
+    Reducer,
+    Scalar,
+    Select,
+    Unary,
+    UnaryOp,
+)
+from tilewright.schedules.dtypes import DType
+from tilewright.schedules.nest.loop_ir import (
+    Allocate,
+    Buffer,
+    For,
+    LoopKind,
+    Nest,
+    Prefetch,
+    Scope,
+    Stmt,
+)
+from tilewright.schedules.nest.printer import to_scalar_text, to_text
+from tilewright.schedules.workload.tensors import Tensor
 
 I, J = var("i"), var("j")
 A, B, C = load("A", I), load("B", I), load("C", I)

@@ -6,17 +6,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from costmodel.counts.table import COUNTS
-from costmodel.prior import Prior
-from costmodel.programs import program_counts
-from schedules.frontend.notation import from_notation
-from schedules.nest.interpret import interpret
-from schedules.nest.verify_bounds import unproven_accesses
-from schedules.nest.verify_nest import verify
-from schedules.sketches import space_for
-from schedules.workload.workload import Workload
 from tests.schedules.public_chains import public_chains
 from tests.schedules.test_rules_spaces import drawn, target
+from tilewright.costmodel.counts.table import COUNTS
+from tilewright.costmodel.prior import Prior
+from tilewright.costmodel.programs import program_counts
+from tilewright.schedules.frontend.notation import from_notation
+from tilewright.schedules.nest.interpret import interpret
+from tilewright.schedules.nest.verify_bounds import unproven_accesses
+from tilewright.schedules.nest.verify_nest import verify
+from tilewright.schedules.sketches import space_for
+from tilewright.schedules.workload.workload import Workload
 
 CHAINS = public_chains()
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from schedules.frontend.notation import from_notation
-from schedules.lowering.lower import lower
-from schedules.lowering.readable import readable
-from schedules.nest.interpret import interpret
-from schedules.nest.loop_ir import loops
-from schedules.nest.printer import to_text
-from schedules.primitives import CacheRead, ComputeAt, Partition, Split, Stream
-from schedules.trace import Trace
+from tilewright.schedules.frontend.notation import from_notation
+from tilewright.schedules.lowering.lower import lower
+from tilewright.schedules.lowering.readable import readable
+from tilewright.schedules.nest.interpret import interpret
+from tilewright.schedules.nest.loop_ir import loops
+from tilewright.schedules.nest.printer import to_text
+from tilewright.schedules.primitives import CacheRead, ComputeAt, Partition, Split, Stream
+from tilewright.schedules.trace import Trace
 
 
 def test_names_are_the_authors_and_nothing_else_changes() -> None:

@@ -8,29 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from schedules.algebra.affine import Ge0, var
-from schedules.algebra.narrow import narrowed, round_to, widened
-from schedules.algebra.scalar import (
-    All,
-    Binary,
-    BinaryOp,
-    Cast,
-    Const,
-    IndexValue,
-    Reducer,
-    Scalar,
-    Select,
-    Unary,
-    UnaryOp,
-)
-from schedules.dtypes import DType
-from schedules.errors import WorkloadError
-from schedules.reference import contract as reference_contract
-from schedules.reference import evaluate as reference
-from schedules.reference.contract import recognise
-from schedules.reference.evaluate import evaluate
-from schedules.workload.tensors import Tensor
-from schedules.workload.workload import Workload
 from tests.schedules.reference_cases import (
     F32,
     axes,
@@ -50,6 +27,29 @@ from tests.schedules.reference_cases import (
     stage,
     vector,
 )
+from tilewright.schedules.algebra.affine import Ge0, var
+from tilewright.schedules.algebra.narrow import narrowed, round_to, widened
+from tilewright.schedules.algebra.scalar import (
+    All,
+    Binary,
+    BinaryOp,
+    Cast,
+    Const,
+    IndexValue,
+    Reducer,
+    Scalar,
+    Select,
+    Unary,
+    UnaryOp,
+)
+from tilewright.schedules.dtypes import DType
+from tilewright.schedules.errors import WorkloadError
+from tilewright.schedules.reference import contract as reference_contract
+from tilewright.schedules.reference import evaluate as reference
+from tilewright.schedules.reference.contract import recognise
+from tilewright.schedules.reference.evaluate import evaluate
+from tilewright.schedules.workload.tensors import Tensor
+from tilewright.schedules.workload.workload import Workload
 
 
 def assert_same(workload: Workload, inputs: list[np.ndarray[Any, Any]]) -> None:

@@ -5,18 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from schedules.frontend.notation import from_notation, parse_tensor_spec
-from schedules.reference import active as active_module
-from schedules.reference import error_bound
-from schedules.reference import evaluate as reference
-from schedules.reference.active import Active, active_boxes, active_share
-from schedules.reference.cost import predicted_secs
-from schedules.reference.error_bound import evaluate_with_bound
-from schedules.reference.evaluate import evaluate
-from schedules.reference.reads import Box, full_box, leading_tiles
-from schedules.reference.sample import demanded, places_of, taken
-from schedules.workload.tensors import Stage
-from schedules.workload.workload import Workload
+from tilewright.schedules.frontend.notation import from_notation, parse_tensor_spec
+from tilewright.schedules.reference import active as active_module
+from tilewright.schedules.reference import error_bound
+from tilewright.schedules.reference import evaluate as reference
+from tilewright.schedules.reference.active import Active, active_boxes, active_share
+from tilewright.schedules.reference.cost import predicted_secs
+from tilewright.schedules.reference.error_bound import evaluate_with_bound
+from tilewright.schedules.reference.evaluate import evaluate
+from tilewright.schedules.reference.reads import Box, full_box, leading_tiles
+from tilewright.schedules.reference.sample import demanded, places_of, taken
+from tilewright.schedules.workload.tensors import Stage
+from tilewright.schedules.workload.workload import Workload
 
 SPECS = {
     "X": "f32[24]", "A": "f32[24,24]", "B": "f32[24,24]", "W": "f32[4,6]", "I": "f32[12,5]",

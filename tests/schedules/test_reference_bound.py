@@ -9,31 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from schedules.algebra.affine import var
-from schedules.algebra.narrow import narrowed
-from schedules.algebra.scalar import (
-    Binary,
-    BinaryOp,
-    Cast,
-    Compare,
-    CompareOp,
-    Const,
-    IndexValue,
-    Reducer,
-    Scalar,
-    Select,
-    Unary,
-    UnaryOp,
-)
-from schedules.dtypes import DType
-from schedules.reference import boxes as reference_boxes
-from schedules.reference import contract as reference_contract
-from schedules.reference import error_bound
-from schedules.reference.error_bound import evaluate_with_bound
-from schedules.reference.evaluate import evaluate
-from schedules.reference.exactness import integer_span, value_ranges
-from schedules.workload.tensors import Tensor
-from schedules.workload.workload import Workload
 from tests import scalar_oracles
 from tests.schedules.reference_cases import (
     F32,
@@ -52,6 +27,31 @@ from tests.schedules.reference_cases import (
     stage,
     vector,
 )
+from tilewright.schedules.algebra.affine import var
+from tilewright.schedules.algebra.narrow import narrowed
+from tilewright.schedules.algebra.scalar import (
+    Binary,
+    BinaryOp,
+    Cast,
+    Compare,
+    CompareOp,
+    Const,
+    IndexValue,
+    Reducer,
+    Scalar,
+    Select,
+    Unary,
+    UnaryOp,
+)
+from tilewright.schedules.dtypes import DType
+from tilewright.schedules.reference import boxes as reference_boxes
+from tilewright.schedules.reference import contract as reference_contract
+from tilewright.schedules.reference import error_bound
+from tilewright.schedules.reference.error_bound import evaluate_with_bound
+from tilewright.schedules.reference.evaluate import evaluate
+from tilewright.schedules.reference.exactness import integer_span, value_ranges
+from tilewright.schedules.workload.tensors import Tensor
+from tilewright.schedules.workload.workload import Workload
 
 Array = np.ndarray[Any, Any]
 

@@ -9,27 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from schedules.algebra.affine import var
-from schedules.algebra.scalar import (
-    Binary,
-    BinaryOp,
-    Cast,
-    Compare,
-    CompareOp,
-    Const,
-    IndexValue,
-    Reducer,
-    Scalar,
-    Select,
-    Unary,
-    UnaryOp,
-)
-from schedules.dtypes import DType
-from schedules.reference.error_bound import exact_inputs_range
-from schedules.reference.evaluate import evaluate
-from schedules.reference.exactness import Span, fits, integer_span, value_ranges
-from schedules.workload.tensors import Tensor
-from schedules.workload.workload import Workload
 from tests.schedules.reference_cases import (
     F32,
     add,
@@ -47,6 +26,27 @@ from tests.schedules.reference_cases import (
     stage,
     vector,
 )
+from tilewright.schedules.algebra.affine import var
+from tilewright.schedules.algebra.scalar import (
+    Binary,
+    BinaryOp,
+    Cast,
+    Compare,
+    CompareOp,
+    Const,
+    IndexValue,
+    Reducer,
+    Scalar,
+    Select,
+    Unary,
+    UnaryOp,
+)
+from tilewright.schedules.dtypes import DType
+from tilewright.schedules.reference.error_bound import exact_inputs_range
+from tilewright.schedules.reference.evaluate import evaluate
+from tilewright.schedules.reference.exactness import Span, fits, integer_span, value_ranges
+from tilewright.schedules.workload.tensors import Tensor
+from tilewright.schedules.workload.workload import Workload
 
 X = load(vector(F32), "i")
 TINY = mul(X, Const(2.0**-12, F32))

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from schedules.frontend.notation import from_notation, parse_tensor_spec
-from schedules.reference import contract as reference_contract
-from schedules.reference import error_bound
-from schedules.reference import evaluate as reference
-from schedules.reference.contract import recognise
-from schedules.reference.error_bound import evaluate_with_bound
-from schedules.reference.evaluate import evaluate
-from schedules.workload.workload import Workload
+from tilewright.schedules.frontend.notation import from_notation, parse_tensor_spec
+from tilewright.schedules.reference import contract as reference_contract
+from tilewright.schedules.reference import error_bound
+from tilewright.schedules.reference import evaluate as reference
+from tilewright.schedules.reference.contract import recognise
+from tilewright.schedules.reference.error_bound import evaluate_with_bound
+from tilewright.schedules.reference.evaluate import evaluate
+from tilewright.schedules.workload.workload import Workload
 
 FORMS = {
     "plain": "C[i,j] += A[i,k] * B[k,j]",

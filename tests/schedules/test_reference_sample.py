@@ -8,16 +8,6 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from schedules.errors import WorkloadError
-from schedules.frontend.notation import from_notation, parse_tensor_spec
-from schedules.reference import contract as reference_contract
-from schedules.reference import error_bound
-from schedules.reference import evaluate as reference
-from schedules.reference import sample as sampling
-from schedules.reference.error_bound import bounded_outputs, evaluate_with_bound
-from schedules.reference.evaluate import evaluate
-from schedules.reference.sample import Sample, demanded, places_of, taken
-from schedules.workload.workload import Workload
 from tests.fuzz.generate import random_computation
 from tests.fuzz.spell_json import to_document
 from tests.schedules.reference_cases import (
@@ -29,6 +19,16 @@ from tests.schedules.reference_cases import (
     small_integers,
     softmax,
 )
+from tilewright.schedules.errors import WorkloadError
+from tilewright.schedules.frontend.notation import from_notation, parse_tensor_spec
+from tilewright.schedules.reference import contract as reference_contract
+from tilewright.schedules.reference import error_bound
+from tilewright.schedules.reference import evaluate as reference
+from tilewright.schedules.reference import sample as sampling
+from tilewright.schedules.reference.error_bound import bounded_outputs, evaluate_with_bound
+from tilewright.schedules.reference.evaluate import evaluate
+from tilewright.schedules.reference.sample import Sample, demanded, places_of, taken
+from tilewright.schedules.workload.workload import Workload
 
 
 def _notation(text: str, **tensors: str) -> Callable[[], Workload]:

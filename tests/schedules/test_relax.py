@@ -6,14 +6,16 @@ from dataclasses import replace
 
 import numpy as np
 
-from schedules.algebra.affine import at_least, less, var
-from schedules.dtypes import DType
-from schedules.lowering.lower import clean, plain_nest
-from schedules.lowering.relax import relax_guards
-from schedules.nest.interpret import interpret
-from schedules.nest.loop_ir import Allocate, Buffer, Nest, Scope, Update, leaves
-from schedules.nest.verify_bounds import unproven_accesses
-from schedules.primitives import (
+from tests.schedule_fuzz.cases import check_meaning, matmul, notation
+from tests.schedules.hand_nests import load, loop, number, store, tensor
+from tilewright.schedules.algebra.affine import at_least, less, var
+from tilewright.schedules.dtypes import DType
+from tilewright.schedules.lowering.lower import clean, plain_nest
+from tilewright.schedules.lowering.relax import relax_guards
+from tilewright.schedules.nest.interpret import interpret
+from tilewright.schedules.nest.loop_ir import Allocate, Buffer, Nest, Scope, Update, leaves
+from tilewright.schedules.nest.verify_bounds import unproven_accesses
+from tilewright.schedules.primitives import (
     CacheWrite,
     ComputeAt,
     Merge,
@@ -22,9 +24,7 @@ from schedules.primitives import (
     Unroll,
     Vectorize,
 )
-from schedules.trace import Trace
-from tests.schedule_fuzz.cases import check_meaning, matmul, notation
-from tests.schedules.hand_nests import load, loop, number, store, tensor
+from tilewright.schedules.trace import Trace
 
 
 def test_an_update_goes_no_further_than_what_starts_it() -> None:

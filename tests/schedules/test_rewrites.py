@@ -12,19 +12,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schedules import operators
-from schedules.errors import ScheduleError, WorkloadError
-from schedules.lowering.lower import lower, start, stated_error
-from schedules.primitives import Split
-from schedules.reference.error_bound import evaluate_with_bound
-from schedules.reference.evaluate import evaluate
-from schedules.rewrites import Winograd
-from schedules.rewrites.cook_toom import fast_filter, has_filter
-from schedules.rewrites.scale import error_scale
-from schedules.spelling import parse_workload
-from schedules.trace import Trace
-from schedules.workload.validate import validate
-from schedules.workload.workload import Workload
+from tilewright.schedules import operators
+from tilewright.schedules.errors import ScheduleError, WorkloadError
+from tilewright.schedules.lowering.lower import lower, start, stated_error
+from tilewright.schedules.primitives import Split
+from tilewright.schedules.reference.error_bound import evaluate_with_bound
+from tilewright.schedules.reference.evaluate import evaluate
+from tilewright.schedules.rewrites import Winograd
+from tilewright.schedules.rewrites.cook_toom import fast_filter, has_filter
+from tilewright.schedules.rewrites.scale import error_scale
+from tilewright.schedules.spelling import parse_workload
+from tilewright.schedules.trace import Trace
+from tilewright.schedules.workload.validate import validate
+from tilewright.schedules.workload.workload import Workload
 
 ALLOWED = 0.5
 FILTERS = [(2, 3), (3, 2), (4, 3), (3, 4), (2, 5), (5, 2)]
@@ -158,7 +158,7 @@ def test_two_stages_are_rewritten_one_after_the_other() -> None:
     text = "Y[h,w,o] += X[h+r-1,w+s-1,c] * W[r,s,c,o];Z[h,w,p] += Y[h+r-1,w+s-1,o] * V[r,s,o,p]"
     tensors = ["X=f32[6,6,2]", "W=f32[3,3,2,3]", "V=f32[3,3,3,2]"]
     workload = parse_workload(expr=text, tensors=tensors, allow_error=ALLOWED)
-    from schedules.sketches.forms.rewriting import rewrites_for
+    from tilewright.schedules.sketches.forms.rewriting import rewrites_for
 
     four, two = (form.steps for form in rewrites_for(workload.normalised()))
     assert [len(four), len(two)] == [2, 2]
@@ -288,9 +288,10 @@ def test_a_rewritten_trace_replays_in_another_process() -> None:
     workload = conv(H=9, W=7)
     code = (
         "import json, sys\n"
-        "from schedules.lowering.lower import lower\nfrom schedules.nest.printer import to_text\n"
-        "from schedules.trace import Trace\n"
-        "from schedules.workload.workload import Workload\n"
+        "from tilewright.schedules.lowering.lower import lower\n"
+        "from tilewright.schedules.nest.printer import to_text\n"
+        "from tilewright.schedules.trace import Trace\n"
+        "from tilewright.schedules.workload.workload import Workload\n"
         "w, t = json.load(sys.stdin)\n"
         "sys.stdout.write(to_text(lower(Workload.from_json(w), Trace.from_json(t))))"
     )
@@ -301,7 +302,7 @@ def test_a_rewritten_trace_replays_in_another_process() -> None:
         text=True,
         check=True,
     )
-    from schedules.nest.printer import to_text
+    from tilewright.schedules.nest.printer import to_text
 
     assert said.stdout == to_text(lower(workload, trace))
 

@@ -9,22 +9,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schedules.errors import ScheduleError
-from schedules.form import Form
-from schedules.lowering.lower import lower, plain_nest, start, stated_error
-from schedules.nest.interpret import interpret
-from schedules.reference.error_bound import evaluate_with_bound
-from schedules.reference.evaluate import evaluate
-from schedules.rewrites import AxisLast, Beforehand, Rewrite
-from schedules.rewrites.product import factors_of
-from schedules.sketches import space_for
-from schedules.sketches.forms.orders import axes_last
-from schedules.sketches.forms.products import beforehand
-from schedules.spelling import parse_workload
-from schedules.target import Cache, Target
-from schedules.trace import Trace
-from schedules.workload.validate import validate
-from schedules.workload.workload import Workload
+from tilewright.schedules.errors import ScheduleError
+from tilewright.schedules.form import Form
+from tilewright.schedules.lowering.lower import lower, plain_nest, start, stated_error
+from tilewright.schedules.nest.interpret import interpret
+from tilewright.schedules.reference.error_bound import evaluate_with_bound
+from tilewright.schedules.reference.evaluate import evaluate
+from tilewright.schedules.rewrites import AxisLast, Beforehand, Rewrite
+from tilewright.schedules.rewrites.product import factors_of
+from tilewright.schedules.sketches import space_for
+from tilewright.schedules.sketches.forms.orders import axes_last
+from tilewright.schedules.sketches.forms.products import beforehand
+from tilewright.schedules.spelling import parse_workload
+from tilewright.schedules.target import Cache, Target
+from tilewright.schedules.trace import Trace
+from tilewright.schedules.workload.validate import validate
+from tilewright.schedules.workload.workload import Workload
 
 MACHINE = Target(
     triple="x86_64-unknown-linux-gnu", cpu="x", features=("avx2",), vector_bits=256,

@@ -12,18 +12,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schedules.algebra.scalar import Scalar, Unary, rewrite, walk
-from schedules.errors import ScheduleError
-from schedules.form import Form
-from schedules.limits import MAX_STAGES
-from schedules.reference.evaluate import evaluate
-from schedules.rewrites import OverTaps, Rewrite, Share, share
-from schedules.sketches import space_for
-from schedules.sketches.forms.rewriting import over_taps, regrouped, shared_formulas
-from schedules.spelling import parse_workload
-from schedules.workload.tensors import Axis
-from schedules.workload.workload import Workload
 from tests.schedules.test_rewrites_exact import MACHINE, expression, same_meaning
+from tilewright.schedules.algebra.scalar import Scalar, Unary, rewrite, walk
+from tilewright.schedules.errors import ScheduleError
+from tilewright.schedules.form import Form
+from tilewright.schedules.limits import MAX_STAGES
+from tilewright.schedules.reference.evaluate import evaluate
+from tilewright.schedules.rewrites import OverTaps, Rewrite, Share, share
+from tilewright.schedules.sketches import space_for
+from tilewright.schedules.sketches.forms.rewriting import over_taps, regrouped, shared_formulas
+from tilewright.schedules.spelling import parse_workload
+from tilewright.schedules.workload.tensors import Axis
+from tilewright.schedules.workload.workload import Workload
 
 SCATTERED = "O[b,y,x,f] += W[y+1-2*i,x+1-2*j,c,f] * I[b,i,j,c]"
 TRANSPOSED = "conv2d_transpose_nhwc:N=1,H=6,W=7,CI=3,CO=5,K=4,stride=2,pad=1"

@@ -8,18 +8,18 @@ import pytest
 
 from benchmarks.counts.program import program
 from benchmarks.counts.recount import recount
-from costmodel.programs import program_counts
-from schedules.lowering.lower import lower
-from schedules.nest.loop_ir import Allocate, For, LoopKind, Scope, leaves, loops, walk
-from schedules.nest.printer import to_text
-from schedules.sketches import space_for
-from schedules.sketches.fused.columns import ColumnSketch
-from schedules.sketches.program import ProgramSketch
-from schedules.space import Sketch
-from schedules.workload.workload import Workload
 from tests.golden_text import Golden
 from tests.schedule_fuzz.cases import check_meaning, notation
 from tests.schedules.test_rules_spaces import drawn, target
+from tilewright.costmodel.programs import program_counts
+from tilewright.schedules.lowering.lower import lower
+from tilewright.schedules.nest.loop_ir import Allocate, For, LoopKind, Scope, leaves, loops, walk
+from tilewright.schedules.nest.printer import to_text
+from tilewright.schedules.sketches import space_for
+from tilewright.schedules.sketches.fused.columns import ColumnSketch
+from tilewright.schedules.sketches.program import ProgramSketch
+from tilewright.schedules.space import Sketch
+from tilewright.schedules.workload.workload import Workload
 
 SOFTMAX = "m[j] max= X[i,j]; e[i,j] = exp(X[i,j] - m[j]); t[j] += e[i,j]; Y[i,j] = e[i,j] / t[j]"
 SOFTMAX_MIDDLE = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import product
 from typing import Any, cast
 
-from schedules.sketches.rules import Cover, likeliest
+from tilewright.schedules.sketches.rules import Cover, likeliest
 
 
 def test_the_second_choice_of_any_stage_comes_before_the_third_of_another() -> None:

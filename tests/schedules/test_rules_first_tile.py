@@ -7,17 +7,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from costmodel.prior import COMPONENTS, Prior
-from schedules.lowering.lower import lower
-from schedules.nest.printer import to_text
-from schedules.primitives import Merge, Prefetch
-from schedules.sketches import space_for
-from schedules.space import Sketch
-from schedules.target import Cache
-from schedules.workload.workload import Workload
 from tests.golden_text import Golden
 from tests.schedule_fuzz.cases import check_meaning, matmul, notation
 from tests.schedules.test_rules_spaces import target
+from tilewright.costmodel.prior import COMPONENTS, Prior
+from tilewright.schedules.lowering.lower import lower
+from tilewright.schedules.nest.printer import to_text
+from tilewright.schedules.primitives import Merge, Prefetch
+from tilewright.schedules.sketches import space_for
+from tilewright.schedules.space import Sketch
+from tilewright.schedules.target import Cache
+from tilewright.schedules.workload.workload import Workload
 
 SMALL = replace(target(), caches=(Cache(512, 2), Cache(8192, 4), Cache(1 << 20, 16, shared=True)))
 

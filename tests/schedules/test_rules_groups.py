@@ -6,13 +6,16 @@ import random
 
 import pytest
 
-from schedules.nest.loop_ir import LoopKind, loops
-from schedules.sketches import space_for
-from schedules.sketches.fused.elementwise import ElementwiseSketch
-from schedules.sketches.fused.rows import RowSketch, row_group
-from schedules.sketches.groups import FusionGroup, Stages, leading_axes, stages_of
-from schedules.sketches.inlining import stages_inlined
-from schedules.sketches.rules import (
+from tests.schedule_fuzz.cases import notation
+from tests.schedule_fuzz.workloads import random_workload
+from tests.schedules.test_rules_spaces import target
+from tilewright.schedules.nest.loop_ir import LoopKind, loops
+from tilewright.schedules.sketches import space_for
+from tilewright.schedules.sketches.fused.elementwise import ElementwiseSketch
+from tilewright.schedules.sketches.fused.rows import RowSketch, row_group
+from tilewright.schedules.sketches.groups import FusionGroup, Stages, leading_axes, stages_of
+from tilewright.schedules.sketches.inlining import stages_inlined
+from tilewright.schedules.sketches.rules import (
     ALONE,
     DOUBTS,
     FUSING,
@@ -24,10 +27,7 @@ from schedules.sketches.rules import (
     row,
     rows,
 )
-from schedules.workload.workload import Workload
-from tests.schedule_fuzz.cases import notation
-from tests.schedule_fuzz.workloads import random_workload
-from tests.schedules.test_rules_spaces import target
+from tilewright.schedules.workload.workload import Workload
 
 ROWS = "m[i] max= X[i,j]; e[i,j] = exp(X[i,j] - m[i]); t[i] += e[i,j]; Y[i,j] = e[i,j] / t[i]"
 COLUMNS = "m[j] max= X[i,j]; e[i,j] = exp(X[i,j] - m[j]); t[j] += e[i,j]; Y[i,j] = e[i,j] / t[j]"

@@ -8,20 +8,20 @@ import numpy as np
 import pytest
 
 from benchmarks.counts.compare import footprint
-from costmodel.programs import program_counts
-from schedules import operators
-from schedules.arrays import IntArray
-from schedules.lowering.lower import lower
-from schedules.nest.loop_ir import Prefetch, leaves
-from schedules.nest.printer import to_text
-from schedules.sketches import space_for
-from schedules.sketches.inner_product import roles
-from schedules.space import Sketch
-from schedules.target import Cache, Target
-from schedules.workload.workload import Workload
 from tests.schedule_fuzz.cases import check_meaning, notation
 from tests.schedules.test_rules_nonresident import SMALL
 from tests.schedules.test_rules_spaces import target
+from tilewright.costmodel.programs import program_counts
+from tilewright.schedules import operators
+from tilewright.schedules.arrays import IntArray
+from tilewright.schedules.lowering.lower import lower
+from tilewright.schedules.nest.loop_ir import Prefetch, leaves
+from tilewright.schedules.nest.printer import to_text
+from tilewright.schedules.sketches import space_for
+from tilewright.schedules.sketches.inner_product import roles
+from tilewright.schedules.space import Sketch
+from tilewright.schedules.target import Cache, Target
+from tilewright.schedules.workload.workload import Workload
 
 PRODUCTS: dict[str, Workload] = {
     "weights by output": notation("C[i,j] += A[i,k] * B[j,k]", A="f32[6,33]", B="f32[12,33]"),

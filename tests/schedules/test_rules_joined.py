@@ -6,13 +6,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from schedules.lowering.lower import lower
-from schedules.nest.loop_ir import LoopKind, loops
-from schedules.sketches import space_for
-from schedules.sketches.analysis import view_stage
-from schedules.workload.workload import Workload
 from tests.schedule_fuzz.cases import check_meaning, notation
 from tests.schedules.test_rules_spaces import drawn, target
+from tilewright.schedules.lowering.lower import lower
+from tilewright.schedules.nest.loop_ir import LoopKind, loops
+from tilewright.schedules.sketches import space_for
+from tilewright.schedules.sketches.analysis import view_stage
+from tilewright.schedules.workload.workload import Workload
 
 JOINED: dict[str, Workload] = {
     "patches": notation(

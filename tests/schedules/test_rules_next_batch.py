@@ -7,18 +7,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from costmodel.prior import Prior
-from schedules.lowering.lower import lower
-from schedules.primitives import Prefetch
-from schedules.sketches import space_for
-from schedules.sketches.program import ProgramSketch
-from schedules.sketches.tile import operands, prefetch
-from schedules.sketches.tile.sketch import TileSketch
-from schedules.space import ScheduleSpace
-from schedules.target import Cache
-from schedules.workload.workload import Workload
 from tests.schedule_fuzz.cases import check_meaning, notation
 from tests.schedules.test_rules_spaces import target
+from tilewright.costmodel.prior import Prior
+from tilewright.schedules.lowering.lower import lower
+from tilewright.schedules.primitives import Prefetch
+from tilewright.schedules.sketches import space_for
+from tilewright.schedules.sketches.program import ProgramSketch
+from tilewright.schedules.sketches.tile import operands, prefetch
+from tilewright.schedules.sketches.tile.sketch import TileSketch
+from tilewright.schedules.space import ScheduleSpace
+from tilewright.schedules.target import Cache
+from tilewright.schedules.workload.workload import Workload
 
 SMALL = replace(target(), caches=(Cache(512, 2), Cache(8192, 4), Cache(1 << 20, 16, shared=True)))
 

@@ -7,16 +7,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from costmodel.programs import program_counts
-from schedules.lowering.lower import lower
-from schedules.nest.loop_ir import Prefetch, leaves
-from schedules.sketches import space_for
-from schedules.sketches.tile import operands
-from schedules.space import Sketch
-from schedules.target import Cache, Target
-from schedules.workload.workload import Workload
 from tests.schedule_fuzz.cases import check_meaning, notation
 from tests.schedules.test_rules_spaces import drawn_with, target
+from tilewright.costmodel.programs import program_counts
+from tilewright.schedules.lowering.lower import lower
+from tilewright.schedules.nest.loop_ir import Prefetch, leaves
+from tilewright.schedules.sketches import space_for
+from tilewright.schedules.sketches.tile import operands
+from tilewright.schedules.space import Sketch
+from tilewright.schedules.target import Cache, Target
+from tilewright.schedules.workload.workload import Workload
 
 SMALL = replace(target(), caches=(Cache(512, 2), Cache(2048, 4), Cache(1 << 20, 16, shared=True)))
 """A machine whose caches are small: what stays in none of them is small as well."""

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from schedules.algebra.affine import Var
-from schedules.algebra.scalar import Select, walk
-from schedules.frontend.notation import from_notation
-from schedules.lowering.lower import lower
-from schedules.nest.loop_ir import LoopKind, Update, leaves, loops
-from schedules.nest.printer import to_text
-from schedules.operators import build
-from schedules.primitives import Inline, Reorder, Solve
-from schedules.sketches import space_for
-from schedules.sketches.analysis import StageView, view_stage
-from schedules.sketches.program import ProgramSketch
-from schedules.sketches.tile.sketch import TileSketch
-from schedules.workload.flops import useful_flops
-from schedules.workload.workload import Workload
 from tests.schedule_fuzz.check import this_machine
+from tilewright.schedules.algebra.affine import Var
+from tilewright.schedules.algebra.scalar import Select, walk
+from tilewright.schedules.frontend.notation import from_notation
+from tilewright.schedules.lowering.lower import lower
+from tilewright.schedules.nest.loop_ir import LoopKind, Update, leaves, loops
+from tilewright.schedules.nest.printer import to_text
+from tilewright.schedules.operators import build
+from tilewright.schedules.primitives import Inline, Reorder, Solve
+from tilewright.schedules.sketches import space_for
+from tilewright.schedules.sketches.analysis import StageView, view_stage
+from tilewright.schedules.sketches.program import ProgramSketch
+from tilewright.schedules.sketches.tile.sketch import TileSketch
+from tilewright.schedules.workload.flops import useful_flops
+from tilewright.schedules.workload.workload import Workload
 
 GATHER = (
     "Y[n,h,w,o] += where((h+1-r) % 2 == 0, where((w+1-q) % 2 == 0,"

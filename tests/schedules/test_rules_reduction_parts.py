@@ -6,15 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from schedules.lowering.lower import lower
-from schedules.primitives import RFactor
-from schedules.sketches import space_for
-from schedules.sketches.tile import knobs as reduction_parts
-from schedules.space import Sketch
-from schedules.target import Target
-from schedules.workload.workload import Workload
 from tests.schedule_fuzz.cases import check_meaning, notation
 from tests.schedules.test_rules_spaces import drawn_with, target
+from tilewright.schedules.lowering.lower import lower
+from tilewright.schedules.primitives import RFactor
+from tilewright.schedules.sketches import space_for
+from tilewright.schedules.sketches.tile import knobs as reduction_parts
+from tilewright.schedules.space import Sketch
+from tilewright.schedules.target import Target
+from tilewright.schedules.workload.workload import Workload
 
 LONG: dict[str, Workload] = {
     "product": notation("C[i,j] += A[i,k] * B[k,j]", A="f32[3,64]", B="f32[64,11]"),

@@ -7,19 +7,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from costmodel.counts.counting import counts
-from schedules import operators
-from schedules.arrays import IntArray
-from schedules.lowering.lower import clean, lower
-from schedules.nest.loop_ir import Prefetch, leaves
-from schedules.sketches import space_for
-from schedules.sketches.program import ProgramSketch
-from schedules.sketches.tile.sketch import TileSketch
-from schedules.space import Sketch
-from schedules.target import Cache, Target
-from schedules.workload.workload import Workload
 from tests.schedule_fuzz.cases import check_meaning
 from tests.schedules.test_rules_spaces import drawn, target
+from tilewright.costmodel.counts.counting import counts
+from tilewright.schedules import operators
+from tilewright.schedules.arrays import IntArray
+from tilewright.schedules.lowering.lower import clean, lower
+from tilewright.schedules.nest.loop_ir import Prefetch, leaves
+from tilewright.schedules.sketches import space_for
+from tilewright.schedules.sketches.program import ProgramSketch
+from tilewright.schedules.sketches.tile.sketch import TileSketch
+from tilewright.schedules.space import Sketch
+from tilewright.schedules.target import Cache, Target
+from tilewright.schedules.workload.workload import Workload
 
 SMALL = replace(target(), caches=(Cache(512, 2), Cache(2048, 4), Cache(1 << 20, 16, shared=True)))
 """A machine whose caches are small: an image of a few pixels does not fit."""

@@ -8,20 +8,20 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from costmodel.counts.table import COUNTS
-from costmodel.programs import program_counts
-from schedules.arrays import IntArray
-from schedules.errors import ScheduleError
-from schedules.frontend.notation import from_notation
-from schedules.lowering.lower import lower
-from schedules.nest.loop_ir import LoopKind, loops
-from schedules.nest.verify_bounds import unproven_accesses
-from schedules.nest.verify_nest import verify
-from schedules.sketches import space_for
-from schedules.space import Part, Sketch
-from schedules.target import Cache, Target
-from schedules.trace import Trace
-from schedules.workload.workload import Workload
+from tilewright.costmodel.counts.table import COUNTS
+from tilewright.costmodel.programs import program_counts
+from tilewright.schedules.arrays import IntArray
+from tilewright.schedules.errors import ScheduleError
+from tilewright.schedules.frontend.notation import from_notation
+from tilewright.schedules.lowering.lower import lower
+from tilewright.schedules.nest.loop_ir import LoopKind, loops
+from tilewright.schedules.nest.verify_bounds import unproven_accesses
+from tilewright.schedules.nest.verify_nest import verify
+from tilewright.schedules.sketches import space_for
+from tilewright.schedules.space import Part, Sketch
+from tilewright.schedules.target import Cache, Target
+from tilewright.schedules.trace import Trace
+from tilewright.schedules.workload.workload import Workload
 
 ODD: dict[str, tuple[str, dict[str, tuple[str, tuple[int, ...]]], dict[str, int]]] = {
     "scaled product": (

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from schedules import cast, compute, placeholder, reduce_axis, select, sum
-from schedules.errors import WorkloadError
-from schedules.frontend.notation import from_notation
-from schedules.workload.workload import Workload
+from tilewright.schedules import cast, compute, placeholder, reduce_axis, select, sum
+from tilewright.schedules.errors import WorkloadError
+from tilewright.schedules.frontend.notation import from_notation
+from tilewright.schedules.workload.workload import Workload
 
 X8 = {"X": ("f32", (8,))}
 

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schedules.errors import ScheduleError
-from schedules.lowering.lower import plain_nest
-from schedules.primitives import PRIMITIVES, Split, Vectorize
-from schedules.rewrites import REWRITES
-from schedules.trace import MAX_STEPS, Step, Trace
 from tests.schedule_fuzz.cases import matmul
+from tilewright.schedules.errors import ScheduleError
+from tilewright.schedules.lowering.lower import plain_nest
+from tilewright.schedules.primitives import PRIMITIVES, Split, Vectorize
+from tilewright.schedules.rewrites import REWRITES
+from tilewright.schedules.trace import MAX_STEPS, Step, Trace
 
 NAMES = st.text("abs0.dtr", min_size=0, max_size=6)
 PAIRS = st.tuples(st.integers(-2, 70), st.integers(0, 70))
@@ -100,10 +100,10 @@ def test_the_first_illegal_step_is_the_one_that_is_named() -> None:
 
 REPLAY = """
 import hashlib, json, sys
-from schedules.trace import Trace
-from schedules.workload.workload import Workload
+from tilewright.schedules.trace import Trace
+from tilewright.schedules.workload.workload import Workload
 from tests.schedule_fuzz.check import this_machine
-from tuner.emit.kernel import compile_kernel, llvm_text
+from tilewright.tuner.emit.kernel import compile_kernel, llvm_text
 workload, trace = json.loads(sys.stdin.read())
 parts = Workload.from_json(workload), Trace.from_json(trace), this_machine(2)
 text = llvm_text(*parts)
@@ -112,8 +112,8 @@ print(hashlib.sha256(text.encode()).hexdigest(), compile_kernel(*parts).object_s
 
 
 def test_a_trace_replays_to_the_same_bytes_in_any_process() -> None:
-    from schedules.sketches import space_for
     from tests.schedule_fuzz.check import this_machine
+    from tilewright.schedules.sketches import space_for
 
     workload = matmul(33, 31, 17)
     space = space_for(workload, this_machine(2))

@@ -6,23 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schedules.algebra.affine import (
-    Affine,
-    Cond,
-    affine,
-    at_least,
-    equal,
-    floor_div,
-    less,
-    modulo,
-    var,
-)
-from schedules.algebra.scalar import All, Select
-from schedules.dtypes import DType
-from schedules.nest.interpret import interpret
-from schedules.nest.interpret_memory import InterpretError
-from schedules.nest.loop_ir import Allocate, Buffer, For, Nest, Prefetch, Scope, Stmt
-from schedules.nest.verify_nest import unproven_accesses, verify
 from tests.schedules.affine_cases import build, trees
 from tests.schedules.hand_nests import (
     load,
@@ -34,6 +17,23 @@ from tests.schedules.hand_nests import (
     tensor,
     tiled_matmul,
 )
+from tilewright.schedules.algebra.affine import (
+    Affine,
+    Cond,
+    affine,
+    at_least,
+    equal,
+    floor_div,
+    less,
+    modulo,
+    var,
+)
+from tilewright.schedules.algebra.scalar import All, Select
+from tilewright.schedules.dtypes import DType
+from tilewright.schedules.nest.interpret import interpret
+from tilewright.schedules.nest.interpret_memory import InterpretError
+from tilewright.schedules.nest.loop_ir import Allocate, Buffer, For, Nest, Prefetch, Scope, Stmt
+from tilewright.schedules.nest.verify_nest import unproven_accesses, verify
 
 I, J, K = var("i"), var("j"), var("k")
 

@@ -6,8 +6,29 @@ from dataclasses import replace
 
 import pytest
 
-from schedules.algebra.affine import Cond, affine, at_least, equal, floor_div, less, modulo, var
-from schedules.algebra.scalar import (
+from tests.schedules.hand_nests import (
+    load,
+    loop,
+    matmul,
+    number,
+    over,
+    plus,
+    store,
+    tensor,
+    tiled_matmul,
+    update,
+)
+from tilewright.schedules.algebra.affine import (
+    Cond,
+    affine,
+    at_least,
+    equal,
+    floor_div,
+    less,
+    modulo,
+    var,
+)
+from tilewright.schedules.algebra.scalar import (
     All,
     Binary,
     BinaryOp,
@@ -22,21 +43,18 @@ from schedules.algebra.scalar import (
     Unary,
     UnaryOp,
 )
-from schedules.dtypes import DType
-from schedules.nest.loop_ir import Allocate, Buffer, For, LoopKind, Nest, Prefetch, Scope, Stmt
-from schedules.nest.verify_nest import MalformedNest, verify
-from tests.schedules.hand_nests import (
-    load,
-    loop,
-    matmul,
-    number,
-    over,
-    plus,
-    store,
-    tensor,
-    tiled_matmul,
-    update,
+from tilewright.schedules.dtypes import DType
+from tilewright.schedules.nest.loop_ir import (
+    Allocate,
+    Buffer,
+    For,
+    LoopKind,
+    Nest,
+    Prefetch,
+    Scope,
+    Stmt,
 )
+from tilewright.schedules.nest.verify_nest import MalformedNest, verify
 
 I, J = var("i"), var("j")
 BODY = store("C", (I,), load("A", I))

@@ -9,9 +9,9 @@ from pathlib import Path
 import jsonschema  # it has no stubs
 import pytest
 
-from schedules import operators
-from schedules.frontend.notation import from_notation
-from schedules.workload.workload import Workload
+from tilewright.schedules import operators
+from tilewright.schedules.frontend.notation import from_notation
+from tilewright.schedules.workload.workload import Workload
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "workload.md").read_text()

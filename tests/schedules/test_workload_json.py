@@ -11,12 +11,12 @@ from typing import Any
 import jsonschema  # it has no stubs
 import pytest
 
-from schedules import operators
-from schedules.algebra.index_text import parse_condition, parse_index
-from schedules.errors import WorkloadError
-from schedules.frontend.notation import from_notation
-from schedules.workload.strict_json import parse_json_text
-from schedules.workload.workload import Workload
+from tilewright.schedules import operators
+from tilewright.schedules.algebra.index_text import parse_condition, parse_index
+from tilewright.schedules.errors import WorkloadError
+from tilewright.schedules.frontend.notation import from_notation
+from tilewright.schedules.workload.strict_json import parse_json_text
+from tilewright.schedules.workload.workload import Workload
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "workload.schema.json").read_text())
 EXAMPLES = [

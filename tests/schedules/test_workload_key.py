@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from schedules import operators
-from schedules.algebra.scalar import Const
-from schedules.dtypes import DType
-from schedules.frontend import expr as x
-from schedules.frontend.expr_core import Expr, Index
-from schedules.frontend.notation import from_notation
-from schedules.spelling import parse_workload
-from schedules.workload.validate import validate
-from schedules.workload.workload import Workload
+from tilewright.schedules import operators
+from tilewright.schedules.algebra.scalar import Const
+from tilewright.schedules.dtypes import DType
+from tilewright.schedules.frontend import expr as x
+from tilewright.schedules.frontend.expr_core import Expr, Index
+from tilewright.schedules.frontend.notation import from_notation
+from tilewright.schedules.spelling import parse_workload
+from tilewright.schedules.workload.validate import validate
+from tilewright.schedules.workload.workload import Workload
 
 DOC = Path(__file__).parents[2] / "docs" / "workload.md"
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from schedules.algebra.affine import (
+from tilewright.schedules.algebra.affine import (
     Affine,
     Eq0,
     Ge0,
@@ -17,8 +17,8 @@ from schedules.algebra.affine import (
     modulo,
     var,
 )
-from schedules.algebra.conditions import NEVER, follows, needed, normal_cond, tidy
-from schedules.algebra.scalar import (
+from tilewright.schedules.algebra.conditions import NEVER, follows, needed, normal_cond, tidy
+from tilewright.schedules.algebra.scalar import (
     All,
     Binary,
     BinaryOp,
@@ -34,11 +34,11 @@ from schedules.algebra.scalar import (
     Unary,
     UnaryOp,
 )  # fmt: skip
-from schedules.dtypes import DType
-from schedules.errors import WorkloadError
-from schedules.workload.tensors import Axis, Stage, Tensor
-from schedules.workload.validate import validate
-from schedules.workload.workload import Workload
+from tilewright.schedules.dtypes import DType
+from tilewright.schedules.errors import WorkloadError
+from tilewright.schedules.workload.tensors import Axis, Stage, Tensor
+from tilewright.schedules.workload.validate import validate
+from tilewright.schedules.workload.workload import Workload
 
 I, J = var("i"), var("j")
 X = Tensor("X", (8, 8), DType.F32)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from schedules.lowering.lower import lower
-from schedules.nest.loop_ir import LoopKind, loops
-from schedules.plan import LoopLevel
-from schedules.primitives import Reorder, Split
-from schedules.sketches.writer import UNROLLED, VECTORIZED, TraceWriter, called
 from tests.schedule_fuzz.cases import check_meaning, notation
+from tilewright.schedules.lowering.lower import lower
+from tilewright.schedules.nest.loop_ir import LoopKind, loops
+from tilewright.schedules.plan import LoopLevel
+from tilewright.schedules.primitives import Reorder, Split
+from tilewright.schedules.sketches.writer import UNROLLED, VECTORIZED, TraceWriter, called
 
 PRODUCT = notation("C[i,j] += A[i,k] * B[k,j]", A="f32[10,6]", B="f32[6,13]").normalised()
 ROW, COLUMN, DEPTH = "s0.d0", "s0.d1", "s0.r0"

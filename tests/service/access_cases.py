@@ -6,12 +6,12 @@ import os
 from datetime import UTC, datetime
 from typing import Any
 
-from db import Store
-from db.job_rows import Job
-from service.access.keys import DEFAULT_SCOPES, Scope, new_key
-from service.jobs.request import read_job
-from service.settings import Settings
 from tests.service.service_cases import HOST, MATMUL
+from tilewright.db import Store
+from tilewright.db.job_rows import Job
+from tilewright.service.access.keys import DEFAULT_SCOPES, Scope, new_key
+from tilewright.service.jobs.request import read_job
+from tilewright.service.settings import Settings
 
 
 def make_key(

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 import pytest
 from fastapi.testclient import TestClient
 
-from db import Store
-from schedules.workload.workload import Workload
-from service.http.app import create_app
-from service.limits import Limits
-from service.resolve import workloads
-from service.settings import Settings
 from tests.own_store import cache_home, empty_file, own_folders, store
 from tests.service.service_cases import MATMUL
+from tilewright.db import Store
+from tilewright.schedules.workload.workload import Workload
+from tilewright.service.http.app import create_app
+from tilewright.service.limits import Limits
+from tilewright.service.resolve import workloads
+from tilewright.service.settings import Settings
 
 __all__ = ["cache_home", "empty_file", "own_folders", "store"]
 

@@ -7,15 +7,15 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from db import Store
-from db.artefacts import ArtefactFile
-from schedules.primitives import Unroll
-from schedules.record import MeasureResult, MeasureStatus
-from schedules.target import Target
-from schedules.trace import Trace
-from schedules.workload.workload import Workload
-from service.answers.preparing import Preparer, Steps
-from service.answers.publish import Published
+from tilewright.db import Store
+from tilewright.db.artefacts import ArtefactFile
+from tilewright.schedules.primitives import Unroll
+from tilewright.schedules.record import MeasureResult, MeasureStatus
+from tilewright.schedules.target import Target
+from tilewright.schedules.trace import Trace
+from tilewright.schedules.workload.workload import Workload
+from tilewright.service.answers.preparing import Preparer, Steps
+from tilewright.service.answers.publish import Published
 
 CHOSEN = Trace((Unroll("i"),))
 OK = MeasureResult(MeasureStatus.OK, (3e-3,), 3e-3, verify_secs=0.1)

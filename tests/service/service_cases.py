@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from db import Store
-from schedules.record import MeasureResult, MeasureStatus, Toolchain, TuningRecord
-from schedules.target import Cache, Target
-from schedules.workload.workload import Workload
-from service.jobs import tuning
-from service.resolve import targets, toolchains, workloads
-from tuner.session.report import BestFound, TuneReport
+from tilewright.db import Store
+from tilewright.schedules.record import MeasureResult, MeasureStatus, Toolchain, TuningRecord
+from tilewright.schedules.target import Cache, Target
+from tilewright.schedules.workload.workload import Workload
+from tilewright.service.jobs import tuning
+from tilewright.service.resolve import targets, toolchains, workloads
+from tilewright.tuner.session.report import BestFound, TuneReport
 
 MATMUL = "matmul:M=8,N=8,K=8"
 HOST = Target(

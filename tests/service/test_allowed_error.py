@@ -8,20 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from schedules.errors import WorkloadError
-from schedules.record import MeasureResult, MeasureStatus, Toolchain, TuningRecord
-from schedules.rewrites import Winograd
-from schedules.spelling import parse_workload
-from schedules.trace import Trace
-from service.answers import objects
-from service.answers.find import Found
-from service.answers.grades import Stored
-from service.cli import facts
-from service.cli.payloads import workload_payload
-from service.grade import Grade
-from service.resolve import workloads
-from service.resolve.spelling import Spelling
 from tests.service.service_cases import HOST
+from tilewright.schedules.errors import WorkloadError
+from tilewright.schedules.record import MeasureResult, MeasureStatus, Toolchain, TuningRecord
+from tilewright.schedules.rewrites import Winograd
+from tilewright.schedules.spelling import parse_workload
+from tilewright.schedules.trace import Trace
+from tilewright.service.answers import objects
+from tilewright.service.answers.find import Found
+from tilewright.service.answers.grades import Stored
+from tilewright.service.cli import facts
+from tilewright.service.cli.payloads import workload_payload
+from tilewright.service.grade import Grade
+from tilewright.service.resolve import workloads
+from tilewright.service.resolve.spelling import Spelling
 
 CONV = "conv2d_nhwc:N=1,H=9,W=8,CI=3,CO=4,K=3,pad=1"
 EXPR = "Y[n,h,w,o] += X[n,h+r-1,w+s-1,c] * W[r,s,c,o]"
@@ -34,7 +34,7 @@ def spellings(folder: Path) -> list[Spelling]:
     document.write_text(json.dumps(parse_workload(CONV).to_json()))
     function = folder / "ops.py"
     function.write_text(
-        "from schedules.spelling import parse_workload\n"
+        "from tilewright.schedules.spelling import parse_workload\n"
         f"def conv():\n    return parse_workload({CONV!r})\n"
     )
     return [

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schedules.record import Toolchain, TuningRecord
-from schedules.target import Cache, Target
-from schedules.workload.workload import Workload
-from service.answers.grades import Stored, choose, grade_of
-from service.grade import Grade
 from tests.service.service_cases import HOST, TOOLCHAIN, make_record
+from tilewright.schedules.record import Toolchain, TuningRecord
+from tilewright.schedules.target import Cache, Target
+from tilewright.schedules.workload.workload import Workload
+from tilewright.service.answers.grades import Stored, choose, grade_of
+from tilewright.service.grade import Grade
 
 OTHER_COMPILER = Toolchain(TOOLCHAIN.codegen_version + 1, "0.1.0", "1.0")
 MOCKED = Toolchain(0, "simulated", "abc")

@@ -16,14 +16,14 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from db import open_store
-from schedules.errors import TargetError
-from schedules.record import TuningRecord
-from schedules.workload.workload import Workload
-from service.cli import run
-from service.jobs import tuning
-from service.resolve import targets
 from tests.service.service_cases import HOST, MATMUL, make_record
+from tilewright.db import open_store
+from tilewright.schedules.errors import TargetError
+from tilewright.schedules.record import TuningRecord
+from tilewright.schedules.workload.workload import Workload
+from tilewright.service.cli import run
+from tilewright.service.jobs import tuning
+from tilewright.service.resolve import targets
 
 EXPR = "C[i,j] += A[i,k] * B[k,j]"
 Told = Callable[[list[str], int], str]
@@ -121,9 +121,9 @@ def test_what_goes_wrong_in_a_file_of_somebody_is_one_line(
         assert says in told([command, f"{path}:f"], 2)
     path.write_text("def f(size):\n    return size\n")
     assert "f.py:f raised TypeError: f() missing 1 required" in told(["best", f"{path}:f"], 2)
-    path.write_text("from schedules import compute\nraise OSError(1, 'no')\n")
+    path.write_text("from tilewright.schedules import compute\nraise OSError(1, 'no')\n")
     assert "raised PermissionError: [Errno 1] no (line 2 of" in told(["best", f"{path}:f"], 2)
-    path.write_text("from schedules import compute\ndef g():\n    pass\n")
+    path.write_text("from tilewright.schedules import compute\ndef g():\n    pass\n")
     assert "has no function 'f'; it has g\n" in told(["best", f"{path}:f"], 2)
 
 
@@ -134,7 +134,7 @@ def test_what_a_file_prints_is_not_in_the_document(
     path.write_text(
         "from __future__ import annotations\n"
         "from dataclasses import dataclass\n"
-        "from schedules import compute, placeholder, Workload\n"
+        "from tilewright.schedules import compute, placeholder, Workload\n"
         "print('loading')\n"
         "@dataclass\n"
         "class Size:\n"
@@ -263,7 +263,7 @@ def test_an_illegal_trace_is_never_compiled(
 def test_output_that_nobody_takes(redirect: str, code: int, says: str, tmp_path: Path) -> None:
     with open_store(str(tmp_path / "x.sqlite")):
         pass
-    program = f"{shlex.quote(sys.executable)} -c 'from service.cli import main; main()'"
+    program = f"{shlex.quote(sys.executable)} -c 'from tilewright.service.cli import main; main()'"
     for words in ("ops", "ops --json", f"export --db {shlex.quote(str(tmp_path / 'x.sqlite'))}"):
         # The reader is gone before there is anything to read.
         line = f"{{ sleep 0.2; {program} {words}; echo $? >{tmp_path}/code; }} {redirect}"
@@ -324,10 +324,10 @@ def test_without_libgomp_the_same_command_goes_on_once_it_is_there(tmp_path: Pat
     folder = tmp_path / "without"
     folder.mkdir()
     (folder / "sitecustomize.py").write_text(
-        "from tuner.backend.cpu.loading import loader\n"
+        "from tilewright.tuner.backend.cpu.loading import loader\n"
         "loader.OPENMP_LIBRARY = 'libgomp_is_not_here.so.1'\n"
     )
-    program = "from service.cli import main; main()"
+    program = "from tilewright.service.cli import main; main()"
     # Little work may do without: one thread does it all.
     words = ["tune", "matmul:M=256,N=256,K=256", "--trials", "2", "--threads", "2", "--json"]
     command = [sys.executable, "-c", program, *words, "--db", str(tmp_path / "x.sqlite")]

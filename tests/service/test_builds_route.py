@@ -11,15 +11,15 @@ import httpx2
 import pytest
 from fastapi.testclient import TestClient
 
-from db import Store
-from schedules.target import Target
-from service.cli import locking, remote, run
-from service.cli.remote import ServiceSource
-from service.client import Client
-from service.resolve import workloads
 from tests.project.project_texts import ROOT
 from tests.service.service_cases import keep_best
-from tuner.machine.native_target import native_target
+from tilewright.db import Store
+from tilewright.schedules.target import Target
+from tilewright.service.cli import locking, remote, run
+from tilewright.service.cli.remote import ServiceSource
+from tilewright.service.client import Client
+from tilewright.service.resolve import workloads
+from tilewright.tuner.machine.native_target import native_target
 
 MATMUL = "matmul:M=8,N=8,K=8"
 

@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from db import Store, open_store
-from schedules.target import Target
-from service.build.bundle import Bundle
-from service.build.locked import LockError, LockFile
-from service.cli import run
-from service.resolve import workloads
 from tests.service.service_cases import keep_best
-from tuner.machine.native_target import native_target
+from tilewright.db import Store, open_store
+from tilewright.schedules.target import Target
+from tilewright.service.build.bundle import Bundle
+from tilewright.service.build.locked import LockError, LockFile
+from tilewright.service.cli import run
+from tilewright.service.resolve import workloads
+from tilewright.tuner.machine.native_target import native_target
 
 MATMUL = "matmul:M=8,N=8,K=8"
 
@@ -184,7 +184,7 @@ def test_fetching_from_a_bundle_takes_neither_numpy_nor_a_compiler(bundle: Bundl
     """So a build machine needs the bare package."""
     program = (
         "import sys\n"
-        "from service.cli import run\n"
+        "from tilewright.service.cli import run\n"
         "assert run(['fetch', '-o', 'out', '--offline', 'all.zip']) == 0\n"
         "heavy = {'numpy', 'llvmlite', 'xgboost', 'sqlalchemy', 'fastapi'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"

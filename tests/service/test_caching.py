@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 from fastapi.testclient import TestClient
 
-from db import Store
-from db.artefacts import ArtefactFile
-from schedules.workload.workload import Workload
-from service.http.app import create_app
-from service.http.caching import names
-from service.http.cookie import COOKIE
-from service.settings import Settings
 from tests.service.access_cases import a_job, bearer, make_key
 from tests.service.service_cases import HOST, keep_best
+from tilewright.db import Store
+from tilewright.db.artefacts import ArtefactFile
+from tilewright.schedules.workload.workload import Workload
+from tilewright.service.http.app import create_app
+from tilewright.service.http.caching import names
+from tilewright.service.http.cookie import COOKIE
+from tilewright.service.settings import Settings
 
 PACKED = {"Accept-Encoding": "gzip"}
 

@@ -10,20 +10,20 @@ from pathlib import Path
 
 import pytest
 
-from db import open_store
-from schedules.target import Target
-from schedules.trace import Trace
-from schedules.workload.workload import Workload
-from service.answers import analytic
-from service.cli import run
-from service.cli.options import Common, Machine
-from service.cli.payloads import workload_payload
-from service.cli.run_tune import spelled
-from service.cli.tree import MODULES
-from service.exit_codes import ExitCode
-from service.resolve import workloads
-from service.resolve.spelling import Spelling
 from tests.service.service_cases import HOST, MATMUL, keep_best
+from tilewright.db import open_store
+from tilewright.schedules.target import Target
+from tilewright.schedules.trace import Trace
+from tilewright.schedules.workload.workload import Workload
+from tilewright.service.answers import analytic
+from tilewright.service.cli import run
+from tilewright.service.cli.options import Common, Machine
+from tilewright.service.cli.payloads import workload_payload
+from tilewright.service.cli.run_tune import spelled
+from tilewright.service.cli.tree import MODULES
+from tilewright.service.exit_codes import ExitCode
+from tilewright.service.resolve import workloads
+from tilewright.service.resolve.spelling import Spelling
 
 COMMANDS = [name for names in MODULES.values() for name in names]
 
@@ -211,7 +211,7 @@ def spelling(text: str) -> Spelling:
 def test_python_files_give_workloads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "my_ops.py"
     file.write_text(
-        "from schedules.operators import build\n"
+        "from tilewright.schedules.operators import build\n"
         "def mm(): return build('matmul', {'M': 8, 'N': 8, 'K': 8})\n"
         "def none(): return 3\n"
     )
@@ -378,7 +378,7 @@ def test_a_missing_library_is_a_line_saying_what_to_install(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "uvicorn", None)
-    monkeypatch.delitem(sys.modules, "service.cli.server", raising=False)
+    monkeypatch.delitem(sys.modules, "tilewright.service.cli.server", raising=False)
     assert run(["serve"]) == 1
     assert 'pip install "tilewright[server]"' in capsys.readouterr().err
 
@@ -404,7 +404,7 @@ def test_queries_load_nothing_heavy(
     if words[0] in ("status", "submit"):
         words = [*words, "--url", "ftp://nowhere"]  # refused before anything is sent
     code = (
-        "import sys; from service.cli import run; run(sys.argv[1:]);"
+        "import sys; from tilewright.service.cli import run; run(sys.argv[1:]);"
         "print(*sys.modules, file=sys.stderr)"
     )
     result = subprocess.run(
@@ -415,7 +415,11 @@ def test_queries_load_nothing_heavy(
 
 
 def test_a_program_that_left_its_pipe_is_no_error(db: str) -> None:
-    words = [sys.executable, "-c", "from service.cli import main; main(['ops', '--json'])"]
+    words = [
+        sys.executable,
+        "-c",
+        "from tilewright.service.cli import main; main(['ops', '--json'])",
+    ]
     process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout is not None
     process.stdout.close()

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from db import open_store
-from service.cli import run
-from service.error_table import ADVICE_BY_CODE, TABLE
-from service.units import clock
 from tests.service.service_cases import MATMUL
+from tilewright.db import open_store
+from tilewright.service.cli import run
+from tilewright.service.error_table import ADVICE_BY_CODE, TABLE
+from tilewright.service.units import clock
 
-COMMAND = "import sys; from service.cli import main; main(sys.argv[1:])"
+COMMAND = "import sys; from tilewright.service.cli import main; main(sys.argv[1:])"
 
 
 @pytest.mark.parametrize("words", [["best", MATMUL], ["db", "check"], ["tune", MATMUL], ["serve"]])

@@ -16,10 +16,10 @@ from typing import Any
 import httpx2
 import pytest
 
-from service.client import AsyncClient, Client, Event
-from service.error_table import problem_of
-from service.errors import Refused, Unreachable
-from service.exit_codes import ExitCode
+from tilewright.service.client import AsyncClient, Client, Event
+from tilewright.service.error_table import problem_of
+from tilewright.service.errors import Refused, Unreachable
+from tilewright.service.exit_codes import ExitCode
 
 JOB = {
     "id": "j1",
@@ -482,7 +482,10 @@ def test_both_clients_have_the_same_methods_with_the_same_arguments() -> None:
 
 
 def test_importing_the_client_loads_no_http_library() -> None:
-    code = "import sys, service.client; print(*sorted({m.split('.')[0] for m in sys.modules}))"
+    code = (
+        "import sys, tilewright.service.client;"
+        " print(*sorted({m.split('.')[0] for m in sys.modules}))"
+    )
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     slow = {"httpx2", "asyncio", "pydantic", "numpy", "sqlalchemy", "rich", "typer", "anyio"}
     assert slow & set(said.stdout.split()) == set()

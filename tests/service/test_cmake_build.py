@@ -18,13 +18,13 @@ from pathlib import Path
 import pytest
 import uvicorn
 
-from db import Store, open_store
-from service.build.cmake_files import cmake_dir
-from service.build.locked import LockFile
-from service.cli import run
-from service.http.app import create_app
-from service.settings import Settings
 from tests.project.project_texts import ROOT
+from tilewright.db import Store, open_store
+from tilewright.service.build.cmake_files import cmake_dir
+from tilewright.service.build.locked import LockFile
+from tilewright.service.cli import run
+from tilewright.service.http.app import create_app
+from tilewright.service.settings import Settings
 
 cmake_package = pytest.importorskip("cmake")
 CMAKE = Path(cmake_package.CMAKE_BIN_DIR) / "cmake"

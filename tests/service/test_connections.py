@@ -17,10 +17,10 @@ import pytest
 import uvicorn
 from starlette.types import Receive, Scope, Send
 
-from service.http import connections
-from service.http.connections import Crowd, Listener, Said, connection_limit
-from service.limits import Limits
-from service.settings import Settings
+from tilewright.service.http import connections
+from tilewright.service.http.connections import Crowd, Listener, Said, connection_limit
+from tilewright.service.limits import Limits
+from tilewright.service.settings import Settings
 
 REQUEST = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
 PATIENCE_SECS = 60.0

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from schedules.target import Probes
-from service import doctor
-from service.settings import is_loopback
 from tests.synthetic_sketch import synthetic_target
+from tilewright.schedules.target import Probes
+from tilewright.service import doctor
+from tilewright.service.settings import is_loopback
 
 
 def test_a_governor_that_saves_power_is_a_warning(tmp_path: Path) -> None:
@@ -72,7 +72,9 @@ def test_probes_of_a_busy_machine_are_a_warning(
     known: Probes, status: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target = replace(synthetic_target(), probes=known)
-    monkeypatch.setattr("tuner.machine.native_target.native_target", lambda probe: target)
+    monkeypatch.setattr(
+        "tilewright.tuner.machine.native_target.native_target", lambda probe: target
+    )
     assert doctor.probes().status == status
 
 
@@ -80,7 +82,7 @@ def test_a_library_that_is_missing_hides_no_other_finding(monkeypatch: pytest.Mo
     def state(url: str | None) -> str:
         raise ModuleNotFoundError("No module named 'sqlalchemy'", name="sqlalchemy")
 
-    monkeypatch.setattr("service.database.database_state", state)
+    monkeypatch.setattr("tilewright.service.database.database_state", state)
     found = doctor.database(None)
     assert (found.status, found.detail) == (
         "fail",

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from schedules.full_checks import NONE_KNOWN
-from schedules.workload.workload import Workload
-from service.answers import objects
-from service.answers.stored import default_answer
-from service.cli import run
-from service.errors import UsageProblem
-from tuner.machine.native_target import native_target
+from tilewright.schedules.full_checks import NONE_KNOWN
+from tilewright.schedules.workload.workload import Workload
+from tilewright.service.answers import objects
+from tilewright.service.answers.stored import default_answer
+from tilewright.service.cli import run
+from tilewright.service.errors import UsageProblem
+from tilewright.tuner.machine.native_target import native_target
 
 MATMUL = "matmul:M=7,N=13,K=5"
 PROGRAM = """
@@ -168,7 +168,7 @@ def test_printf_is_refused_before_anything_is_written(
 
 
 def test_operators_keep_their_names(workload: Workload) -> None:
-    from schedules.operators import OPERATORS
+    from tilewright.schedules.operators import OPERATORS
 
     for name in OPERATORS:
         assert objects.symbol_name(None, workload.named(f"{name}:M=1")) == name

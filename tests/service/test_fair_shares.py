@@ -10,19 +10,19 @@ from typing import Any
 
 import pytest
 
-from db import Store
-from db.job_rows import Job, WaitingJob
-from db.job_states import JobState
-from schedules.errors import TilewrightError
-from service.answers.publish import Published
-from service.jobs.queue import choose, order
-from service.jobs.request import read_job
-from service.jobs.run import Means
-from service.jobs.turns import Turns
-from service.jobs.worker import Worker
 from tests.service.service_cases import HOST, MATMUL, fake_run
 from tests.service.test_worker import SETTINGS, read
-from tuner.process.control import Activity, Control
+from tilewright.db import Store
+from tilewright.db.job_rows import Job, WaitingJob
+from tilewright.db.job_states import JobState
+from tilewright.schedules.errors import TilewrightError
+from tilewright.service.answers.publish import Published
+from tilewright.service.jobs.queue import choose, order
+from tilewright.service.jobs.request import read_job
+from tilewright.service.jobs.run import Means
+from tilewright.service.jobs.turns import Turns
+from tilewright.service.jobs.worker import Worker
+from tilewright.tuner.process.control import Activity, Control
 
 PATIENCE_SECS, REAL_PATIENCE_SECS, SLOW_SECS = 60.0, 300.0, 20.0
 """Bounds for a machine under any load: what is bounded would take minutes each."""

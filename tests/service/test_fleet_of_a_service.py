@@ -9,21 +9,21 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from db import Store
-from db.job_states import JobState
-from service.answers.publish import Published
-from service.http.app import create_app
-from service.jobs import places
-from service.jobs.places import FleetSize
-from service.jobs.queue import place
-from service.jobs.request import read_job
-from service.jobs.run import Means
-from service.jobs.worker import Worker
-from service.settings import Settings
 from tests.fleet.local_fleet import free_port
 from tests.service.service_cases import HOST, MATMUL, fake_run
-from tuner.measure.fleet import machines
-from tuner.measure.fleet.errors import FleetError
+from tilewright.db import Store
+from tilewright.db.job_states import JobState
+from tilewright.service.answers.publish import Published
+from tilewright.service.http.app import create_app
+from tilewright.service.jobs import places
+from tilewright.service.jobs.places import FleetSize
+from tilewright.service.jobs.queue import place
+from tilewright.service.jobs.request import read_job
+from tilewright.service.jobs.run import Means
+from tilewright.service.jobs.worker import Worker
+from tilewright.service.settings import Settings
+from tilewright.tuner.measure.fleet import machines
+from tilewright.tuner.measure.fleet.errors import FleetError
 
 
 def queued(store: Store, seed: int, measurer: str) -> str:

@@ -10,19 +10,19 @@ from typing import Any
 import pytest
 from starlette.requests import ClientDisconnect
 
-from db import Store
-from db.job_states import JobState
-from service.access.keys import ANYBODY
-from service.errors import TooBusy
-from service.http import feeds as feeds_module
-from service.http.app import create_app
-from service.http.events import EventStream, job_events
-from service.http.feeds import Feeds
-from service.http.routes.jobs import read as read_route
-from service.http.state import Gate, ServiceState
-from service.http.waited import WaitedFor
-from service.settings import Settings
 from tests.service.test_worker import queued
+from tilewright.db import Store
+from tilewright.db.job_states import JobState
+from tilewright.service.access.keys import ANYBODY
+from tilewright.service.errors import TooBusy
+from tilewright.service.http import feeds as feeds_module
+from tilewright.service.http.app import create_app
+from tilewright.service.http.events import EventStream, job_events
+from tilewright.service.http.feeds import Feeds
+from tilewright.service.http.routes.jobs import read as read_route
+from tilewright.service.http.state import Gate, ServiceState
+from tilewright.service.http.waited import WaitedFor
+from tilewright.service.settings import Settings
 
 FOLLOWERS = 50
 
@@ -235,7 +235,7 @@ def test_what_is_kept_for_followers_is_bounded(
 
 
 def test_a_reader_that_takes_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("service.http.events.SEND_SECS", 0.05)
+    monkeypatch.setattr("tilewright.service.http.events.SEND_SECS", 0.05)
     left: list[bool] = []
 
     async def endless() -> Any:

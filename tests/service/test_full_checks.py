@@ -11,21 +11,21 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from db import Store
-from schedules.record import MeasureStatus
-from schedules.target import Target
-from schedules.workload.workload import Workload
-from service.answers.publish import Published
-from service.cli import run
-from service.jobs import tuning
-from service.jobs.request import read_job
-from service.jobs.run import Means
-from service.jobs.worker import Worker
-from service.resolve import workloads
-from service.settings import Settings
 from tests.service.service_cases import HOST, MATMUL, keep_best, make_record
-from tuner.machine.native_target import native_target
-from tuner.search.default import default_trace
+from tilewright.db import Store
+from tilewright.schedules.record import MeasureStatus
+from tilewright.schedules.target import Target
+from tilewright.schedules.workload.workload import Workload
+from tilewright.service.answers.publish import Published
+from tilewright.service.cli import run
+from tilewright.service.jobs import tuning
+from tilewright.service.jobs.request import read_job
+from tilewright.service.jobs.run import Means
+from tilewright.service.jobs.worker import Worker
+from tilewright.service.resolve import workloads
+from tilewright.service.settings import Settings
+from tilewright.tuner.machine.native_target import native_target
+from tilewright.tuner.search.default import default_trace
 
 Command = Callable[..., Any]
 

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from db import Store
-from db.artefacts import ArtefactFile
-from schedules.record import Toolchain
-from schedules.workload.workload import Workload
-from service.answers import lookup
-from service.resolve import workloads
 from tests.service.service_cases import HOST, MATMUL, TOOLCHAIN, keep_best, make_record
+from tilewright.db import Store
+from tilewright.db.artefacts import ArtefactFile
+from tilewright.schedules.record import Toolchain
+from tilewright.schedules.workload.workload import Workload
+from tilewright.service.answers import lookup
+from tilewright.service.resolve import workloads
 
 OBJECT = [ArtefactFile("object", "matmul.o", "application/x-object", b"\x7fELF...")]
 OTHER_COMPILER = Toolchain(TOOLCHAIN.codegen_version + 1, "0.1.0", "1.0")

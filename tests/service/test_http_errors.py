@@ -12,14 +12,14 @@ from fastapi.testclient import TestClient
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from db import Store
-from db.errors import StoreHeld
-from service.error_table import TABLE
-from service.http.app import create_app
-from service.limits import Limits
-from service.settings import Settings
 from tests.service.service_cases import HOST, MATMUL
 from tests.times import TIMES
+from tilewright.db import Store
+from tilewright.db.errors import StoreHeld
+from tilewright.service.error_table import TABLE
+from tilewright.service.http.app import create_app
+from tilewright.service.limits import Limits
+from tilewright.service.settings import Settings
 
 JSON = {"Content-Type": "application/json"}
 PROBLEM = "application/problem+json"
@@ -237,7 +237,7 @@ FIELDS = ["workload", "target", "threads", "budget", "strategy", "seed", "measur
 
 @pytest.fixture(scope="module")
 def fuzzed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
-    from db import open_store
+    from tilewright.db import open_store
 
     folder = tmp_path_factory.mktemp("fuzz")
     with (

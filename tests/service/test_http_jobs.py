@@ -10,17 +10,17 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from db import Store
-from db.job_states import JobState
-from service.answers.publish import Published
-from service.http.app import create_app
-from service.jobs.run import Means
-from service.jobs.worker import Worker
-from service.limits import Limits
-from service.settings import Settings
 from tests.service.service_cases import HOST, MATMUL, fake_run
 from tests.service.streams import once_told
 from tests.service.test_worker import queued
+from tilewright.db import Store
+from tilewright.db.job_states import JobState
+from tilewright.service.answers.publish import Published
+from tilewright.service.http.app import create_app
+from tilewright.service.jobs.run import Means
+from tilewright.service.jobs.worker import Worker
+from tilewright.service.limits import Limits
+from tilewright.service.settings import Settings
 
 TARGET = HOST.to_json()
 

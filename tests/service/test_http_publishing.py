@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from db import Store, open_store
-from db.transfer import RecordState, Selection
-from schedules.workload.workload import Workload
-from service.http.routes import publishing
 from tests.service.service_cases import keep_best
+from tilewright.db import Store, open_store
+from tilewright.db.transfer import RecordState, Selection
+from tilewright.schedules.workload.workload import Workload
+from tilewright.service.http.routes import publishing
 
 HEADER = '{"format": "tilewright-records", "version": 1}\n'
 LINES = {"Content-Type": "application/x-ndjson"}

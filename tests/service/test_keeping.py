@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from db import open_store
-from schedules.workload.workload import Workload
-from service.cli import run
 from tests.postgres import PostgresServer
 from tests.service.service_cases import HOST, MATMUL, keep_best
+from tilewright.db import open_store
+from tilewright.schedules.workload.workload import Workload
+from tilewright.service.cli import run
 
 
 @pytest.fixture

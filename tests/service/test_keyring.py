@@ -9,18 +9,18 @@ from dataclasses import dataclass, field
 import pytest
 from fastapi.testclient import TestClient
 
-from db import Store
-from db.errors import StoreUnreachable
-from db.keys import StoredKeys
-from service.access import keyring as keyring_module
-from service.access.keyring import FRESH_SECS, KNOWN_SECS, UNKNOWN_SECS, Keyring
-from service.access.keys import Scope
-from service.errors import NotAuthenticated
-from service.http.app import create_app
-from service.settings import Settings
 from tests.service.access_cases import a_job, bearer, make_key
 from tests.service.streams import once_told
 from tests.service.test_keys_cli import keyring_of
+from tilewright.db import Store
+from tilewright.db.errors import StoreUnreachable
+from tilewright.db.keys import StoredKeys
+from tilewright.service.access import keyring as keyring_module
+from tilewright.service.access.keyring import FRESH_SECS, KNOWN_SECS, UNKNOWN_SECS, Keyring
+from tilewright.service.access.keys import Scope
+from tilewright.service.errors import NotAuthenticated
+from tilewright.service.http.app import create_app
+from tilewright.service.settings import Settings
 
 
 @dataclass

@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from db import Store, open_store
-from service.access.exposure import check_exposure
-from service.access.keyring import Keyring
-from service.access.keys import Scope, expiry_of, scopes_of
-from service.cli import run
-from service.errors import CannotServe, InvalidField
-from service.http.app import create_app
-from service.settings import Settings
 from tests.service.access_cases import bearer, make_key
+from tilewright.db import Store, open_store
+from tilewright.service.access.exposure import check_exposure
+from tilewright.service.access.keyring import Keyring
+from tilewright.service.access.keys import Scope, expiry_of, scopes_of
+from tilewright.service.cli import run
+from tilewright.service.errors import CannotServe, InvalidField
+from tilewright.service.http.app import create_app
+from tilewright.service.settings import Settings
 
 KEY = re.compile(r"tw_[a-z2-7]{10}_[a-z2-7]{52}")
 

@@ -14,19 +14,19 @@ from typing import Any
 
 import pytest
 
-from db import Store
-from schedules.target import Target
-from schedules.trace import Trace
-from service.build.files import Wanted, kernels_in, pkg_config, write
-from service.build.locked import SEAL, FileRef, LockError, LockFile, entry_sha256
-from service.cli import run
-from service.resolve import workloads
 from tests.project.project_texts import ROOT
 from tests.service.service_cases import keep_best
 from tests.times import TIMES
-from tuner.machine.cpus import level_target
-from tuner.machine.native_target import native_target
-from tuner.search.default import default_trace
+from tilewright.db import Store
+from tilewright.schedules.target import Target
+from tilewright.schedules.trace import Trace
+from tilewright.service.build.files import Wanted, kernels_in, pkg_config, write
+from tilewright.service.build.locked import SEAL, FileRef, LockError, LockFile, entry_sha256
+from tilewright.service.cli import run
+from tilewright.service.resolve import workloads
+from tilewright.tuner.machine.cpus import level_target
+from tilewright.tuner.machine.native_target import native_target
+from tilewright.tuner.search.default import default_trace
 
 SMALL, OTHER = "matmul:M=8,N=8,K=8", "matmul:M=8,N=16,K=8"
 
@@ -194,7 +194,7 @@ def test_a_default_is_pinned_with_its_schedule(
     command("fetch", "-o", "out")
 
     # Another version chooses another schedule, and the files are lost.
-    monkeypatch.setattr("service.answers.analytic.default_trace", lambda *_: Trace())
+    monkeypatch.setattr("tilewright.service.answers.analytic.default_trace", lambda *_: Trace())
     monkeypatch.setattr(type(store), "blob", lambda self, sha256: None)
     command("fetch", "-o", "again")
     for name in ("gemm.o", "gemm.h"):
@@ -253,7 +253,7 @@ def test_files_that_are_lost_are_made_again_and_must_be_the_same(
 def test_a_damaged_blob_is_never_written(
     command: Command, store: Store, native: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from db.blobs import Blob
+    from tilewright.db.blobs import Blob
 
     kept(store, SMALL, native)
     command("lock", f"gemm={SMALL}")
@@ -446,8 +446,8 @@ PINNING = """
 import sys
 from contextlib import contextmanager
 from dataclasses import replace
-from service.build.locked import LockedKernel
-from service.cli import locking, run
+from tilewright.service.build.locked import LockedKernel
+from tilewright.service.cli import locking, run
 import json
 entry, target = json.loads(sys.argv[3])
 class Builder:

@@ -21,24 +21,24 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from db import Store
-from db.errors import StoreFull, StoreUnreachable
-from schedules.errors import TilewrightError
-from service import logs, telemetry
-from service.http.app import create_app
-from service.jobs import tuning
-from service.jobs.ages import Ages
-from service.jobs.run import Means
-from service.jobs.supervisor import WorkerHealth
-from service.jobs.tally import Tally
-from service.jobs.worker import Worker
-from service.limits import Limits
-from service.resolve import targets, toolchains, workloads
-from service.settings import Settings
 from tests.service.access_cases import bearer, make_key
 from tests.service.service_cases import HOST, MATMUL
 from tests.service.test_keys_cli import keyring_of
-from tuner.session.report import TuneReport
+from tilewright.db import Store
+from tilewright.db.errors import StoreFull, StoreUnreachable
+from tilewright.schedules.errors import TilewrightError
+from tilewright.service import logs, telemetry
+from tilewright.service.http.app import create_app
+from tilewright.service.jobs import tuning
+from tilewright.service.jobs.ages import Ages
+from tilewright.service.jobs.run import Means
+from tilewright.service.jobs.supervisor import WorkerHealth
+from tilewright.service.jobs.tally import Tally
+from tilewright.service.jobs.worker import Worker
+from tilewright.service.limits import Limits
+from tilewright.service.resolve import targets, toolchains, workloads
+from tilewright.service.settings import Settings
+from tilewright.tuner.session.report import TuneReport
 
 
 @pytest.fixture

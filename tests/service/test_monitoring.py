@@ -15,15 +15,15 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from db.job_states import JobState
-from schedules.record import MeasureStatus
-from service.cli import run
-from service.http.metrics import Metrics
-from service.jobs.pulse import Role
-from service.jobs.supervisor import WorkerHealth
-from service.jobs.tally import Tally
-from service.monitoring import monitoring_dir
 from tests.project.project_texts import ROOT
+from tilewright.db.job_states import JobState
+from tilewright.schedules.record import MeasureStatus
+from tilewright.service.cli import run
+from tilewright.service.http.metrics import Metrics
+from tilewright.service.jobs.pulse import Role
+from tilewright.service.jobs.supervisor import WorkerHealth
+from tilewright.service.jobs.tally import Tally
+from tilewright.service.monitoring import monitoring_dir
 
 SCRAPED = {"instance", "job"}
 """Labels that Prometheus adds to what it reads."""

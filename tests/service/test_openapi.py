@@ -12,17 +12,17 @@ import jsonschema  # it has no stubs
 import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
-from db import open_store
-from db.artefacts import ArtefactFile
-from schedules.trace import Trace
-from service.answers import analytic
-from service.http.app import create_app
-from service.jobs.request import read_job
-from service.limits import Limits
-from service.resolve import workloads
-from service.settings import Settings
 from tests.service.service_cases import HOST, MATMUL, keep_best
 from tests.times import TIMES
+from tilewright.db import open_store
+from tilewright.db.artefacts import ArtefactFile
+from tilewright.schedules.trace import Trace
+from tilewright.service.answers import analytic
+from tilewright.service.http.app import create_app
+from tilewright.service.jobs.request import read_job
+from tilewright.service.limits import Limits
+from tilewright.service.resolve import workloads
+from tilewright.service.settings import Settings
 
 schemathesis = pytest.importorskip("schemathesis", reason="pip install 'tilewright[dev]'")
 checks = pytest.importorskip("schemathesis.checks")
@@ -165,6 +165,10 @@ def test_every_reference_leads_somewhere(described: tuple[Any, dict[str, str]]) 
 def test_the_package_has_the_schema_of_the_documentation() -> None:
     from importlib import resources
 
-    packed = resources.files("service.http").joinpath("workload.schema.json").read_text("utf-8")
+    packed = (
+        resources.files("tilewright.service.http")
+        .joinpath("workload.schema.json")
+        .read_text("utf-8")
+    )
     root = Path(__file__).parents[2]
     assert packed == (root / "docs" / "workload.schema.json").read_text("utf-8")

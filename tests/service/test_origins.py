@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from db import Store
-from service.http.app import create_app
-from service.settings import Settings
 from tests.service.access_cases import a_job, bearer, make_key
 from tests.service.service_cases import HOST, MATMUL
+from tilewright.db import Store
+from tilewright.service.http.app import create_app
+from tilewright.service.settings import Settings
 
 JOB = {"workload": MATMUL, "target": HOST.to_json()}
 

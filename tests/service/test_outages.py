@@ -22,23 +22,23 @@ import httpx2
 import psutil
 import pytest
 
-from db import Store, open_store
-from db.errors import StoreFull, StoreHeld, StoreUnreachable
-from db.job_states import JobState
-from service.answers.preparers import Preparers
-from service.answers.publish import Published
-from service.client import Client
-from service.jobs.pulse import Role
-from service.jobs.run import Means
-from service.jobs.supervisor import Supervisor
-from service.jobs.worker import Worker, WorkerSettings, coordinate
 from tests.service.service_cases import fake_run
 from tests.service.test_worker import queued, read
+from tilewright.db import Store, open_store
+from tilewright.db.errors import StoreFull, StoreHeld, StoreUnreachable
+from tilewright.db.job_states import JobState
+from tilewright.service.answers.preparers import Preparers
+from tilewright.service.answers.publish import Published
+from tilewright.service.client import Client
+from tilewright.service.jobs.pulse import Role
+from tilewright.service.jobs.run import Means
+from tilewright.service.jobs.supervisor import Supervisor
+from tilewright.service.jobs.worker import Worker, WorkerSettings, coordinate
 
 if TYPE_CHECKING:
     from tests.postgres import PostgresServer
 
-COMMAND = "import sys; from service.cli import main; main(sys.argv[1:])"
+COMMAND = "import sys; from tilewright.service.cli import main; main(sys.argv[1:])"
 MATMUL = "matmul:M=24,N=16,K=20"
 PATIENCE_SECS = 60.0
 
@@ -82,7 +82,7 @@ def serving(
 
 def worker_of(process: subprocess.Popen[str]) -> psutil.Process | None:
     for child in psutil.Process(process.pid).children():
-        if "service.jobs.process" in child.cmdline():
+        if "tilewright.service.jobs.process" in child.cmdline():
             return child
     return None
 
@@ -102,8 +102,8 @@ def is_ready(url: str) -> bool:
 def test_a_worker_never_outlives_its_parent(tmp_path: Path, delay_secs: float) -> None:
     """Not even one whose parent is killed while it starts: as an orphan it would keep the lock."""
     code = (
-        "import sys, time; from service.jobs.supervisor import Supervisor;"
-        "from service.jobs.worker import WorkerSettings;"
+        "import sys, time; from tilewright.service.jobs.supervisor import Supervisor;"
+        "from tilewright.service.jobs.worker import WorkerSettings;"
         f"s = Supervisor(WorkerSettings({str(tmp_path / 'none.sqlite')!r}, standby=True),"
         "drain_secs=1, on_hopeless=lambda: None); s.start();"
         "\nwhile not s.pid: pass\nprint(s.pid, flush=True); time.sleep(60)"
@@ -191,7 +191,7 @@ def test_a_worker_that_dies_again_and_again_is_not_ready() -> None:
 
 def test_a_full_disk_is_waited_out(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     job = queued(store)
-    monkeypatch.setattr("service.jobs.run.STORE_PAUSE_SECS", 0.01)
+    monkeypatch.setattr("tilewright.service.jobs.run.STORE_PAUSE_SECS", 0.01)
     add, full = store.add, [True, False, True, True]
 
     def add_if_there_is_room(records: Any) -> None:
@@ -347,8 +347,8 @@ def test_helpers_that_fail_are_started_less_and_less_often(
 
 def test_a_worker_that_says_nothing_any_more_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     """As one whose native code never returns, or that was stopped."""
-    monkeypatch.setattr("service.jobs.supervisor.HUNG_SECS", 0.2)
-    monkeypatch.setattr("service.jobs.supervisor._STEP_SECS", 0.1)
+    monkeypatch.setattr("tilewright.service.jobs.supervisor.HUNG_SECS", 0.2)
+    monkeypatch.setattr("tilewright.service.jobs.supervisor._STEP_SECS", 0.1)
     talks_once = (
         "import json, os, sys, time; told = json.load(sys.stdin);"
         "os.write(told['beat_fd'], b'{}\\n'); time.sleep(60)"

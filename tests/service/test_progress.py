@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from db import Store
-from service.answers.publish import Published
-from service.cli.output import Output
-from service.cli.progress import Lines, trial_reporter
-from service.cli.run_tune import polite_interrupts
-from service.jobs import tuning
-from service.resolve import workloads
 from tests.service.service_cases import HOST, MATMUL, fake_run
-from tuner.process.control import Activity, Control, MeasurementAborted, OutOfTime
+from tilewright.db import Store
+from tilewright.service.answers.publish import Published
+from tilewright.service.cli.output import Output
+from tilewright.service.cli.progress import Lines, trial_reporter
+from tilewright.service.cli.run_tune import polite_interrupts
+from tilewright.service.jobs import tuning
+from tilewright.service.resolve import workloads
+from tilewright.tuner.process.control import Activity, Control, MeasurementAborted, OutOfTime
 
 PATIENCE_SECS = 60.0
 

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from db import Store, open_store
-from schedules.errors import ScheduleError
-from schedules.trace import Trace
-from schedules.workload.workload import Workload
-from service.answers import objects, publish
-from service.answers.links import links
-from service.cli import run
 from tests.service.service_cases import HOST, MATMUL, keep_best
+from tilewright.db import Store, open_store
+from tilewright.schedules.errors import ScheduleError
+from tilewright.schedules.trace import Trace
+from tilewright.schedules.workload.workload import Workload
+from tilewright.service.answers import objects, publish
+from tilewright.service.answers.links import links
+from tilewright.service.cli import run
 
 
 def test_the_files_of_a_record_are_built_once(

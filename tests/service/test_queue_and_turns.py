@@ -9,25 +9,25 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from db import Store
-from db.errors import StoreError
-from db.job_rows import Job, WaitingJob
-from db.job_states import JobState
-from db.preparations import Demand
-from schedules.target import Target
-from service.answers.publish import Published
-from service.jobs.courtesy import Courtesy
-from service.jobs.queue import SHORT_TRIALS, choose, order, place
-from service.jobs.run import Means
-from service.jobs.tickets import tickets_for
-from service.jobs.turns import Turns
-from service.jobs.worker import Worker
-from service.resolve import toolchains, workloads
 from tests.service.preparing_cases import Counted, prepare_all
 from tests.service.service_cases import HOST, MATMUL, fake_run
 from tests.service.test_worker import queued, read
-from tuner.machine.native_target import native_target
-from tuner.process.control import MeasurementAborted
+from tilewright.db import Store
+from tilewright.db.errors import StoreError
+from tilewright.db.job_rows import Job, WaitingJob
+from tilewright.db.job_states import JobState
+from tilewright.db.preparations import Demand
+from tilewright.schedules.target import Target
+from tilewright.service.answers.publish import Published
+from tilewright.service.jobs.courtesy import Courtesy
+from tilewright.service.jobs.queue import SHORT_TRIALS, choose, order, place
+from tilewright.service.jobs.run import Means
+from tilewright.service.jobs.tickets import tickets_for
+from tilewright.service.jobs.turns import Turns
+from tilewright.service.jobs.worker import Worker
+from tilewright.service.resolve import toolchains, workloads
+from tilewright.tuner.machine.native_target import native_target
+from tilewright.tuner.process.control import MeasurementAborted
 
 LONG, MIDDLE, SHORT = WaitingJob("1", 5000), WaitingJob("2", 500), WaitingJob("3", 4)
 

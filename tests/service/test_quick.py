@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 import typer
 
-from schedules.rewrites import REWRITES
-from schedules.trace_document import REWRITES as NAMES
-from service.cli import asking, run
-from service.cli.options import command
-from service.cli.quick import HOMES, read
-from service.grade import Grade
-from tuner.machine.native_target import native_target
+from tilewright.schedules.rewrites import REWRITES
+from tilewright.schedules.trace_document import REWRITES as NAMES
+from tilewright.service.cli import asking, run
+from tilewright.service.cli.options import command
+from tilewright.service.cli.quick import HOMES, read
+from tilewright.service.grade import Grade
+from tilewright.tuner.machine.native_target import native_target
 
 SPELLINGS = [
     "matmul:M=4,N=4,K=4",
@@ -89,8 +89,9 @@ def test_rewriting_steps_are_known_by_name() -> None:
 
 HEAVY = (
     "typer", "click", "rich", "pydantic", "numpy", "sqlalchemy", "llvmlite.binding",
-    "importlib.metadata", "schedules.primitives", "schedules.frontend.notation",
-    "schedules.lowering.lower",
+    "importlib.metadata", "tilewright.schedules.primitives",
+    "tilewright.schedules.frontend.notation",
+    "tilewright.schedules.lowering.lower",
 )  # fmt: skip
 
 
@@ -98,7 +99,7 @@ def test_a_quick_command_loads_no_more_than_it_needs(tmp_path: Any) -> None:
     """The database is missing, which is found after all but the record is read."""
     program = (
         "import sys\n"
-        "from service.cli import run\n"
+        "from tilewright.service.cli import run\n"
         "assert run(sys.argv[1:]) == 3\n"
         f"loaded = [name for name in {HEAVY!r} if name in sys.modules]\n"
         "sys.exit(f'loaded: {loaded}' if loaded else 0)\n"

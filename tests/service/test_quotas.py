@@ -10,16 +10,16 @@ import anyio
 import pytest
 from fastapi.testclient import TestClient
 
-from db import Store
-from service.access.keys import Scope
-from service.access.rates import Gates, Rates, retry_after_secs
-from service.errors import TooLarge, TooSlow
-from service.http.app import create_app
-from service.http.guard import _Body
-from service.limits import Limits
-from service.settings import Settings
 from tests.service.access_cases import bearer, make_key
 from tests.service.service_cases import HOST
+from tilewright.db import Store
+from tilewright.service.access.keys import Scope
+from tilewright.service.access.rates import Gates, Rates, retry_after_secs
+from tilewright.service.errors import TooLarge, TooSlow
+from tilewright.service.http.app import create_app
+from tilewright.service.http.guard import _Body
+from tilewright.service.limits import Limits
+from tilewright.service.settings import Settings
 
 
 def client(store: Store, **limits: Any) -> TestClient:

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from service import units
-from service.cli import render
-from service.cli.facts import answer_rows, plain
+from tilewright.service import units
+from tilewright.service.cli import render
+from tilewright.service.cli.facts import answer_rows, plain
 
 
 def shown(thing: Any) -> str:

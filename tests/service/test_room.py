@@ -9,20 +9,20 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from db import Store
-from db.artefacts import ArtefactFile
-from db.errors import StoreFull
-from db.preparations import PreparationState
-from service.http.app import create_app
-from service.http.deps import NDJSON
-from service.jobs import tuning
-from service.limits import Limits
-from service.resolve import toolchains, workloads
-from service.resolve.toolchains import toolchain_name
-from service.settings import Settings
 from tests.service.access_cases import bearer, make_key
 from tests.service.service_cases import HOST, MATMUL, keep_best
 from tests.service.test_quotas import LOOKUP_LIMITS, job, look_up
+from tilewright.db import Store
+from tilewright.db.artefacts import ArtefactFile
+from tilewright.db.errors import StoreFull
+from tilewright.db.preparations import PreparationState
+from tilewright.service.http.app import create_app
+from tilewright.service.http.deps import NDJSON
+from tilewright.service.jobs import tuning
+from tilewright.service.limits import Limits
+from tilewright.service.resolve import toolchains, workloads
+from tilewright.service.resolve.toolchains import toolchain_name
+from tilewright.service.settings import Settings
 
 
 def test_one_owner_s_preparations_leave_room_and_turns_for_others(store: Store) -> None:

@@ -12,17 +12,17 @@ from urllib.parse import urlencode
 import pytest
 from fastapi.testclient import TestClient
 
-from db import Store, open_store
-from db.artefacts import ArtefactFile
-from service.access.keys import Scope
-from service.http.app import create_app
-from service.http.rules import RULES
-from service.jobs.request import read_job
-from service.resolve import workloads
-from service.settings import Settings
 from tests.service.access_cases import make_key
 from tests.service.route_matrix import MATRIX, Case
 from tests.service.service_cases import HOST, MATMUL, keep_best
+from tilewright.db import Store, open_store
+from tilewright.db.artefacts import ArtefactFile
+from tilewright.service.access.keys import Scope
+from tilewright.service.http.app import create_app
+from tilewright.service.http.rules import RULES
+from tilewright.service.jobs.request import read_job
+from tilewright.service.resolve import workloads
+from tilewright.service.settings import Settings
 
 EVERY_SCOPE = tuple(Scope)
 

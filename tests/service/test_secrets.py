@@ -17,15 +17,15 @@ import psutil
 import pytest
 from fastapi.testclient import TestClient
 
-from db import Store
-from service.client import Client
-from service.errors import Refused
-from service.http.app import create_app
-from service.logs import configure
-from service.redact import redacted
-from service.settings import Settings
 from tests.service.access_cases import bearer, make_key
 from tests.service.test_serve import service
+from tilewright.db import Store
+from tilewright.service.client import Client
+from tilewright.service.errors import Refused
+from tilewright.service.http.app import create_app
+from tilewright.service.logs import configure
+from tilewright.service.redact import redacted
+from tilewright.service.settings import Settings
 
 if TYPE_CHECKING:
     from tests.postgres import PostgresServer
@@ -142,7 +142,7 @@ def test_a_client_does_not_show_its_key() -> None:
 
 def test_a_key_goes_by_the_environment(tmp_path: Path) -> None:
     """`TILEWRIGHT_API_KEY` reaches the service; it is on no command line."""
-    code = "import sys; from service.cli import run; raise SystemExit(run(sys.argv[1:]))"
+    code = "import sys; from tilewright.service.cli import run; raise SystemExit(run(sys.argv[1:]))"
     told = subprocess.run(
         [sys.executable, "-c", code, "status", "--url", "http://127.0.0.1:9", "--json"],
         env={**os.environ, "TILEWRIGHT_API_KEY": CANARY},

@@ -16,13 +16,13 @@ from typing import Any
 import psutil
 import pytest
 
-from db import open_store
-from schedules.target import Probes
-from service.cli import run
-from service.client import Client
-from tuner.machine.native_target import native_target
+from tilewright.db import open_store
+from tilewright.schedules.target import Probes
+from tilewright.service.cli import run
+from tilewright.service.client import Client
+from tilewright.tuner.machine.native_target import native_target
 
-COMMAND = "import sys; from service.cli import main; main(sys.argv[1:])"
+COMMAND = "import sys; from tilewright.service.cli import main; main(sys.argv[1:])"
 MATMUL = "matmul:M=24,N=16,K=20"
 PATIENCE_SECS = 60.0
 
@@ -157,7 +157,7 @@ def test_a_killed_worker_is_replaced_and_its_job_goes_on(running: Running) -> No
 
 
 def worker_of(process: subprocess.Popen[str]) -> psutil.Process:
-    [worker] = [p for p in children(process) if "service.jobs.process" in p.cmdline()]
+    [worker] = [p for p in children(process) if "tilewright.service.jobs.process" in p.cmdline()]
     return worker
 
 

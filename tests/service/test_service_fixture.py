@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from service.client import Client
-from service.pytest_plugin import ServiceUnderTest
+from tilewright.service.client import Client
+from tilewright.service.testing import ServiceUnderTest
 
 MATMUL = "matmul:M=64,N=64,K=64"
 

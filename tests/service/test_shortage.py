@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from schedules.errors import TargetError
-from service.cli import root
-from service.errors import OutOfResources
-from service.shortage import shortage
 from tests.project.project_texts import ROOT
 from tests.service.service_cases import MATMUL
+from tilewright.schedules.errors import TargetError
+from tilewright.service.cli import root
+from tilewright.service.errors import OutOfResources
+from tilewright.service.shortage import shortage
 
 MIB = 1 << 20
 TOLD = ("tilewright: ", "OpenBLAS error: Memory allocation")
@@ -60,7 +60,7 @@ def test_a_limit_is_told_in_a_line_and_never_by_a_traceback(
 
     places = {n: str(tmp_path) for n in ("XDG_CACHE_HOME", "XDG_DATA_HOME", "TMPDIR")}
     done = subprocess.run(
-        [sys.executable, "-c", "from service.cli import main; main()", *COMMANDS[name]],
+        [sys.executable, "-c", "from tilewright.service.cli import main; main()", *COMMANDS[name]],
         cwd=tmp_path,
         env={**os.environ, **places, "PYTHONPATH": str(ROOT), "TILEWRIGHT_DB": ""},
         preexec_fn=limited,  # no threads here

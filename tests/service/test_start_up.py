@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from db import open_store
-from schedules.workload.workload import Workload
 from tests.service.service_cases import MATMUL, keep_best
-from tuner.machine.native_target import native_target
+from tilewright.db import open_store
+from tilewright.schedules.workload.workload import Workload
+from tilewright.tuner.machine.native_target import native_target
 
 HEAVY = {
     "numpy",
@@ -25,7 +25,7 @@ HEAVY = {
 }
 CODE = """
 import sys
-from service.cli import run
+from tilewright.service.cli import run
 code = run(sys.argv[1:])
 print(code, *sorted(sys.modules))
 """

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from service.cli import systemd
+from tilewright.service.cli import systemd
 
 
 @pytest.fixture

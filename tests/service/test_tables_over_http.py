@@ -7,10 +7,10 @@ import jsonschema  # it has no stubs
 import pytest
 from fastapi.testclient import TestClient
 
-from schedules.algebra.functions import NAMED
-from schedules.dtypes import NUMBERS
-from schedules.frontend.notation import from_notation
 from tests.service.service_cases import HOST
+from tilewright.schedules.algebra.functions import NAMED
+from tilewright.schedules.dtypes import NUMBERS
+from tilewright.schedules.frontend.notation import from_notation
 
 TEXTS = {
     **{f"{name} of f32": (f"Y[i] = {name}(X[i])", "f32") for name in NAMED},

@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from db import open_store
-from db.artefacts import ArtefactFile
-from schedules.workload.workload import Workload
-from service.http.app import create_app
-from service.resolve import workloads
-from service.settings import Settings
 from tests.service.service_cases import HOST, MATMUL, keep_best
 from tests.times import TIMES
+from tilewright.db import open_store
+from tilewright.db.artefacts import ArtefactFile
+from tilewright.schedules.workload.workload import Workload
+from tilewright.service.http.app import create_app
+from tilewright.service.resolve import workloads
+from tilewright.service.settings import Settings
 
 TAMPERED = 40 * TIMES  # TIMES=5: 200
 OBJECT = b"\x7fELF" + bytes(range(256)) * 4

@@ -17,24 +17,24 @@ import httpx2
 import pytest
 from fastapi.testclient import TestClient
 
-from db import Store, open_store
-from db.artefacts import ArtefactFile
-from schedules.errors import ScheduleError
-from schedules.record import MeasureResult, MeasureStatus, Toolchain
-from schedules.target import Target
-from schedules.trace import Trace
-from schedules.workload.workload import Workload
-from service.answers.preparing import NOT_RUN, VERIFIED
-from service.answers.refusals import UNMEASURED
-from service.answers.untuned import WORKS_PER_COMMIT
-from service.http.app import create_app
-from service.http.waiting import PreparationWatch
-from service.limits import Limits
-from service.resolve import targets, workloads
-from service.settings import Settings
 from tests.service.preparing_cases import CHOSEN, OK, Counted, prepare_all, preparer
 from tests.service.service_cases import HOST, MATMUL, TOOLCHAIN, keep_best, make_record
-from tuner.compiling.deadline import DeadlineError
+from tilewright.db import Store, open_store
+from tilewright.db.artefacts import ArtefactFile
+from tilewright.schedules.errors import ScheduleError
+from tilewright.schedules.record import MeasureResult, MeasureStatus, Toolchain
+from tilewright.schedules.target import Target
+from tilewright.schedules.trace import Trace
+from tilewright.schedules.workload.workload import Workload
+from tilewright.service.answers.preparing import NOT_RUN, VERIFIED
+from tilewright.service.answers.refusals import UNMEASURED
+from tilewright.service.answers.untuned import WORKS_PER_COMMIT
+from tilewright.service.http.app import create_app
+from tilewright.service.http.waiting import PreparationWatch
+from tilewright.service.limits import Limits
+from tilewright.service.resolve import targets, workloads
+from tilewright.service.settings import Settings
+from tilewright.tuner.compiling.deadline import DeadlineError
 
 NINE = "matmul:M=9,N=9,K=9"
 OTHER_COMPILER = Toolchain(TOOLCHAIN.codegen_version, "0.1.0", "1.0")
@@ -89,7 +89,7 @@ def test_what_failed_by_a_bug_is_tried_again_at_once_and_when_it_is_asked_for_la
     assert not failed["pending"], "not again and again"
 
     later = time.time() + 3600.0
-    monkeypatch.setattr("service.answers.untuned.time.time", lambda: later)
+    monkeypatch.setattr("tilewright.service.answers.untuned.time.time", lambda: later)
     (again,) = ask(api, MATMUL)
     assert again["pending"]
     prepare_all(store, Counted())
@@ -524,7 +524,7 @@ def test_targets_of_one_key_and_other_vectors_have_answers_of_their_own(
 def test_the_schedule_of_a_real_helper_process_is_verified_on_this_machine(
     store: Store, workload: Workload
 ) -> None:
-    """End to end: chosen, compiled and run by `python -m service.answers.preparing`."""
+    """End to end: chosen, compiled and run by `python -m tilewright.service.answers.preparing`."""
     limits = Limits(default_secs=60.0, lookup_secs=60.0)
     with TestClient(create_app(Settings(preparers=1, limits=limits), store)) as api:
         (item,) = ask(api, MATMUL)

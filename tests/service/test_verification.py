@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from db import open_store
-from schedules.record import MeasureResult, MeasureStatus, Toolchain
-from schedules.workload.workload import Workload
-from service.answers import verification
-from service.cli import run
-from service.jobs.tuning import register
-from service.resolve import workloads
 from tests.service.service_cases import HOST, MATMUL, TOOLCHAIN, keep_best, make_record
-from tuner.machine.native_target import native_target
+from tilewright.db import open_store
+from tilewright.schedules.record import MeasureResult, MeasureStatus, Toolchain
+from tilewright.schedules.workload.workload import Workload
+from tilewright.service.answers import verification
+from tilewright.service.cli import run
+from tilewright.service.jobs.tuning import register
+from tilewright.service.resolve import workloads
+from tilewright.tuner.machine.native_target import native_target
 
 OLD = Toolchain(TOOLCHAIN.codegen_version, "0.1.0", "1.0.0")
 CLAIMS = ((1, 2e-3), (2, 1e-3))

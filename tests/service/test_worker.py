@@ -9,20 +9,20 @@ from typing import Any
 
 import pytest
 
-from db import Store, open_store
-from db.errors import StaleLease
-from db.job_rows import Job
-from db.job_states import LOST_TOO_OFTEN, MAX_FAILURES, JobState
-from schedules.errors import WorkloadError
-from service.answers.publish import Publish, Published
-from service.jobs import queue
-from service.jobs.request import read_job, stored_job
-from service.jobs.run import JobRun, Means
-from service.jobs.tuning import TuneOptions
-from service.jobs.worker import Worker
-from service.settings import Settings
 from tests.service.service_cases import HOST, MATMUL, fake_run
-from tuner.process.control import MeasurementAborted
+from tilewright.db import Store, open_store
+from tilewright.db.errors import StaleLease
+from tilewright.db.job_rows import Job
+from tilewright.db.job_states import LOST_TOO_OFTEN, MAX_FAILURES, JobState
+from tilewright.schedules.errors import WorkloadError
+from tilewright.service.answers.publish import Publish, Published
+from tilewright.service.jobs import queue
+from tilewright.service.jobs.request import read_job, stored_job
+from tilewright.service.jobs.run import JobRun, Means
+from tilewright.service.jobs.tuning import TuneOptions
+from tilewright.service.jobs.worker import Worker
+from tilewright.service.settings import Settings
+from tilewright.tuner.process.control import MeasurementAborted
 
 LEASE_SECS = 60.0
 MACHINE = Path(__file__).parents[2] / "examples" / "machine.json"
@@ -138,8 +138,8 @@ def test_a_worker_told_to_stop_gives_its_job_back(store: Store) -> None:
 def test_a_job_that_is_taken_up_goes_on_behind_its_trials_and_proposes_none_again(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from service.jobs.tuning import tune_into
-    from tuner.search.strategies.annealing import AnnealingStrategy
+    from tilewright.service.jobs.tuning import tune_into
+    from tilewright.tuner.search.strategies.annealing import AnnealingStrategy
 
     job = queued(store, measurer=f"simulated:{MACHINE.name}", budget={"trials": 20})
     stop, asked = threading.Event(), list[int]()
@@ -299,7 +299,7 @@ def test_a_cancelled_job_is_over_in_time_whatever_its_thread_is_at(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Our own Python code cannot be killed: what it brings afterwards is nobody's."""
-    monkeypatch.setattr("service.jobs.run.OVER_SECS", 0.0)
+    monkeypatch.setattr("tilewright.service.jobs.run.OVER_SECS", 0.0)
     job = queued(store)
     later = fake_run()
 

@@ -7,8 +7,8 @@ import signal
 import time
 from typing import Any
 
-from schedules.errors import ScheduleError
-from tuner.emit.kernel import CompiledKernel
+from tilewright.schedules.errors import ScheduleError
+from tilewright.tuner.emit.kernel import CompiledKernel
 
 
 def compile_fake(document: dict[str, Any]) -> CompiledKernel:

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from schedules.dtypes import DType
-from schedules.workload.tensors import Tensor
-from tuner.arrays import Array
+from tilewright.schedules.dtypes import DType
+from tilewright.schedules.workload.tensors import Tensor
+from tilewright.tuner.arrays import Array
 
 N = 1001  # 4004 bytes: neither a whole page nor a whole vector
 TENSORS = (Tensor("A", (N,), DType.F32), Tensor("B", (N,), DType.F32))

@@ -14,20 +14,20 @@ from typing import Any
 
 from llvmlite import binding as llvm
 
-from schedules import operators
-from schedules.record import MeasureResult, MeasureStatus
-from schedules.sketches import space_for
-from schedules.target import Target
-from schedules.trace import Trace
-from schedules.workload.workload import Workload
-from tuner.compiling.requests import compile_document
-from tuner.emit.kernel import CompiledKernel
-from tuner.emit.object_code import emit_object
-from tuner.machine.native_target import detect
-from tuner.measure.local import LocalMeasurer, Settings
-from tuner.session.memory_sink import MemorySink
-from tuner.session.report import Budget, TuneReport
-from tuner.session.run import run_session
+from tilewright.schedules import operators
+from tilewright.schedules.record import MeasureResult, MeasureStatus
+from tilewright.schedules.sketches import space_for
+from tilewright.schedules.target import Target
+from tilewright.schedules.trace import Trace
+from tilewright.schedules.workload.workload import Workload
+from tilewright.tuner.compiling.requests import compile_document
+from tilewright.tuner.emit.kernel import CompiledKernel
+from tilewright.tuner.emit.object_code import emit_object
+from tilewright.tuner.machine.native_target import detect
+from tilewright.tuner.measure.local import LocalMeasurer, Settings
+from tilewright.tuner.session.memory_sink import MemorySink
+from tilewright.tuner.session.report import Budget, TuneReport
+from tilewright.tuner.session.run import run_session
 
 COMPILER = "tests.tuner.planting_bad_kernels:compile_sabotaged"
 HUGE_WORKSPACE_BYTES = 1 << 45

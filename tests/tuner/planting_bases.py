@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from schedules import operators
-from schedules.frontend.notation import from_notation, parse_tensor_spec
-from schedules.lowering.lower import lower
-from schedules.nest.loop_ir import Nest
-from schedules.target import Cache, Target
-from schedules.trace import Trace
-from schedules.workload.workload import Workload
+from tilewright.schedules import operators
+from tilewright.schedules.frontend.notation import from_notation, parse_tensor_spec
+from tilewright.schedules.lowering.lower import lower
+from tilewright.schedules.nest.loop_ir import Nest
+from tilewright.schedules.target import Cache, Target
+from tilewright.schedules.trace import Trace
+from tilewright.schedules.workload.workload import Workload
 
 _FILE = Path(__file__).with_name("planting_bases.json")
 TARGET = Target(

@@ -21,11 +21,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from schedules.algebra.narrow import narrowed
-from schedules.dtypes import DType
-from schedules.reference.evaluate import evaluate
-from schedules.workload.tensors import Tensor
-from schedules.workload.workload import Workload
+from tilewright.schedules.algebra.narrow import narrowed
+from tilewright.schedules.dtypes import DType
+from tilewright.schedules.reference.evaluate import evaluate
+from tilewright.schedules.workload.tensors import Tensor
+from tilewright.schedules.workload.workload import Workload
 
 Array = npt.NDArray[Any]
 
@@ -157,9 +157,9 @@ def _least_size(dtype: np.dtype[Any]) -> float:
 
 
 def _examine_here(document: dict[str, Any]) -> Examined:
-    from tuner.backend.cpu.loading import loader
-    from tuner.backend.cpu.loading.entries import whole_entry
-    from tuner.codegen.abi import Needs
+    from tilewright.tuner.backend.cpu.loading import loader
+    from tilewright.tuner.backend.cpu.loading.entries import whole_entry
+    from tilewright.tuner.codegen.abi import Needs
 
     workload = Workload.from_json(document["workload"])
     jobs = document["jobs"]

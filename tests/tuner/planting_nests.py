@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TypeAlias
 
-from schedules.algebra.affine import Affine, Cond, affine, var
-from schedules.algebra.scalar import (
+from tilewright.schedules.algebra.affine import Affine, Cond, affine, var
+from tilewright.schedules.algebra.scalar import (
     All,
     Binary,
     BinaryOp,
@@ -26,7 +26,7 @@ from schedules.algebra.scalar import (
     Select,
     Unary,
 )
-from schedules.nest.loop_ir import (
+from tilewright.schedules.nest.loop_ir import (
     Allocate,
     For,
     LoopKind,

@@ -14,21 +14,21 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-from schedules.errors import ScheduleError
-from schedules.nest.loop_ir import Nest
-from schedules.record import MeasureStatus
-from schedules.target import Target
-from schedules.trace import Trace
-from tuner.codegen.abi import Needs
-from tuner.codegen.generate import generate
-from tuner.codegen.module import GeneratedModule
-from tuner.compiling.pool import Compiled, CompilePool
-from tuner.emit.kernel import CompiledKernel
-from tuner.emit.object_code import emit_object
-from tuner.judge.cases import DEFAULT_CASES
-from tuner.measure.checking.requests import checked_in_full, kernel_job
-from tuner.measure.checking.runner_client import RunnerClient
-from tuner.process.environment import openmp_environment
+from tilewright.schedules.errors import ScheduleError
+from tilewright.schedules.nest.loop_ir import Nest
+from tilewright.schedules.record import MeasureStatus
+from tilewright.schedules.target import Target
+from tilewright.schedules.trace import Trace
+from tilewright.tuner.codegen.abi import Needs
+from tilewright.tuner.codegen.generate import generate
+from tilewright.tuner.codegen.module import GeneratedModule
+from tilewright.tuner.compiling.pool import Compiled, CompilePool
+from tilewright.tuner.emit.kernel import CompiledKernel
+from tilewright.tuner.emit.object_code import emit_object
+from tilewright.tuner.judge.cases import DEFAULT_CASES
+from tilewright.tuner.measure.checking.requests import checked_in_full, kernel_job
+from tilewright.tuner.measure.checking.runner_client import RunnerClient
+from tilewright.tuner.process.environment import openmp_environment
 
 from . import planting_nests, planting_text
 from .planting_bases import Base

@@ -11,13 +11,13 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from schedules.errors import ScheduleError
-from schedules.frontend.notation import from_notation, parse_tensor_spec
-from schedules.sketches import space_for
-from schedules.space import Candidate, ScheduleSpace
-from schedules.spelling import parse_operator
-from schedules.target import Target
-from schedules.workload.workload import Workload
+from tilewright.schedules.errors import ScheduleError
+from tilewright.schedules.frontend.notation import from_notation, parse_tensor_spec
+from tilewright.schedules.sketches import space_for
+from tilewright.schedules.space import Candidate, ScheduleSpace
+from tilewright.schedules.spelling import parse_operator
+from tilewright.schedules.target import Target
+from tilewright.schedules.workload.workload import Workload
 
 from .planting_bases import Base
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from schedules.algebra.scalar import (
+from tilewright.schedules.algebra.scalar import (
     Binary,
     BinaryOp,
     Compare,
@@ -26,13 +26,13 @@ from schedules.algebra.scalar import (
     Unary,
     UnaryOp,
 )
-from schedules.errors import ScheduleError
-from schedules.frontend.notation import from_notation, parse_tensor_spec
-from schedules.lowering.lower import lower
-from schedules.sketches import space_for
-from schedules.space import Candidate
-from tuner.codegen.generate import generate
-from tuner.codegen.module import GeneratedModule
+from tilewright.schedules.errors import ScheduleError
+from tilewright.schedules.frontend.notation import from_notation, parse_tensor_spec
+from tilewright.schedules.lowering.lower import lower
+from tilewright.schedules.sketches import space_for
+from tilewright.schedules.space import Candidate
+from tilewright.tuner.codegen.generate import generate
+from tilewright.tuner.codegen.module import GeneratedModule
 
 from .planting_bases import TARGET, Base
 from .planting_nests import on_values

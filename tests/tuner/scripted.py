@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
-from schedules.record import MeasureResult, MeasureStatus, Toolchain
-from tuner.measure.protocol import MeasureRequest, OnResult, measure_each
+from tilewright.schedules.record import MeasureResult, MeasureStatus, Toolchain
+from tilewright.tuner.measure.protocol import MeasureRequest, OnResult, measure_each
 
 
 @dataclass

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
-from tuner.judge.cases import Case, Cases, WorkloadCases
-from tuner.judge.cases import open_cases as open_in_time
+from tilewright.tuner.judge.cases import Case, Cases, WorkloadCases
+from tilewright.tuner.judge.cases import open_cases as open_in_time
 
 FOR_EVER_SECS = 1000.0
 

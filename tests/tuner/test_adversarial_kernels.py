@@ -8,9 +8,11 @@ import os
 import numpy as np
 import pytest
 
-from schedules.lowering.lower import plain_nest
-from schedules.nest.finding import reads_of
-from schedules.primitives import (
+from tests.schedule_fuzz.cases import check_meaning, notation, softmax
+from tests.schedule_fuzz.check import Pair, check_pair, this_machine
+from tilewright.schedules.lowering.lower import plain_nest
+from tilewright.schedules.nest.finding import reads_of
+from tilewright.schedules.primitives import (
     BlockRead,
     CacheRead,
     CacheWrite,
@@ -26,13 +28,11 @@ from schedules.primitives import (
     Unroll,
     Vectorize,
 )
-from schedules.trace import Trace
-from tests.schedule_fuzz.cases import check_meaning, notation, softmax
-from tests.schedule_fuzz.check import Pair, check_pair, this_machine
-from tuner.backend.cpu.loading.loader import load_object, use_openmp
-from tuner.backend.cpu.memory.guarded import Flush, guarded
-from tuner.emit.kernel import compile_kernel
-from tuner.judge.oracle import Oracle
+from tilewright.schedules.trace import Trace
+from tilewright.tuner.backend.cpu.loading.loader import load_object, use_openmp
+from tilewright.tuner.backend.cpu.memory.guarded import Flush, guarded
+from tilewright.tuner.emit.kernel import compile_kernel
+from tilewright.tuner.judge.oracle import Oracle
 
 # --- whole vectors with lanes apart or repeated: nothing outside the tensor is read --------------
 

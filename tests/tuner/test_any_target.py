@@ -8,25 +8,30 @@ from typing import Any
 
 import pytest
 
-from schedules.errors import TargetError
-from schedules.spelling import parse_workload
-from schedules.target import Target
-from schedules.trace import Trace
 from tests.project.project_texts import ROOT
-from tuner import compile as compile_here
-from tuner.backend.cpu.checker import runner
-from tuner.backend.protocol import LoadError
-from tuner.compiling.aside import CompileError
-from tuner.compiling.in_time import assembly_in_time, build_in_time, emit_in_time, is_well_known
-from tuner.emit.emitted import emit_kernel
-from tuner.emit.kernel import generated
-from tuner.emit.object_code import emit_assembly
-from tuner.emit.variant import Variant
-from tuner.machine import llvm_names
-from tuner.machine.cpus import LEVELS, level_target
-from tuner.machine.llvm_names import check_target, names_of
-from tuner.machine.native_target import detect
-from tuner.search.default import default_trace
+from tilewright.schedules.errors import TargetError
+from tilewright.schedules.spelling import parse_workload
+from tilewright.schedules.target import Target
+from tilewright.schedules.trace import Trace
+from tilewright.tuner import compile as compile_here
+from tilewright.tuner.backend.cpu.checker import runner
+from tilewright.tuner.backend.protocol import LoadError
+from tilewright.tuner.compiling.aside import CompileError
+from tilewright.tuner.compiling.in_time import (
+    assembly_in_time,
+    build_in_time,
+    emit_in_time,
+    is_well_known,
+)
+from tilewright.tuner.emit.emitted import emit_kernel
+from tilewright.tuner.emit.kernel import generated
+from tilewright.tuner.emit.object_code import emit_assembly
+from tilewright.tuner.emit.variant import Variant
+from tilewright.tuner.machine import llvm_names
+from tilewright.tuner.machine.cpus import LEVELS, level_target
+from tilewright.tuner.machine.llvm_names import check_target, names_of
+from tilewright.tuner.machine.native_target import detect
+from tilewright.tuner.search.default import default_trace
 
 WORKLOAD = parse_workload("matmul:M=8,N=8,K=8")
 PLAIN = level_target("x86-64")

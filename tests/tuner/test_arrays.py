@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import tuner
+from tilewright import tuner
 
 
 @pytest.mark.parametrize("shape", [(), 5, (3, 7)])

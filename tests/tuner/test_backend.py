@@ -9,24 +9,24 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from schedules import operators
-from schedules.dtypes import DType
-from schedules.errors import TargetError
-from schedules.target import Target
-from schedules.trace import Trace
-from schedules.workload.workload import Workload
 from tests.schedule_fuzz.check import this_machine
-from tuner import compile as compile_here
-from tuner.backend import choose
-from tuner.backend.cpu.backend import Cpu
-from tuner.backend.protocol import Backend, Buffers, Clock, Emit, Loaded
-from tuner.bench import contender
-from tuner.codegen.abi import Needs
-from tuner.compiling import requests
-from tuner.emit.kernel import CompiledKernel
-from tuner.judge.oracle import Oracle
-from tuner.machine.native_target import native_target
-from tuner.measure.local import LocalMeasurer
+from tilewright.schedules import operators
+from tilewright.schedules.dtypes import DType
+from tilewright.schedules.errors import TargetError
+from tilewright.schedules.target import Target
+from tilewright.schedules.trace import Trace
+from tilewright.schedules.workload.workload import Workload
+from tilewright.tuner import compile as compile_here
+from tilewright.tuner.backend import choose
+from tilewright.tuner.backend.cpu.backend import Cpu
+from tilewright.tuner.backend.protocol import Backend, Buffers, Clock, Emit, Loaded
+from tilewright.tuner.bench import contender
+from tilewright.tuner.codegen.abi import Needs
+from tilewright.tuner.compiling import requests
+from tilewright.tuner.emit.kernel import CompiledKernel
+from tilewright.tuner.judge.oracle import Oracle
+from tilewright.tuner.machine.native_target import native_target
+from tilewright.tuner.measure.local import LocalMeasurer
 
 
 @dataclass

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from schedules.operators import build
-from tuner.emit.emitted import BuiltVariant, EmittedKernel
-from tuner.emit.header import c_header
+from tilewright.schedules.operators import build
+from tilewright.tuner.emit.emitted import BuiltVariant, EmittedKernel
+from tilewright.tuner.emit.header import c_header
 
 EVIL = ["x */ int evil(void); /*", "**//", "/*/", "a\n*/ int evil(void);", "\\\n", "a\x00*\u2028/"]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from schedules.frontend.notation import from_notation
-from tuner.judge.cases import WorkloadCases
-from tuner.judge.oracle import Oracle
+from tilewright.schedules.frontend.notation import from_notation
+from tilewright.tuner.judge.cases import WorkloadCases
+from tilewright.tuner.judge.oracle import Oracle
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f64", "f16", "bf16", "i8", "u8", "i32", "i64"])

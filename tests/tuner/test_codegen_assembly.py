@@ -12,16 +12,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from schedules.dtypes import DType
-from schedules.primitives import CacheRead, Parallel, Split, TransformLayout, Unroll
-from schedules.sketches import space_for
-from schedules.space import Sketch
-from schedules.target import Target
-from schedules.trace import Step, Trace
-from schedules.workload.workload import Workload
 from tests.schedule_fuzz.cases import matmul
-from tuner.emit.kernel import assembly_text, compile_kernel, llvm_text
-from tuner.emit.object_code import optimised
+from tilewright.schedules.dtypes import DType
+from tilewright.schedules.primitives import CacheRead, Parallel, Split, TransformLayout, Unroll
+from tilewright.schedules.sketches import space_for
+from tilewright.schedules.space import Sketch
+from tilewright.schedules.target import Target
+from tilewright.schedules.trace import Step, Trace
+from tilewright.schedules.workload.workload import Workload
+from tilewright.tuner.emit.kernel import assembly_text, compile_kernel, llvm_text
+from tilewright.tuner.emit.object_code import optimised
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "targets"
 TARGETS = ("znver3", "znver5", "neoverse-n1")
@@ -200,7 +200,7 @@ def test_without_the_packing_steps_there_is_no_workspace() -> None:
 
 
 def test_without_the_unroll_step_registers_cannot_hold_the_tile() -> None:
-    from schedules.errors import ScheduleError
+    from tilewright.schedules.errors import ScheduleError
 
     workload, sketch = product("znver3")
     trace = sketch.trace(setting(sketch, rows=4, vectors=2))

@@ -11,7 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from schedules.primitives import (
+from tests.schedule_fuzz.cases import bias_relu, matmul, notation
+from tests.schedule_fuzz.check import Pair, check_pair, run_kernel, this_machine
+from tilewright.schedules.primitives import (
     CacheRead,
     CacheWrite,
     ComputeAt,
@@ -22,14 +24,12 @@ from schedules.primitives import (
     Unroll,
     Vectorize,
 )
-from schedules.trace import Trace
-from schedules.workload.workload import Workload
-from tests.schedule_fuzz.cases import bias_relu, matmul, notation
-from tests.schedule_fuzz.check import Pair, check_pair, run_kernel, this_machine
-from tuner.emit.kernel import compile_kernel, llvm_text
-from tuner.judge.compare import Case
-from tuner.judge.input_plan import InputKind
-from tuner.judge.oracle import Oracle
+from tilewright.schedules.trace import Trace
+from tilewright.schedules.workload.workload import Workload
+from tilewright.tuner.emit.kernel import compile_kernel, llvm_text
+from tilewright.tuner.judge.compare import Case
+from tilewright.tuner.judge.input_plan import InputKind
+from tilewright.tuner.judge.oracle import Oracle
 
 Array = npt.NDArray[Any]
 
@@ -190,12 +190,12 @@ def test_threads_share_the_whole_output() -> None:
 NESTED = """
 import ctypes, sys
 import numpy as np
-from schedules.primitives import Parallel
-from schedules.trace import Trace
+from tilewright.schedules.primitives import Parallel
+from tilewright.schedules.trace import Trace
 from tests.schedule_fuzz.cases import matmul
 from tests.schedule_fuzz.check import run_kernel, this_machine
-from tuner.emit.kernel import compile_kernel
-from tuner.judge.oracle import Oracle
+from tilewright.tuner.emit.kernel import compile_kernel
+from tilewright.tuner.judge.oracle import Oracle
 workload = matmul(13, 6, 5)
 kernel = compile_kernel(workload, Trace((Parallel("s0.d0"),)), this_machine(2))
 case = Oracle(workload).quick

@@ -7,12 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from schedules.algebra.narrow import narrowed
-from schedules.algebra.scalar import Binary, BinaryOp, Cast, Const, Unary, UnaryOp
-from schedules.dtypes import DType
-from schedules.errors import WorkloadError
-from schedules.frontend.notation import from_notation, parse_tensor_spec
-from schedules.workload.tensors import Tensor
 from tests.schedules.reference_cases import (
     F32,
     conv2d,
@@ -25,9 +19,15 @@ from tests.schedules.reference_cases import (
     softmax,
     vector,
 )
-from tuner.judge.compare import Case, expect
-from tuner.judge.input_plan import InputKind
-from tuner.judge.oracle import Oracle
+from tilewright.schedules.algebra.narrow import narrowed
+from tilewright.schedules.algebra.scalar import Binary, BinaryOp, Cast, Const, Unary, UnaryOp
+from tilewright.schedules.dtypes import DType
+from tilewright.schedules.errors import WorkloadError
+from tilewright.schedules.frontend.notation import from_notation, parse_tensor_spec
+from tilewright.schedules.workload.tensors import Tensor
+from tilewright.tuner.judge.compare import Case, expect
+from tilewright.tuner.judge.input_plan import InputKind
+from tilewright.tuner.judge.oracle import Oracle
 
 Array = np.ndarray[Any, Any]
 
@@ -276,7 +276,7 @@ def test_an_output_that_is_free_is_not_hidden_by_another() -> None:
 
 
 def test_heavy_workloads_have_fewer_cases(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tuner.judge.oracle.HEAVY_POINTS", 50)
+    monkeypatch.setattr("tilewright.tuner.judge.oracle.HEAVY_POINTS", 50)
     kinds = [case.kind for case in Oracle(matmul(3, 4, 5)).full()]
     drawn = [InputKind.INTEGERS, InputKind.NORMAL, InputKind.SPECIAL]
     assert kinds == [*drawn, InputKind.SINGLE, InputKind.SINGLE]

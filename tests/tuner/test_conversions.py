@@ -10,23 +10,23 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from schedules.algebra import arithmetic
-from schedules.algebra.narrow import narrowed, nearest, round_to, to_odd, widened
-from schedules.algebra.values import const
-from schedules.dtypes import DType
-from schedules.frontend.notation import from_notation
-from schedules.lowering.lower import lower
-from schedules.nest.interpret import interpret
-from schedules.primitives import Primitive, Split, Vectorize
-from schedules.reference.evaluate import evaluate
-from schedules.trace import Trace
-from schedules.workload.workload import Workload
 from tests.schedule_fuzz.check import run_kernel, this_machine
 from tests.tuner.test_half import plain
-from tuner.emit.kernel import compile_kernel
-from tuner.judge.compare import Case
-from tuner.judge.input_plan import InputKind
-from tuner.judge.oracle import Oracle
+from tilewright.schedules.algebra import arithmetic
+from tilewright.schedules.algebra.narrow import narrowed, nearest, round_to, to_odd, widened
+from tilewright.schedules.algebra.values import const
+from tilewright.schedules.dtypes import DType
+from tilewright.schedules.frontend.notation import from_notation
+from tilewright.schedules.lowering.lower import lower
+from tilewright.schedules.nest.interpret import interpret
+from tilewright.schedules.primitives import Primitive, Split, Vectorize
+from tilewright.schedules.reference.evaluate import evaluate
+from tilewright.schedules.trace import Trace
+from tilewright.schedules.workload.workload import Workload
+from tilewright.tuner.emit.kernel import compile_kernel
+from tilewright.tuner.judge.compare import Case
+from tilewright.tuner.judge.input_plan import InputKind
+from tilewright.tuner.judge.oracle import Oracle
 
 Array = npt.NDArray[Any]
 

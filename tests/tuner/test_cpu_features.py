@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from llvmlite import binding as llvm
 
-from tuner.isa.x86 import (
+from tilewright.tuner.isa.x86 import (
     BITS,
     YMM_STATE,
     ZMM_STATE,

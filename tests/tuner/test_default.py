@@ -8,21 +8,21 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from schedules.arrays import BoolArray, IntArray
-from schedules.errors import ScheduleError
-from schedules.lowering.lower import lower
-from schedules.sketches import space_for
-from schedules.sketches.plain import PlainSketch
-from schedules.sketches.program import ProgramSketch
-from schedules.sketches.writer import TraceWriter
-from schedules.space import Candidate, Knob, ScheduleSpace
-from schedules.trace import Trace
 from tests.schedule_fuzz.cases import matmul, notation
 from tests.schedule_fuzz.check import Pair, check_pair, this_machine
 from tests.synthetic_sketch import tiny_space
-from tuner.codegen.storage import plan_storage
-from tuner.search.default import default_trace
-from tuner.search.first_look import MOST_TRIED, default_look
+from tilewright.schedules.arrays import BoolArray, IntArray
+from tilewright.schedules.errors import ScheduleError
+from tilewright.schedules.lowering.lower import lower
+from tilewright.schedules.sketches import space_for
+from tilewright.schedules.sketches.plain import PlainSketch
+from tilewright.schedules.sketches.program import ProgramSketch
+from tilewright.schedules.sketches.writer import TraceWriter
+from tilewright.schedules.space import Candidate, Knob, ScheduleSpace
+from tilewright.schedules.trace import Trace
+from tilewright.tuner.codegen.storage import plan_storage
+from tilewright.tuner.search.default import default_trace
+from tilewright.tuner.search.first_look import MOST_TRIED, default_look
 
 
 @pytest.mark.parametrize("bits", [128, 256, 512])

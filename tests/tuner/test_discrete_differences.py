@@ -11,24 +11,24 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from schedules.dtypes import DType
-from schedules.errors import WorkloadError
-from schedules.lowering.lower import start
-from schedules.sketches.forms.rewriting import regrouped, rewrites_for
-from schedules.trace import Trace
-from schedules.workload.tensors import Tensor
-from schedules.workload.workload import Workload
 from tests.schedule_fuzz.cases import notation
 from tests.schedule_fuzz.check import random_setting, run_kernel, this_machine
 from tests.schedule_fuzz.discrete import random_discrete
 from tests.schedule_fuzz.liberal import liberal_outputs
-from tuner.emit.kernel import compile_kernel
-from tuner.judge.cases import WorkloadCases
-from tuner.judge.compare import Case, Expected, expect
-from tuner.judge.input_plan import InputKind
-from tuner.judge.oracle import Oracle
-from tuner.judge.special_values import SpecialCase, special_case
-from tuner.search.default import default_trace
+from tilewright.schedules.dtypes import DType
+from tilewright.schedules.errors import WorkloadError
+from tilewright.schedules.lowering.lower import start
+from tilewright.schedules.sketches.forms.rewriting import regrouped, rewrites_for
+from tilewright.schedules.trace import Trace
+from tilewright.schedules.workload.tensors import Tensor
+from tilewright.schedules.workload.workload import Workload
+from tilewright.tuner.emit.kernel import compile_kernel
+from tilewright.tuner.judge.cases import WorkloadCases
+from tilewright.tuner.judge.compare import Case, Expected, expect
+from tilewright.tuner.judge.input_plan import InputKind
+from tilewright.tuner.judge.oracle import Oracle
+from tilewright.tuner.judge.special_values import SpecialCase, special_case
+from tilewright.tuner.search.default import default_trace
 
 Array = npt.NDArray[Any]
 

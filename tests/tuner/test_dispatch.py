@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from llvmlite import binding as llvm
 
-from tuner.emit.dispatch import Choice, Sizes, entries_text
-from tuner.emit.object_code import host_target_machine
-from tuner.isa.x86 import closed
+from tilewright.tuner.emit.dispatch import Choice, Sizes, entries_text
+from tilewright.tuner.emit.object_code import host_target_machine
+from tilewright.tuner.isa.x86 import closed
 
 pytestmark = pytest.mark.skipif(
     platform.machine() != "x86_64", reason="CPUID is an instruction of x86"

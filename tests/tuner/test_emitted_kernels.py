@@ -20,24 +20,24 @@ from typing import Any
 import numpy as np
 import pytest
 
-from schedules.reference.evaluate import evaluate
-from schedules.spelling import parse_workload
-from schedules.target import Target
-from schedules.trace import Trace
-from schedules.workload.workload import Workload
-from tuner.backend.cpu.loading.elf import undefined_symbols, writable_memory
-from tuner.compiling import in_time as compiling
-from tuner.emit import emitted
-from tuner.emit.emitted import BuiltVariant, EmittedKernel, emit_kernel, used_features
-from tuner.emit.header import argument_names, c_header
-from tuner.emit.kernel import generated
-from tuner.emit.object_code import emit_assembly
-from tuner.emit.variant import Variant
-from tuner.isa.x86 import asks_cpu, switches
-from tuner.machine import cpus
-from tuner.machine.cpus import level_target
-from tuner.machine.native_target import load_target, native_target
-from tuner.search.default import default_trace
+from tilewright.schedules.reference.evaluate import evaluate
+from tilewright.schedules.spelling import parse_workload
+from tilewright.schedules.target import Target
+from tilewright.schedules.trace import Trace
+from tilewright.schedules.workload.workload import Workload
+from tilewright.tuner.backend.cpu.loading.elf import undefined_symbols, writable_memory
+from tilewright.tuner.compiling import in_time as compiling
+from tilewright.tuner.emit import emitted
+from tilewright.tuner.emit.emitted import BuiltVariant, EmittedKernel, emit_kernel, used_features
+from tilewright.tuner.emit.header import argument_names, c_header
+from tilewright.tuner.emit.kernel import generated
+from tilewright.tuner.emit.object_code import emit_assembly
+from tilewright.tuner.emit.variant import Variant
+from tilewright.tuner.isa.x86 import asks_cpu, switches
+from tilewright.tuner.machine import cpus
+from tilewright.tuner.machine.cpus import level_target
+from tilewright.tuner.machine.native_target import load_target, native_target
+from tilewright.tuner.search.default import default_trace
 
 needs_cc = pytest.mark.skipif(
     shutil.which("cc") is None or platform.machine() != "x86_64", reason="links and runs x86 code"

@@ -6,18 +6,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import schedules
-from schedules import Workload, compute, placeholder
-from schedules.algebra.functions import NAMED, UnaryOp
-from schedules.frontend.notation import from_notation
-from schedules.reference.error_bound import evaluate_with_bound
-from schedules.reference.exactness import Span, value_ranges
-from service.http.openapi import workload_schemas
 from tests import scalar_oracles
 from tests.schedule_fuzz.check import Pair, check_pair, this_machine
-from tuner.bench.numpy_peer import NumpyPeer
-from tuner.bench.ways import NoPeerError
-from tuner.search.default import default_trace
+from tilewright import schedules
+from tilewright.schedules import Workload, compute, placeholder
+from tilewright.schedules.algebra.functions import NAMED, UnaryOp
+from tilewright.schedules.frontend.notation import from_notation
+from tilewright.schedules.reference.error_bound import evaluate_with_bound
+from tilewright.schedules.reference.exactness import Span, value_ranges
+from tilewright.service.http.openapi import workload_schemas
+from tilewright.tuner.bench.numpy_peer import NumpyPeer
+from tilewright.tuner.bench.ways import NoPeerError
+from tilewright.tuner.search.default import default_trace
 
 SIZE = 200
 

@@ -7,17 +7,17 @@ import re
 import numpy as np
 import pytest
 
-from schedules.lowering.lower import lower
-from schedules.nest.printer import to_text
-from schedules.sketches import space_for
-from schedules.sketches.program import ProgramSketch
-from schedules.sketches.tile.sketch import TileSketch
-from schedules.space import Sketch
-from schedules.workload.workload import Workload
 from tests.schedule_fuzz.cases import notation
 from tests.schedule_fuzz.check import Pair, check_pair, this_machine
 from tests.tuner.test_rows_kernels import settings
-from tuner.emit.kernel import llvm_text
+from tilewright.schedules.lowering.lower import lower
+from tilewright.schedules.nest.printer import to_text
+from tilewright.schedules.sketches import space_for
+from tilewright.schedules.sketches.program import ProgramSketch
+from tilewright.schedules.sketches.tile.sketch import TileSketch
+from tilewright.schedules.space import Sketch
+from tilewright.schedules.workload.workload import Workload
+from tilewright.tuner.emit.kernel import llvm_text
 
 FILTER = notation("Y[i] += X[i+k] * T[k]", X="f32[331]", T="f32[64]")
 

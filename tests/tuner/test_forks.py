@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from schedules import operators
-from schedules.primitives import Parallel
-from schedules.trace import Trace
-from schedules.workload.constants import with_constants
-from schedules.workload.workload import Workload
-from tuner.backend.cpu.loading.elf import undefined_symbols
-from tuner.emit.emitted import emit_kernel
-from tuner.emit.header import c_header
-from tuner.emit.variant import Variant
-from tuner.machine.native_target import native_target
+from tilewright.schedules import operators
+from tilewright.schedules.primitives import Parallel
+from tilewright.schedules.trace import Trace
+from tilewright.schedules.workload.constants import with_constants
+from tilewright.schedules.workload.workload import Workload
+from tilewright.tuner.backend.cpu.loading.elf import undefined_symbols
+from tilewright.tuner.emit.emitted import emit_kernel
+from tilewright.tuner.emit.header import c_header
+from tilewright.tuner.emit.variant import Variant
+from tilewright.tuner.machine.native_target import native_target
 
 LONGEST_SECS = 60
 """A child that waits for threads it does not have waits for ever."""
@@ -28,12 +28,12 @@ LONGEST_SECS = 60
 PYTHON = """
 import multiprocessing, os, sys
 import numpy as np
-from schedules import operators
-from schedules.primitives import Parallel
-from schedules.trace import Trace
-from schedules.workload.constants import with_constants
-from tuner import compile
-from tuner.machine.native_target import native_target
+from tilewright.schedules import operators
+from tilewright.schedules.primitives import Parallel
+from tilewright.schedules.trace import Trace
+from tilewright.schedules.workload.constants import with_constants
+from tilewright.tuner import compile
+from tilewright.tuner.machine.native_target import native_target
 
 workload = with_constants(operators.build("matmul", {"M": 33, "N": 65, "K": 9}), ["B"])
 kernel = compile(workload, Trace((Parallel("s0.d0"),)), native_target(2, probe=False))

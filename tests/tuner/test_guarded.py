@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.backend.cpu.memory.guarded import GUARD_BYTES, Flush, GuardedPool, guarded
-from tuner.process import linux
+from tilewright.tuner.backend.cpu.memory.guarded import GUARD_BYTES, Flush, GuardedPool, guarded
+from tilewright.tuner.process import linux
 
 PAGE = linux.PAGE_BYTES
 GUARD = 4 * PAGE

@@ -11,23 +11,23 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from schedules import Workload, operators
-from schedules.algebra.narrow import narrowed, round_to, widened
-from schedules.dtypes import DType
-from schedules.frontend.notation import from_notation
-from schedules.primitives import Primitive, Split, Vectorize
-from schedules.target import Target
-from schedules.trace import Trace
 from tests.schedule_fuzz.check import run_kernel, this_machine
 from tests.tuner.test_mathlib import CALL, TARGET_FILES
-from tuner.emit.kernel import compile_kernel, llvm_text
-from tuner.emit.object_code import emit_assembly
-from tuner.judge.compare import Case
-from tuner.judge.input_plan import InputKind
-from tuner.judge.oracle import Oracle
-from tuner.kernel import compile as compile_workload
-from tuner.machine.native_target import detect
-from tuner.search.default import default_trace
+from tilewright.schedules import Workload, operators
+from tilewright.schedules.algebra.narrow import narrowed, round_to, widened
+from tilewright.schedules.dtypes import DType
+from tilewright.schedules.frontend.notation import from_notation
+from tilewright.schedules.primitives import Primitive, Split, Vectorize
+from tilewright.schedules.target import Target
+from tilewright.schedules.trace import Trace
+from tilewright.tuner.emit.kernel import compile_kernel, llvm_text
+from tilewright.tuner.emit.object_code import emit_assembly
+from tilewright.tuner.judge.compare import Case
+from tilewright.tuner.judge.input_plan import InputKind
+from tilewright.tuner.judge.oracle import Oracle
+from tilewright.tuner.kernel import compile as compile_workload
+from tilewright.tuner.machine.native_target import detect
+from tilewright.tuner.search.default import default_trace
 
 Array = npt.NDArray[Any]
 

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from schedules import operators
-from schedules.sketches import space_for
-from schedules.target import Target
-from schedules.workload.workload import Workload
 from tests.schedule_fuzz.cases import notation
 from tests.schedule_fuzz.check import Pair, check_pair, this_machine
 from tests.tuner.test_rows_kernels import settings
-from tuner.emit.kernel import assembly_text
+from tilewright.schedules import operators
+from tilewright.schedules.sketches import space_for
+from tilewright.schedules.target import Target
+from tilewright.schedules.workload.workload import Workload
+from tilewright.tuner.emit.kernel import assembly_text
 
 ZNVER5 = Path(__file__).parents[2] / "examples" / "targets" / "znver5.json"
 
@@ -87,7 +87,7 @@ BLOCKS: dict[str, Workload] = {
 def test_blocks_of_the_reduction_compute_the_same(
     name: str, threads: int, bits: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("schedules.sketches.inner_product.roles.MOST_BLOCK_COLUMNS", 8)
+    monkeypatch.setattr("tilewright.schedules.sketches.inner_product.roles.MOST_BLOCK_COLUMNS", 8)
     machine = this_machine(threads, bits)
     first = replace(machine.caches[0], bytes=1 << 15)  # so that these are many rows anywhere
     machine = replace(machine, caches=(first, *machine.caches[1:]))

@@ -5,9 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from schedules.algebra.narrow import widened
-from schedules.algebra.scalar import Binary, BinaryOp, Const, Unary, UnaryOp
-from schedules.dtypes import DType
 from tests.schedules.reference_cases import (
     F32,
     add,
@@ -19,8 +16,11 @@ from tests.schedules.reference_cases import (
     softmax,
     vector,
 )
-from tuner.judge.input_plan import InputKind, plan_inputs
-from tuner.judge.inputs import make_inputs
+from tilewright.schedules.algebra.narrow import widened
+from tilewright.schedules.algebra.scalar import Binary, BinaryOp, Const, Unary, UnaryOp
+from tilewright.schedules.dtypes import DType
+from tilewright.tuner.judge.input_plan import InputKind, plan_inputs
+from tilewright.tuner.judge.inputs import make_inputs
 
 DTYPES = [DType.F32, DType.F64, DType.BF16, DType.I64, DType.I32, DType.I8, DType.U8]
 NEEDS_POSITIVE = map_workload(

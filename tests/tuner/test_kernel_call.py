@@ -8,14 +8,14 @@ from functools import partial
 import numpy as np
 import pytest
 
-from schedules import operators
-from schedules.primitives import Parallel
-from schedules.trace import Trace
-from schedules.workload.constants import with_constants
 from tests.schedule_fuzz.cases import notation
-from tuner import compile
-from tuner.kernel import CallError, Kernel
-from tuner.machine.native_target import native_target
+from tilewright.schedules import operators
+from tilewright.schedules.primitives import Parallel
+from tilewright.schedules.trace import Trace
+from tilewright.schedules.workload.constants import with_constants
+from tilewright.tuner import compile
+from tilewright.tuner.kernel import CallError, Kernel
+from tilewright.tuner.machine.native_target import native_target
 
 
 def matmul_kernel(**sizes: int):  # type: ignore[no-untyped-def]

@@ -8,25 +8,25 @@ from itertools import count
 
 import pytest
 
-from schedules.dtypes import DType
-from schedules.errors import TargetError
-from schedules.record import MeasureResult
-from schedules.space import ScheduleSpace
-from schedules.spelling import parse_workload
-from schedules.target import Probes, Target
 from tests.synthetic_sketch import synthetic_space, synthetic_target
 from tests.tuner.scripted import Scripted, ok
-from tuner.machine.roofline import bound, shown_by_kernel
-from tuner.machine.work import least_work
-from tuner.measure.protocol import MeasureRequest
-from tuner.process.control import Control
-from tuner.search.strategies.annealing import AnnealingStrategy
-from tuner.session.ending import MOST_LUCKY
-from tuner.session.limit import PROBE_ERROR, Limit
-from tuner.session.memory_sink import MemorySink
-from tuner.session.options import SessionOptions
-from tuner.session.report import Budget, TrialEvent, TuneReport
-from tuner.session.run import run_session
+from tilewright.schedules.dtypes import DType
+from tilewright.schedules.errors import TargetError
+from tilewright.schedules.record import MeasureResult
+from tilewright.schedules.space import ScheduleSpace
+from tilewright.schedules.spelling import parse_workload
+from tilewright.schedules.target import Probes, Target
+from tilewright.tuner.machine.roofline import bound, shown_by_kernel
+from tilewright.tuner.machine.work import least_work
+from tilewright.tuner.measure.protocol import MeasureRequest
+from tilewright.tuner.process.control import Control
+from tilewright.tuner.search.strategies.annealing import AnnealingStrategy
+from tilewright.tuner.session.ending import MOST_LUCKY
+from tilewright.tuner.session.limit import PROBE_ERROR, Limit
+from tilewright.tuner.session.memory_sink import MemorySink
+from tilewright.tuner.session.options import SessionOptions
+from tilewright.tuner.session.report import Budget, TrialEvent, TuneReport
+from tilewright.tuner.session.run import run_session
 
 QUIET = synthetic_target(threads=2)
 LOADED = replace(

@@ -15,15 +15,15 @@ import pytest
 from llvmlite import binding as llvm
 from numpy.typing import NDArray
 
-from schedules.algebra.scalar import UnaryOp
-from schedules.dtypes import DType
-from schedules.reference.error_exact import exact_function
-from schedules.reference.math import unary
-from schedules.target import Target
 from tests import scalar_oracles
-from tuner.codegen.mathlib import MathFunction, is_math_function, math_function
-from tuner.emit.object_code import emit_assembly, optimised
-from tuner.machine.native_target import detect
+from tilewright.schedules.algebra.scalar import UnaryOp
+from tilewright.schedules.dtypes import DType
+from tilewright.schedules.reference.error_exact import exact_function
+from tilewright.schedules.reference.math import unary
+from tilewright.schedules.target import Target
+from tilewright.tuner.codegen.mathlib import MathFunction, is_math_function, math_function
+from tilewright.tuner.emit.object_code import emit_assembly, optimised
+from tilewright.tuner.machine.native_target import detect
 
 Array = NDArray[Any]
 OPS = [op for op in UnaryOp if is_math_function(op)]

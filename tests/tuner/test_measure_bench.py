@@ -11,18 +11,18 @@ import numpy as np
 import psutil
 import pytest
 
-from schedules import operators
-from schedules.primitives import Split
-from schedules.rewrites import Winograd
-from schedules.trace import Trace
-from schedules.workload.constants import with_constants
-from tuner.backend.cpu.loading.elf import undefined_symbols
-from tuner.bench.alternation import BenchError, bench, speedup_interval
-from tuner.bench.contender import rounds_otherwise
-from tuner.emit.kernel import compile_kernel
-from tuner.judge.oracle import Oracle
-from tuner.machine.native_target import detect
-from tuner.search.default import default_trace
+from tilewright.schedules import operators
+from tilewright.schedules.primitives import Split
+from tilewright.schedules.rewrites import Winograd
+from tilewright.schedules.trace import Trace
+from tilewright.schedules.workload.constants import with_constants
+from tilewright.tuner.backend.cpu.loading.elf import undefined_symbols
+from tilewright.tuner.bench.alternation import BenchError, bench, speedup_interval
+from tilewright.tuner.bench.contender import rounds_otherwise
+from tilewright.tuner.emit.kernel import compile_kernel
+from tilewright.tuner.judge.oracle import Oracle
+from tilewright.tuner.machine.native_target import detect
+from tilewright.tuner.search.default import default_trace
 
 
 def test_a_benchmark_times_every_side_and_leaves_no_process(tmp_path: Path) -> None:

@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from schedules.errors import WorkloadError
-from schedules.record import MeasureStatus
 from tests.tuner import planted_kernels as planted
 from tests.tuner.planted_kernels import SomeCase
-from tuner.backend.cpu.checker import runner, shares
-from tuner.backend.cpu.checker.case_builder import CaseBuilder
-from tuner.measure.checking.runner_client import RunnerClient
+from tilewright.schedules.errors import WorkloadError
+from tilewright.schedules.record import MeasureStatus
+from tilewright.tuner.backend.cpu.checker import runner, shares
+from tilewright.tuner.backend.cpu.checker.case_builder import CaseBuilder
+from tilewright.tuner.measure.checking.runner_client import RunnerClient
 
 OPEN: dict[str, Any] = {
     "cases": "tests.tuner.planted_kernels:open_cases",

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
-from schedules.record import MeasureStatus
-from tuner.compiling.pool import Compiled, CompilePool
+from tilewright.schedules.record import MeasureStatus
+from tilewright.tuner.compiling.pool import Compiled, CompilePool
 
 FAKE = "tests.tuner.compile_fakes:compile_fake"
 

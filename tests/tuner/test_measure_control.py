@@ -12,19 +12,19 @@ from pathlib import Path
 import psutil
 import pytest
 
-from schedules import operators
-from schedules.sketches import space_for
-from schedules.trace import Trace
-from tuner.machine.lock import machine_lock
-from tuner.machine.native_target import detect
-from tuner.measure.local import LocalMeasurer, Settings
-from tuner.measure.mocked.simulated import SimulatedMachine
-from tuner.measure.protocol import MeasureRequest
-from tuner.process.control import Control, MeasurementAborted
-from tuner.session.memory_sink import MemorySink
-from tuner.session.options import SessionOptions
-from tuner.session.report import Budget
-from tuner.session.run import run_session
+from tilewright.schedules import operators
+from tilewright.schedules.sketches import space_for
+from tilewright.schedules.trace import Trace
+from tilewright.tuner.machine.lock import machine_lock
+from tilewright.tuner.machine.native_target import detect
+from tilewright.tuner.measure.local import LocalMeasurer, Settings
+from tilewright.tuner.measure.mocked.simulated import SimulatedMachine
+from tilewright.tuner.measure.protocol import MeasureRequest
+from tilewright.tuner.process.control import Control, MeasurementAborted
+from tilewright.tuner.session.memory_sink import MemorySink
+from tilewright.tuner.session.options import SessionOptions
+from tilewright.tuner.session.report import Budget
+from tilewright.tuner.session.run import run_session
 
 MATMUL = operators.build("matmul", M=8, N=8, K=8).normalised()
 NEVER = "tests.tuner.compile_fakes:compile_never"
@@ -58,7 +58,9 @@ def test_native_work_is_killed_when_told(tmp_path: Path, what: str) -> None:
         )  # fmt: skip
         aborted_by(measurer, ask)
     for child in psutil.Process().children(recursive=True):  # but the helper of other tests
-        assert "tuner.measure" not in " ".join(child.cmdline()).replace("tuner.compiling.aside", "")
+        assert "tilewright.tuner.measure" not in " ".join(child.cmdline()).replace(
+            "tilewright.tuner.compiling.aside", ""
+        )
 
 
 def test_waiting_for_the_machine_is_told_and_ends_when_told(tmp_path: Path) -> None:

@@ -16,12 +16,12 @@ import pytest
 
 from benchmarks.suite import crew
 from benchmarks.suite.context import environment
-from schedules import operators
-from tuner.bench.alternation import _Contender, bench
-from tuner.bench.libraries import described, numpy_libraries, torch_libraries
-from tuner.machine.native_target import detect
-from tuner.process.environment import child_environment, clean_environment, steering
-from tuner.search.default import default_trace
+from tilewright.schedules import operators
+from tilewright.tuner.bench.alternation import _Contender, bench
+from tilewright.tuner.bench.libraries import described, numpy_libraries, torch_libraries
+from tilewright.tuner.machine.native_target import detect
+from tilewright.tuner.process.environment import child_environment, clean_environment, steering
+from tilewright.tuner.search.default import default_trace
 
 HANDICAPS = {
     "OPENBLAS_CORETYPE": "Haswell",
@@ -95,7 +95,7 @@ def _environment(pid: int) -> dict[str, str]:
 
 def _core(environ: dict[str, str]) -> str | None:
     code = (
-        "import json; from tuner.bench.libraries import numpy_libraries;"
+        "import json; from tilewright.tuner.bench.libraries import numpy_libraries;"
         " print(json.dumps(numpy_libraries()))"
     )
     done = subprocess.run(

@@ -10,20 +10,20 @@ from pathlib import Path
 import psutil
 import pytest
 
-from schedules import operators
-from schedules.errors import TargetError, WorkloadError
-from schedules.primitives import Split
-from schedules.record import MeasureStatus
-from schedules.sketches import space_for
-from schedules.target import Target
-from schedules.trace import Trace
-from schedules.workload.workload import Workload
 from tests.contracts.measurer_contract import MeasurerContract
-from tuner.machine.native_target import detect
-from tuner.measure.choose import parse_measurer
-from tuner.measure.local import LocalMeasurer, Settings, verify_full
-from tuner.measure.protocol import MeasureRequest, MeasurerFactory
-from tuner.search.first_look import default_look
+from tilewright.schedules import operators
+from tilewright.schedules.errors import TargetError, WorkloadError
+from tilewright.schedules.primitives import Split
+from tilewright.schedules.record import MeasureStatus
+from tilewright.schedules.sketches import space_for
+from tilewright.schedules.target import Target
+from tilewright.schedules.trace import Trace
+from tilewright.schedules.workload.workload import Workload
+from tilewright.tuner.machine.native_target import detect
+from tilewright.tuner.measure.choose import parse_measurer
+from tilewright.tuner.measure.local import LocalMeasurer, Settings, verify_full
+from tilewright.tuner.measure.protocol import MeasureRequest, MeasurerFactory
+from tilewright.tuner.search.first_look import default_look
 
 ILLEGAL = Trace((Split("no_such_axis", 4),))
 

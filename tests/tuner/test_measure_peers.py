@@ -7,17 +7,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from schedules import operators
-from schedules.reference.evaluate import evaluate
-from schedules.spelling import parse_workload
-from schedules.workload.constants import with_constants
-from schedules.workload.workload import Workload
-from tuner.bench import numpy_peer
-from tuner.bench.convolution_form import ConvolutionForm, convolution_form
-from tuner.bench.epilogue_form import EpilogueForm, epilogue_form
-from tuner.bench.numpy_peer import NumpyPeer
-from tuner.bench.ways import Choice, NoPeerError, Way, choose
-from tuner.judge.oracle import Oracle
+from tilewright.schedules import operators
+from tilewright.schedules.reference.evaluate import evaluate
+from tilewright.schedules.spelling import parse_workload
+from tilewright.schedules.workload.constants import with_constants
+from tilewright.schedules.workload.workload import Workload
+from tilewright.tuner.bench import numpy_peer
+from tilewright.tuner.bench.convolution_form import ConvolutionForm, convolution_form
+from tilewright.tuner.bench.epilogue_form import EpilogueForm, epilogue_form
+from tilewright.tuner.bench.numpy_peer import NumpyPeer
+from tilewright.tuner.bench.ways import Choice, NoPeerError, Way, choose
+from tilewright.tuner.judge.oracle import Oracle
 
 SMALL: dict[str, dict[str, Any]] = {
     "matmul": {"M": 7, "N": 5, "K": 6},
@@ -233,7 +233,7 @@ def test_torch_computes_the_workload_in_every_way_it_has(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("torch")
-    from tuner.bench import torch_peer
+    from tilewright.tuner.bench import torch_peer
 
     raced: set[str] = set()
 
@@ -255,7 +255,7 @@ def test_torch_computes_the_workload_in_every_way_it_has(
 
 def test_a_softmax_is_found_however_it_is_spelled() -> None:
     pytest.importorskip("torch")
-    from tuner.bench.torch_peer import TorchPeer
+    from tilewright.tuner.bench.torch_peer import TorchPeer
 
     text = (
         "m[b,j] max= X[b,i,j]; s[b,j] += exp(X[b,i,j] - m[b,j]);"
@@ -274,7 +274,7 @@ def test_a_reduction_may_go_step_by_step(library: str, monkeypatch: pytest.Monke
     """A cube of all terms would leave the caches, where a matrix a step does not."""
     if library == "torch":
         pytest.importorskip("torch")
-    from tuner.bench import torch_peer
+    from tilewright.tuner.bench import torch_peer
 
     text = "C[i,j] max= A[i,k] + abs(B[k,j])"
     workload = parse_workload(expr=text, tensors=["A=f32[5,6]", "B=f32[6,7]"]).normalised()

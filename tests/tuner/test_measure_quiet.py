@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from tuner.backend.cpu.checker.quiet import DISTURBED, Quiet
+from tilewright.tuner.backend.cpu.checker.quiet import DISTURBED, Quiet
 
 BURST_SECS = 50e-6
 
@@ -102,9 +102,9 @@ def test_patience_ends_once_for_all_rounds_of_a_candidate(monkeypatch: pytest.Mo
 
 
 def test_the_burst_of_a_team_runs_on_openmp() -> None:
-    from tuner.backend.cpu.loading import loader
-    from tuner.backend.cpu.loading.native import build_helpers
-    from tuner.backend.cpu.memory.guarded import GUARD_BYTES
+    from tilewright.tuner.backend.cpu.loading import loader
+    from tilewright.tuner.backend.cpu.loading.native import build_helpers
+    from tilewright.tuner.backend.cpu.memory.guarded import GUARD_BYTES
 
     try:
         loader.load_openmp()

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.tuner.planted_kernels import c_object
-from tuner.backend.cpu.checker.races import (
+from tilewright.tuner.backend.cpu.checker.races import (
     Conflict,
     Observer,
     Region,
@@ -22,10 +22,10 @@ from tuner.backend.cpu.checker.races import (
     regions_to_watch,
     reverse,
 )
-from tuner.backend.cpu.loading.loader import LoadedKernel, load_object, use_openmp
-from tuner.backend.cpu.loading.native import Helpers, build_helpers
-from tuner.backend.cpu.memory.fills import constant
-from tuner.backend.cpu.memory.stacks import Stacks, build_stacks
+from tilewright.tuner.backend.cpu.loading.loader import LoadedKernel, load_object, use_openmp
+from tilewright.tuner.backend.cpu.loading.native import Helpers, build_helpers
+from tilewright.tuner.backend.cpu.memory.fills import constant
+from tilewright.tuner.backend.cpu.memory.stacks import Stacks, build_stacks
 
 # Kernels get parameters in `a` and write to `b`, both of them numbers of 64 bits.
 _NUMBERS = "const long *p = (const long *)a; unsigned char *out = (unsigned char *)b;"

@@ -16,20 +16,20 @@ from typing import Any
 import psutil
 import pytest
 
-from schedules.errors import WorkloadError
-from schedules.record import MeasureStatus
 from tests.schedule_fuzz.cases import notation
 from tests.tuner import planted_kernels as planted
-from tuner.backend.cpu.loading import elf, loader
-from tuner.backend.protocol import LoadError
-from tuner.bench.alternation import bench
-from tuner.judge.cases import DEFAULT_CASES
-from tuner.judge.teams import checked_teams
-from tuner.machine.native_target import detect
-from tuner.measure.checking.runner_client import RunnerClient
-from tuner.measure.local import LocalMeasurer
-from tuner.measure.protocol import MeasureRequest
-from tuner.search.default import default_trace
+from tilewright.schedules.errors import WorkloadError
+from tilewright.schedules.record import MeasureStatus
+from tilewright.tuner.backend.cpu.loading import elf, loader
+from tilewright.tuner.backend.protocol import LoadError
+from tilewright.tuner.bench.alternation import bench
+from tilewright.tuner.judge.cases import DEFAULT_CASES
+from tilewright.tuner.judge.teams import checked_teams
+from tilewright.tuner.machine.native_target import detect
+from tilewright.tuner.measure.checking.runner_client import RunnerClient
+from tilewright.tuner.measure.local import LocalMeasurer
+from tilewright.tuner.measure.protocol import MeasureRequest
+from tilewright.tuner.search.default import default_trace
 
 OPEN = {
     "cases": "tests.tuner.planted_kernels:open_cases",
@@ -285,7 +285,7 @@ def test_a_killed_runner_loses_one_candidate_and_is_started_again() -> None:
 def test_nothing_outlives_a_killed_parent() -> None:
     program = """
         from tests.tuner import planted_kernels as planted
-        from tuner.measure.checking.runner_client import RunnerClient
+        from tilewright.tuner.measure.checking.runner_client import RunnerClient
         from tests.tuner.test_measure_runner import OPEN
         with RunnerClient(OPEN) as r:
             job = {"symbol": "kernel", "workspace_bytes": 0, "threads": 1}

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tuner.bench.ways import NoPeerError, Way, choose, dispatch_secs, seconds_a_call
+from tilewright.tuner.bench.ways import NoPeerError, Way, choose, dispatch_secs, seconds_a_call
 
 NOW = [100.0]
 """Time passes when somebody works, and a little whenever it is looked at."""
@@ -18,7 +18,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> None:
         NOW[0] += 1e-7
         return NOW[0]
 
-    monkeypatch.setattr("tuner.bench.ways.time.perf_counter", look)
+    monkeypatch.setattr("tilewright.tuner.bench.ways.time.perf_counter", look)
 
 
 def way(name: str, secs: float = 0.0, result: Any = 1, error: Exception | None = None) -> Way:

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from schedules.dtypes import DType
-from schedules.errors import TargetError
-from schedules.target import Cache, Probes, Target
-from tuner.isa.instruction_set import vector_shape
-from tuner.machine.native_target import (
+from tilewright.schedules.dtypes import DType
+from tilewright.schedules.errors import TargetError
+from tilewright.schedules.target import Cache, Probes, Target
+from tilewright.tuner.isa.instruction_set import vector_shape
+from tilewright.tuner.machine.native_target import (
     MAX_DOUBTFUL_AGE_SECS,
     MAX_PROBE_AGE_SECS,
     ThisMachine,
@@ -26,8 +26,8 @@ from tuner.machine.native_target import (
     native_target,
     unprobed_target,
 )
-from tuner.machine.probed import merged
-from tuner.process import host
+from tilewright.tuner.machine.probed import merged
+from tilewright.tuner.process import host
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "targets"
 
@@ -239,7 +239,7 @@ def test_a_cached_target_needs_no_llvm(tmp_path: Path) -> None:
     native(tmp_path, CountingProber(), now=time.time())
     code = (
         "import sys; from pathlib import Path;"
-        "from tuner.machine.native_target import native_target;"
+        "from tilewright.tuner.machine.native_target import native_target;"
         f"native_target(cache_dir=Path({str(tmp_path)!r}));"
         "sys.exit('llvmlite.binding' in sys.modules)"
     )
@@ -250,7 +250,7 @@ def test_another_affinity_is_another_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     native(tmp_path, CountingProber())
-    monkeypatch.setattr("tuner.machine.native_target.cpu_affinity", lambda: [7])
+    monkeypatch.setattr("tilewright.tuner.machine.native_target.cpu_affinity", lambda: [7])
     native(tmp_path, CountingProber())
     assert len(list((tmp_path / "targets").iterdir())) == 2
 

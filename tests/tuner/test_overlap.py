@@ -11,20 +11,20 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from schedules.algebra.scalar import UnaryOp
-from schedules.dtypes import DType
-from schedules.primitives import CacheWrite, Primitive, Reorder, Split, Unroll, Vectorize
-from schedules.target import Target
-from schedules.trace import Trace
-from schedules.workload.workload import Workload
 from tests.schedule_fuzz.cases import notation
 from tests.schedule_fuzz.check import Pair, check_pair, run_kernel, this_machine
-from tuner.codegen import overlap
-from tuner.codegen.mathlib import is_math_function, math_function
-from tuner.codegen.overlap import Piece, Statements, flat, in_halves, in_order
-from tuner.emit.kernel import compile_kernel, llvm_text
-from tuner.judge.compare import Case
-from tuner.judge.input_plan import InputKind
+from tilewright.schedules.algebra.scalar import UnaryOp
+from tilewright.schedules.dtypes import DType
+from tilewright.schedules.primitives import CacheWrite, Primitive, Reorder, Split, Unroll, Vectorize
+from tilewright.schedules.target import Target
+from tilewright.schedules.trace import Trace
+from tilewright.schedules.workload.workload import Workload
+from tilewright.tuner.codegen import overlap
+from tilewright.tuner.codegen.mathlib import is_math_function, math_function
+from tilewright.tuner.codegen.overlap import Piece, Statements, flat, in_halves, in_order
+from tilewright.tuner.emit.kernel import compile_kernel, llvm_text
+from tilewright.tuner.judge.compare import Case
+from tilewright.tuner.judge.input_plan import InputKind
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "targets"
 ZNVER5 = Target.from_json(json.loads((EXAMPLES / "znver5.json").read_text(encoding="utf-8")))

@@ -6,10 +6,10 @@ from itertools import combinations
 
 import pytest
 
-from schedules.dtypes import DType
-from schedules.workload.tensors import Tensor
-from tuner.backend.cpu.memory.guarded import Flush, GuardedPool
-from tuner.backend.cpu.memory.places import TURNS, places
+from tilewright.schedules.dtypes import DType
+from tilewright.schedules.workload.tensors import Tensor
+from tilewright.tuner.backend.cpu.memory.guarded import Flush, GuardedPool
+from tilewright.tuner.backend.cpu.memory.places import TURNS, places
 
 
 def tensors(count: int, dtype: DType) -> list[Tensor]:

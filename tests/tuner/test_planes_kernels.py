@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from schedules.sketches import space_for
-from schedules.sketches.program import ProgramSketch
-from schedules.sketches.tile.sketch import TileSketch
-from schedules.space import Sketch
-from schedules.workload.workload import Workload
 from tests.schedule_fuzz.cases import notation
 from tests.schedule_fuzz.check import Pair, check_pair, this_machine
 from tests.tuner.test_rows_kernels import settings
+from tilewright.schedules.sketches import space_for
+from tilewright.schedules.sketches.program import ProgramSketch
+from tilewright.schedules.sketches.tile.sketch import TileSketch
+from tilewright.schedules.space import Sketch
+from tilewright.schedules.workload.workload import Workload
 
 STEPPED = "Y[n,o,h,w] += X[n,c,2*h+r-1,2*w+s-1] * W[o,c,r,s]"
 PLANES = "Y[n,o,h,w] += X[n,c,h+r-1,w+s-1] * W[o,c,r,s]"

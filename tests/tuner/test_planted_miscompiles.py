@@ -13,9 +13,6 @@ import numpy as np
 import pytest
 from llvmlite import binding as llvm
 
-from schedules.nest.loop_ir import Nest
-from schedules.record import MeasureStatus
-from schedules.trace import Trace
 from tests.tuner import planting_nests, planting_text
 from tests.tuner import planting_unusual as unusual
 from tests.tuner.planting_bases import TARGET, Base, load_bases
@@ -33,12 +30,15 @@ from tests.tuner.planting_run import (
 )
 from tests.tuner.planting_tuned import tuned_bases
 from tests.tuner.planting_unusual import plant_unusual, unusual_bases
-from tuner.codegen.abi import Needs
-from tuner.codegen.generate import generate
-from tuner.compiling.pool import CompilePool
-from tuner.judge.teams import checked_teams
-from tuner.machine.cpus import level_target
-from tuner.measure.checking.requests import checked_in_full, kernel_job
+from tilewright.schedules.nest.loop_ir import Nest
+from tilewright.schedules.record import MeasureStatus
+from tilewright.schedules.trace import Trace
+from tilewright.tuner.codegen.abi import Needs
+from tilewright.tuner.codegen.generate import generate
+from tilewright.tuner.compiling.pool import CompilePool
+from tilewright.tuner.judge.teams import checked_teams
+from tilewright.tuner.machine.cpus import level_target
+from tilewright.tuner.measure.checking.requests import checked_in_full, kernel_job
 
 PLANTED_IN = ("matmul_parallel", "norm")
 BASES = load_bases()

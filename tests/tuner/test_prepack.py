@@ -15,30 +15,30 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schedules import operators
-from schedules.errors import ScheduleError
-from schedules.lowering.lower import lower, plain_nest
-from schedules.nest.loop_ir import LoopKind, loops
-from schedules.nest.prepacking import split_prepack
-from schedules.primitives import CacheRead, PackAhead, Parallel
-from schedules.record import MeasureResult, MeasureStatus, Toolchain, TuningRecord
-from schedules.sketches import space_for
-from schedules.space import Sketch
-from schedules.trace import Trace
-from schedules.workload.workload import Workload
 from tests.schedule_fuzz.check import Pair, check_pair, this_machine
 from tests.schedule_fuzz.traces import random_step
 from tests.tuner import planted_kernels as planted
 from tests.tuner.test_measure_runner import OPEN
-from tuner import compile, tune
-from tuner.bench.alternation import bench
-from tuner.emit.kernel import compile_kernel, llvm_text
-from tuner.kernel import CallError
-from tuner.machine.native_target import detect
-from tuner.measure.checking.runner_client import RunnerClient
-from tuner.measure.local import verify_full
-from tuner.measure.mocked.simulated import SimulatedMachine
-from tuner.session.report import Budget
+from tilewright.schedules import operators
+from tilewright.schedules.errors import ScheduleError
+from tilewright.schedules.lowering.lower import lower, plain_nest
+from tilewright.schedules.nest.loop_ir import LoopKind, loops
+from tilewright.schedules.nest.prepacking import split_prepack
+from tilewright.schedules.primitives import CacheRead, PackAhead, Parallel
+from tilewright.schedules.record import MeasureResult, MeasureStatus, Toolchain, TuningRecord
+from tilewright.schedules.sketches import space_for
+from tilewright.schedules.space import Sketch
+from tilewright.schedules.trace import Trace
+from tilewright.schedules.workload.workload import Workload
+from tilewright.tuner import compile, tune
+from tilewright.tuner.bench.alternation import bench
+from tilewright.tuner.emit.kernel import compile_kernel, llvm_text
+from tilewright.tuner.kernel import CallError
+from tilewright.tuner.machine.native_target import detect
+from tilewright.tuner.measure.checking.runner_client import RunnerClient
+from tilewright.tuner.measure.local import verify_full
+from tilewright.tuner.measure.mocked.simulated import SimulatedMachine
+from tilewright.tuner.session.report import Budget
 
 CONTRACTIONS = (
     "matmul:M=7,N=33,K=13", "matmul:M=1,N=65,K=17", "matmul_nt:M=5,N=31,K=17",
@@ -50,7 +50,7 @@ CONTRACTIONS = (
 
 def constant(spelling: str, first: int = 1) -> Workload:
     """An operator with all inputs but the first constant."""
-    from schedules.spelling import parse_operator
+    from tilewright.schedules.spelling import parse_operator
 
     workload = parse_operator(spelling)
     inputs = [replace(t, constant=n >= first) for n, t in enumerate(workload.inputs)]
@@ -150,7 +150,7 @@ def test_threads_meet_once_when_they_pack(spelling: str) -> None:
 
 
 def test_a_constant_that_two_stages_read_keeps_its_layout() -> None:
-    from schedules.frontend.notation import from_notation, parse_tensor_spec
+    from tilewright.schedules.frontend.notation import from_notation, parse_tensor_spec
 
     specs = ("A=f32[7,16]", "B=const f32[16,16]")
     workload = from_notation(

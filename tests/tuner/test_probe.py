@@ -14,16 +14,16 @@ from pathlib import Path
 import pytest
 from llvmlite import binding as llvm
 
-from schedules.dtypes import FLOATS, DType
-from schedules.errors import TargetError
-from schedules.target import Cache, Probes, Target
-from tuner.backend.cpu.probing import kernels, machine, prober, rounds
-from tuner.backend.cpu.probing.machine import probed_dots
-from tuner.machine import lock as machine_lock
-from tuner.machine import probe
-from tuner.machine.native_target import detect
-from tuner.machine.probed import LEAST_SECS, misleading
-from tuner.process.control import Control, MeasurementAborted
+from tilewright.schedules.dtypes import FLOATS, DType
+from tilewright.schedules.errors import TargetError
+from tilewright.schedules.target import Cache, Probes, Target
+from tilewright.tuner.backend.cpu.probing import kernels, machine, prober, rounds
+from tilewright.tuner.backend.cpu.probing.machine import probed_dots
+from tilewright.tuner.machine import lock as machine_lock
+from tilewright.tuner.machine import probe
+from tilewright.tuner.machine.native_target import detect
+from tilewright.tuner.machine.probed import LEAST_SECS, misleading
+from tilewright.tuner.process.control import Control, MeasurementAborted
 
 ROOT = Path(__file__).parents[2]
 TARGETS = [
@@ -239,8 +239,8 @@ def test_the_memory_probe_leaves_memory_to_others() -> None:
 def test_probes_of_this_machine_are_plausible_and_start_no_openmp_here() -> None:
     code = (
         "import json, sys; from dataclasses import asdict;"
-        "from tuner.machine.native_target import detect;"
-        "from tuner.machine.probe import probe_target;"
+        "from tilewright.tuner.machine.native_target import detect;"
+        "from tilewright.tuner.machine.probe import probe_target;"
         "json.dump(asdict(probe_target(detect())), sys.stdout);"
         "sys.exit('libgomp' in open('/proc/self/maps').read())"
     )

@@ -5,20 +5,20 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from costmodel.prior import Prior
-from schedules.arrays import distinct_rows
-from schedules.frontend.notation import from_notation
-from schedules.lowering.lower import plain_nest
-from schedules.nest.loop_ir import For, Nest, loops, loops_named, walk
-from schedules.primitives import Split, Unroll
-from schedules.sketches import space_for
-from schedules.sketches.program import ProgramSketch
-from schedules.space import ScheduleSpace
-from schedules.trace import Trace
-from schedules.workload.workload import Workload
 from tests.schedules.test_rules_spaces import target
-from tuner.search import first_look as looks
-from tuner.search.lattice import lattices
+from tilewright.costmodel.prior import Prior
+from tilewright.schedules.arrays import distinct_rows
+from tilewright.schedules.frontend.notation import from_notation
+from tilewright.schedules.lowering.lower import plain_nest
+from tilewright.schedules.nest.loop_ir import For, Nest, loops, loops_named, walk
+from tilewright.schedules.primitives import Split, Unroll
+from tilewright.schedules.sketches import space_for
+from tilewright.schedules.sketches.program import ProgramSketch
+from tilewright.schedules.space import ScheduleSpace
+from tilewright.schedules.trace import Trace
+from tilewright.schedules.workload.workload import Workload
+from tilewright.tuner.search import first_look as looks
+from tilewright.tuner.search.lattice import lattices
 
 
 def sums(count: int, *row_elements: int) -> Workload:

@@ -10,15 +10,15 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from schedules.primitives import ComputeAt, Primitive, Reorder, Split, Vectorize
-from schedules.trace import Trace
-from schedules.workload.workload import Workload
 from tests.schedule_fuzz.cases import notation
 from tests.schedule_fuzz.check import Pair, check_pair, run_kernel, this_machine
-from tuner.emit.kernel import compile_kernel, llvm_text
-from tuner.judge.compare import Case
-from tuner.judge.input_plan import InputKind
-from tuner.search.default import default_trace
+from tilewright.schedules.primitives import ComputeAt, Primitive, Reorder, Split, Vectorize
+from tilewright.schedules.trace import Trace
+from tilewright.schedules.workload.workload import Workload
+from tilewright.tuner.emit.kernel import compile_kernel, llvm_text
+from tilewright.tuner.judge.compare import Case
+from tilewright.tuner.judge.input_plan import InputKind
+from tilewright.tuner.search.default import default_trace
 
 Array = npt.NDArray[Any]
 

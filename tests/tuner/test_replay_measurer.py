@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from schedules.record import MeasureStatus
 from tests.synthetic_sketch import synthetic_space
-from tuner.measure.choose import parse_measurer
-from tuner.measure.mocked.replay import read_replay
-from tuner.measure.mocked.simulated import SimulatedMachine
-from tuner.measure.protocol import MeasureRequest, MeasurerError
-from tuner.search.lattice import lattices
-from tuner.session.memory_sink import MemorySink
-from tuner.session.report import Budget
-from tuner.session.run import run_session
+from tilewright.schedules.record import MeasureStatus
+from tilewright.tuner.measure.choose import parse_measurer
+from tilewright.tuner.measure.mocked.replay import read_replay
+from tilewright.tuner.measure.mocked.simulated import SimulatedMachine
+from tilewright.tuner.measure.protocol import MeasureRequest, MeasurerError
+from tilewright.tuner.search.lattice import lattices
+from tilewright.tuner.session.memory_sink import MemorySink
+from tilewright.tuner.session.report import Budget
+from tilewright.tuner.session.run import run_session
 
 SPACE = synthetic_space(64, 64, 64, small=True)
 KEY = SPACE.workload.key

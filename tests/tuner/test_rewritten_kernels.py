@@ -10,26 +10,26 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from schedules import operators
-from schedules.record import MeasureResult, MeasureStatus, Toolchain, TuningRecord
-from schedules.rewrites import Winograd, winograd
-from schedules.rewrites.cook_toom import FastFilter, fast_filter
-from schedules.sketches import space_for
-from schedules.space import Candidate, ScheduleSpace
-from schedules.spelling import parse_workload
-from schedules.target import Target
-from schedules.trace import Trace
-from schedules.workload.workload import Workload
-from tuner import compile as compile_to_call
-from tuner.judge.input_plan import InputKind
-from tuner.judge.oracle import Oracle
-from tuner.machine.native_target import native_target
-from tuner.machine.roofline import bound
-from tuner.measure.local import LocalMeasurer
-from tuner.measure.protocol import MeasureRequest
-from tuner.session.memory_sink import MemorySink
-from tuner.session.report import Budget
-from tuner.session.run import run_session
+from tilewright.schedules import operators
+from tilewright.schedules.record import MeasureResult, MeasureStatus, Toolchain, TuningRecord
+from tilewright.schedules.rewrites import Winograd, winograd
+from tilewright.schedules.rewrites.cook_toom import FastFilter, fast_filter
+from tilewright.schedules.sketches import space_for
+from tilewright.schedules.space import Candidate, ScheduleSpace
+from tilewright.schedules.spelling import parse_workload
+from tilewright.schedules.target import Target
+from tilewright.schedules.trace import Trace
+from tilewright.schedules.workload.workload import Workload
+from tilewright.tuner import compile as compile_to_call
+from tilewright.tuner.judge.input_plan import InputKind
+from tilewright.tuner.judge.oracle import Oracle
+from tilewright.tuner.machine.native_target import native_target
+from tilewright.tuner.machine.roofline import bound
+from tilewright.tuner.measure.local import LocalMeasurer
+from tilewright.tuner.measure.protocol import MeasureRequest
+from tilewright.tuner.session.memory_sink import MemorySink
+from tilewright.tuner.session.report import Budget
+from tilewright.tuner.session.run import run_session
 
 ALLOWED = 0.3
 

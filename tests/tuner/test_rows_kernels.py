@@ -8,18 +8,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from schedules.lowering.lower import lower
-from schedules.nest.loop_ir import LoopKind, loops, walk
-from schedules.nest.verify_bounds import unproven_accesses
-from schedules.nest.verify_nest import verify
-from schedules.operators import build
-from schedules.primitives import CacheRead, Merge, Stagger, Stream
-from schedules.sketches import space_for
-from schedules.space import ScheduleSpace, Sketch
-from schedules.target import Cache, Target
-from schedules.workload.workload import Workload
 from tests.schedule_fuzz.cases import notation
 from tests.schedule_fuzz.check import Pair, check_pair, this_machine
+from tilewright.schedules.lowering.lower import lower
+from tilewright.schedules.nest.loop_ir import LoopKind, loops, walk
+from tilewright.schedules.nest.verify_bounds import unproven_accesses
+from tilewright.schedules.nest.verify_nest import verify
+from tilewright.schedules.operators import build
+from tilewright.schedules.primitives import CacheRead, Merge, Stagger, Stream
+from tilewright.schedules.sketches import space_for
+from tilewright.schedules.space import ScheduleSpace, Sketch
+from tilewright.schedules.target import Cache, Target
+from tilewright.schedules.workload.workload import Workload
 
 SMALL = (Cache(512, 8), Cache(1024, 8), Cache(4096, 16, shared=True))
 """Caches so small that every knob is open for tensors an interpreter can walk through."""

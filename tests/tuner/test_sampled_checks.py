@@ -9,23 +9,23 @@ from typing import Any
 import numpy as np
 import pytest
 
-from schedules.algebra.narrow import narrowed
-from schedules.dtypes import DType
-from schedules.errors import WorkloadError
-from schedules.frontend.notation import from_notation, parse_tensor_spec
-from schedules.record import Evidence, MeasureResult, MeasureStatus
-from schedules.reference import cost
-from schedules.reference import evaluate as reference
-from schedules.reference.cost import Rates, predicted_secs
-from schedules.reference.evaluate import evaluate
-from schedules.reference.math import reduce as numpy_reduce
-from schedules.workload.workload import Workload
 from tests.tuner import planted_kernels as planted
-from tuner.judge.cases import WorkloadCases, open_cases, refuse_unaffordable
-from tuner.judge.input_plan import InputKind
-from tuner.judge.oracle import Oracle
-from tuner.judge.sampling import affordable, coordinates
-from tuner.measure.checking.runner_client import RunnerClient
+from tilewright.schedules.algebra.narrow import narrowed
+from tilewright.schedules.dtypes import DType
+from tilewright.schedules.errors import WorkloadError
+from tilewright.schedules.frontend.notation import from_notation, parse_tensor_spec
+from tilewright.schedules.record import Evidence, MeasureResult, MeasureStatus
+from tilewright.schedules.reference import cost
+from tilewright.schedules.reference import evaluate as reference
+from tilewright.schedules.reference.cost import Rates, predicted_secs
+from tilewright.schedules.reference.evaluate import evaluate
+from tilewright.schedules.reference.math import reduce as numpy_reduce
+from tilewright.schedules.workload.workload import Workload
+from tilewright.tuner.judge.cases import WorkloadCases, open_cases, refuse_unaffordable
+from tilewright.tuner.judge.input_plan import InputKind
+from tilewright.tuner.judge.oracle import Oracle
+from tilewright.tuner.judge.sampling import affordable, coordinates
+from tilewright.tuner.measure.checking.runner_client import RunnerClient
 
 Array = np.ndarray[Any, Any]
 
@@ -159,7 +159,7 @@ def test_cases_that_do_not_fit_are_left_out() -> None:
 
 
 def test_cases_are_few_where_a_kernel_runs_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tuner.judge.oracle.kernel_secs", lambda _: 10.0)
+    monkeypatch.setattr("tilewright.tuner.judge.oracle.kernel_secs", lambda _: 10.0)
     oracle = Oracle(WORKLOADS["softmax"], check_secs=4.0)
     kinds = [attempt.kinds[0] for attempt in oracle._attempts]
     assert len(kinds) == 4
@@ -234,8 +234,9 @@ def test_evidence_travels_with_a_result_and_is_left_out_where_there_is_none() ->
 @pytest.fixture(scope="module")
 def sampled_runner() -> Iterator[RunnerClient]:
     workload = _notation("B[i] = A[i] * S[i] + 1.0", A="f32[1001]", S="f32[1001]").normalised()
-    document = {"cases": "tuner.judge.cases:open_cases", "workload": workload.to_json(), "seed": 0,
-                "lanes": 8, "cpus": [], "check_secs": 1e-5}  # fmt: skip
+    document = {"cases": "tilewright.tuner.judge.cases:open_cases", "seed": 0,
+                "workload": workload.to_json(), "lanes": 8, "cpus": [],
+                "check_secs": 1e-5}  # fmt: skip
     with RunnerClient(document) as client:
         yield client
 

@@ -8,11 +8,11 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schedules.arrays import BoolArray, FloatArray, IntArray
 from tests.synthetic_machine import bent_log2_secs
 from tests.synthetic_sketch import synthetic_space, tiny_space
-from tuner.search.chains import Cooling, anneal, propose
-from tuner.search.lattice import Lattice, keep_best, lattices
+from tilewright.schedules.arrays import BoolArray, FloatArray, IntArray
+from tilewright.tuner.search.chains import Cooling, anneal, propose
+from tilewright.tuner.search.lattice import Lattice, keep_best, lattices
 
 SPACE = synthetic_space()
 GRID = lattices(SPACE)[0]

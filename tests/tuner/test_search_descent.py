@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from schedules.arrays import BoolArray, FloatArray, IntArray
 from tests.synthetic_machine import bent_log2_secs
 from tests.synthetic_sketch import synthetic_space
-from tuner.search import descent
-from tuner.search.descent import descend, neighbours
-from tuner.search.lattice import lattices
+from tilewright.schedules.arrays import BoolArray, FloatArray, IntArray
+from tilewright.tuner.search import descent
+from tilewright.tuner.search.descent import descend, neighbours
+from tilewright.tuner.search.lattice import lattices
 
 SPACE = synthetic_space()
 GRID = lattices(SPACE)[0]

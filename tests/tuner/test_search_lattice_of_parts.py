@@ -9,20 +9,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from costmodel.model import ResidualModel
-from costmodel.prior import Prior
-from schedules.record import MeasureResult, MeasureStatus
-from schedules.sketches.knobs import PartSketch
-from schedules.sketches.program import ProgramSketch
-from schedules.space import Candidate, ScheduleSpace
 from tests.synthetic_sketch import SyntheticSketch, synthetic_target
-from tuner.search.base import SearchGoal
-from tuner.search.first_look import first_look
-from tuner.search.lattice import MOST_NUMBERED, Lattice, keep_best, lattices
-from tuner.search.strategies.annealing import AnnealingStrategy
-from tuner.search.strategies.evolution import EvolutionStrategy
-from tuner.search.strategies.grid import GridStrategy
-from tuner.search.strategies.random import RandomStrategy
+from tilewright.costmodel.model import ResidualModel
+from tilewright.costmodel.prior import Prior
+from tilewright.schedules.record import MeasureResult, MeasureStatus
+from tilewright.schedules.sketches.knobs import PartSketch
+from tilewright.schedules.sketches.program import ProgramSketch
+from tilewright.schedules.space import Candidate, ScheduleSpace
+from tilewright.tuner.search.base import SearchGoal
+from tilewright.tuner.search.first_look import first_look
+from tilewright.tuner.search.lattice import MOST_NUMBERED, Lattice, keep_best, lattices
+from tilewright.tuner.search.strategies.annealing import AnnealingStrategy
+from tilewright.tuner.search.strategies.evolution import EvolutionStrategy
+from tilewright.tuner.search.strategies.grid import GridStrategy
+from tilewright.tuner.search.strategies.random import RandomStrategy
 
 
 def program_space(parts: int, small: bool = True) -> ScheduleSpace:

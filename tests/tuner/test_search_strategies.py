@@ -10,22 +10,22 @@ import numpy as np
 import pytest
 
 from benchmarks.baselines import PriorModel
-from costmodel.base import Description, Prediction, Sample
-from costmodel.blend import BlendedModel
-from costmodel.prior import Prior
-from schedules.arrays import IntArray
-from schedules.record import MeasureResult, MeasureStatus
-from schedules.space import Candidate, ScheduleSpace
 from tests.contracts.strategy_contract import StrategyContract
 from tests.synthetic_machine import bent_log2_secs, optimum_secs, result_of
 from tests.synthetic_sketch import synthetic_space
-from tuner.measure.mocked.simulated import SimulatedMachine, SimulatedMeasurer
-from tuner.measure.protocol import MeasureRequest
-from tuner.search import first_look
-from tuner.search.base import SearchGoal, SearchStrategy
-from tuner.search.strategies import StrategyError, make_strategy
-from tuner.search.strategies.annealing import AnnealingStrategy
-from tuner.search.strategies.random import RandomStrategy
+from tilewright.costmodel.base import Description, Prediction, Sample
+from tilewright.costmodel.blend import BlendedModel
+from tilewright.costmodel.prior import Prior
+from tilewright.schedules.arrays import IntArray
+from tilewright.schedules.record import MeasureResult, MeasureStatus
+from tilewright.schedules.space import Candidate, ScheduleSpace
+from tilewright.tuner.measure.mocked.simulated import SimulatedMachine, SimulatedMeasurer
+from tilewright.tuner.measure.protocol import MeasureRequest
+from tilewright.tuner.search import first_look
+from tilewright.tuner.search.base import SearchGoal, SearchStrategy
+from tilewright.tuner.search.strategies import StrategyError, make_strategy
+from tilewright.tuner.search.strategies.annealing import AnnealingStrategy
+from tilewright.tuner.search.strategies.random import RandomStrategy
 
 
 class TestAnnealing(StrategyContract):

@@ -9,23 +9,23 @@ from typing import Any
 
 import pytest
 
-from schedules.canonical import canonical_bytes
-from schedules.record import MeasureResult, MeasureStatus, Toolchain, TuningRecord
-from schedules.space import Candidate, ScheduleSpace
-from schedules.target import Probes
-from schedules.trace import Trace
 from tests.synthetic_sketch import synthetic_space
 from tests.tuner.scripted import Scripted, ok
-from tuner.machine.roofline import bound
-from tuner.measure.mocked.simulated import SimulatedMachine, SimulatedMeasurer, uniform
-from tuner.measure.protocol import MeasureRequest, OnResult, measure_each
-from tuner.process.control import Control
-from tuner.search.first_look import default_look
-from tuner.search.strategies.annealing import AnnealingStrategy
-from tuner.session.memory_sink import MemorySink
-from tuner.session.options import SessionOptions
-from tuner.session.report import Begun, Budget, TrialEvent
-from tuner.session.run import run_session
+from tilewright.schedules.canonical import canonical_bytes
+from tilewright.schedules.record import MeasureResult, MeasureStatus, Toolchain, TuningRecord
+from tilewright.schedules.space import Candidate, ScheduleSpace
+from tilewright.schedules.target import Probes
+from tilewright.schedules.trace import Trace
+from tilewright.tuner.machine.roofline import bound
+from tilewright.tuner.measure.mocked.simulated import SimulatedMachine, SimulatedMeasurer, uniform
+from tilewright.tuner.measure.protocol import MeasureRequest, OnResult, measure_each
+from tilewright.tuner.process.control import Control
+from tilewright.tuner.search.first_look import default_look
+from tilewright.tuner.search.strategies.annealing import AnnealingStrategy
+from tilewright.tuner.session.memory_sink import MemorySink
+from tilewright.tuner.session.options import SessionOptions
+from tilewright.tuner.session.report import Begun, Budget, TrialEvent
+from tilewright.tuner.session.run import run_session
 
 OK = MeasureStatus.OK
 
@@ -151,7 +151,8 @@ def test_a_run_goes_on_behind_the_trials_it_told_without_asking_for_them_again(k
     again = Scripted(by_trial, toolchain=simulated().toolchain)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            "tuner.session.run.make_strategy", lambda name, space, goal: Counting(space, goal)
+            "tilewright.tuner.session.run.make_strategy",
+            lambda name, space, goal: Counting(space, goal),
         )
         report = tune(again, sink, on_event=told.append, begun=begun_by(first[:kept]))
     assert [event.trial for event in told] == list(range(1, 25))

@@ -10,21 +10,21 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from schedules.algebra.affine import var
-from schedules.algebra.scalar import Binary, BinaryOp, Load
-from schedules.dtypes import DType
-from schedules.frontend.notation import from_notation, parse_tensor_spec
-from schedules.lowering.lower import lower
-from schedules.nest.loop_ir import For, LoopKind, Nest, Store
-from schedules.sketches import space_for
-from schedules.target import Target
-from schedules.trace import Trace
-from schedules.workload.tensors import Tensor
-from schedules.workload.workload import Workload
-from tuner import compile as compile_kernel
-from tuner.codegen.generate import generate
-from tuner.codegen.shifted import shift_of
-from tuner.machine.native_target import detect
+from tilewright.schedules.algebra.affine import var
+from tilewright.schedules.algebra.scalar import Binary, BinaryOp, Load
+from tilewright.schedules.dtypes import DType
+from tilewright.schedules.frontend.notation import from_notation, parse_tensor_spec
+from tilewright.schedules.lowering.lower import lower
+from tilewright.schedules.nest.loop_ir import For, LoopKind, Nest, Store
+from tilewright.schedules.sketches import space_for
+from tilewright.schedules.target import Target
+from tilewright.schedules.trace import Trace
+from tilewright.schedules.workload.tensors import Tensor
+from tilewright.schedules.workload.workload import Workload
+from tilewright.tuner import compile as compile_kernel
+from tilewright.tuner.codegen.generate import generate
+from tilewright.tuner.codegen.shifted import shift_of
+from tilewright.tuner.machine.native_target import detect
 
 Array = npt.NDArray[Any]
 

@@ -11,19 +11,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from schedules.primitives import Parallel, Primitive, Split, Unroll, Vectorize
-from schedules.record import MeasureStatus
-from schedules.trace import Trace
 from tests.synthetic_sketch import synthetic_space
-from tuner.measure.choose import parse_measurer
-from tuner.measure.mocked.simulated import (
+from tilewright.schedules.primitives import Parallel, Primitive, Split, Unroll, Vectorize
+from tilewright.schedules.record import MeasureStatus
+from tilewright.schedules.trace import Trace
+from tilewright.tuner.measure.choose import parse_measurer
+from tilewright.tuner.measure.mocked.simulated import (
     SimulatedMachine,
     SimulatedMeasurer,
     machine_from_json,
     walked_misses,
 )
-from tuner.measure.protocol import MeasureRequest, MeasurerError
-from tuner.search.lattice import lattices
+from tilewright.tuner.measure.protocol import MeasureRequest, MeasurerError
+from tilewright.tuner.search.lattice import lattices
 
 ROOT = Path(__file__).resolve().parents[2]
 SPACE = synthetic_space(64, 64, 64, small=True)

@@ -10,21 +10,21 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from schedules import operators
-from schedules.algebra.narrow import narrowed, widened
-from schedules.dtypes import DType
-from schedules.primitives import CacheWrite, Primitive, SkipZeros, Split, Vectorize
-from schedules.reference.evaluate import evaluate
-from schedules.rewrites import Beforehand
-from schedules.trace import Trace
-from schedules.workload.workload import Workload
 from tests.schedule_fuzz.cases import notation
 from tests.schedule_fuzz.check import run_kernel, this_machine
-from tuner.emit.kernel import compile_kernel
-from tuner.judge.compare import Case, Expected
-from tuner.judge.input_plan import InputKind
-from tuner.judge.special_values import SpecialCase, special_case
-from tuner.search.default import default_trace
+from tilewright.schedules import operators
+from tilewright.schedules.algebra.narrow import narrowed, widened
+from tilewright.schedules.dtypes import DType
+from tilewright.schedules.primitives import CacheWrite, Primitive, SkipZeros, Split, Vectorize
+from tilewright.schedules.reference.evaluate import evaluate
+from tilewright.schedules.rewrites import Beforehand
+from tilewright.schedules.trace import Trace
+from tilewright.schedules.workload.workload import Workload
+from tilewright.tuner.emit.kernel import compile_kernel
+from tilewright.tuner.judge.compare import Case, Expected
+from tilewright.tuner.judge.input_plan import InputKind
+from tilewright.tuner.judge.special_values import SpecialCase, special_case
+from tilewright.tuner.search.default import default_trace
 
 Array = npt.NDArray[Any]
 Kernel = Callable[..., Array]

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from schedules.sketches import space_for
-from schedules.spelling import parse_workload
-from tuner import compile as compile_to_call
-from tuner.codegen.spread import MOST_STEP, Spread
-from tuner.judge.oracle import Oracle
-from tuner.machine.native_target import native_target
+from tilewright.schedules.sketches import space_for
+from tilewright.schedules.spelling import parse_workload
+from tilewright.tuner import compile as compile_to_call
+from tilewright.tuner.codegen.spread import MOST_STEP, Spread
+from tilewright.tuner.judge.oracle import Oracle
+from tilewright.tuner.machine.native_target import native_target
 
 
 @pytest.mark.parametrize("lanes", [2, 4, 8, 16])

@@ -6,15 +6,15 @@ import re
 
 import pytest
 
-from schedules.sketches import space_for
-from schedules.sketches.fused.rows import RowSketch
-from schedules.sketches.program import ProgramSketch
-from schedules.sketches.tile.sketch import TileSketch
-from schedules.workload.workload import Workload
 from tests.schedule_fuzz.cases import notation
 from tests.schedule_fuzz.check import Pair, check_pair, this_machine
 from tests.tuner.test_rows_kernels import settings
-from tuner.emit.kernel import llvm_text
+from tilewright.schedules.sketches import space_for
+from tilewright.schedules.sketches.fused.rows import RowSketch
+from tilewright.schedules.sketches.program import ProgramSketch
+from tilewright.schedules.sketches.tile.sketch import TileSketch
+from tilewright.schedules.workload.workload import Workload
+from tilewright.tuner.emit.kernel import llvm_text
 
 PLANES = notation(
     "Y[c,h,w] += X[c,2*h+r-1,2*w+s-1] * W[c,r,s]", {"h": 7, "w": 41}, X="f32[3,13,81]",

@@ -8,12 +8,17 @@ import numpy as np
 import pytest
 
 from tests.tuner.planted_kernels import c_object
-from tuner.backend.cpu.checker.races import Borders
-from tuner.backend.cpu.loading.loader import LoadedKernel, load_object
-from tuner.backend.cpu.loading.native import Helpers, build_helpers
-from tuner.backend.cpu.loading.store_watch import MOST_WINDOWS, SUPPORTED, StoreWatch, Window
-from tuner.backend.cpu.memory.guarded import Flush, GuardedBuffer, guarded
-from tuner.process import linux
+from tilewright.tuner.backend.cpu.checker.races import Borders
+from tilewright.tuner.backend.cpu.loading.loader import LoadedKernel, load_object
+from tilewright.tuner.backend.cpu.loading.native import Helpers, build_helpers
+from tilewright.tuner.backend.cpu.loading.store_watch import (
+    MOST_WINDOWS,
+    SUPPORTED,
+    StoreWatch,
+    Window,
+)
+from tilewright.tuner.backend.cpu.memory.guarded import Flush, GuardedBuffer, guarded
+from tilewright.tuner.process import linux
 
 pytestmark = pytest.mark.skipif(not SUPPORTED, reason="stores are watched on x86-64")
 PAGE = linux.PAGE_BYTES

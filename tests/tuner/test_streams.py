@@ -8,7 +8,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from schedules.primitives import (
+from tests.schedule_fuzz.cases import notation
+from tests.schedule_fuzz.check import Pair, check_pair, this_machine
+from tilewright.schedules.primitives import (
     Parallel,
     Partition,
     Primitive,
@@ -17,15 +19,13 @@ from schedules.primitives import (
     Unroll,
     Vectorize,
 )
-from schedules.sketches import space_for
-from schedules.spelling import parse_workload
-from schedules.target import Target
-from schedules.trace import Trace
-from schedules.workload.workload import Workload
-from tests.schedule_fuzz.cases import notation
-from tests.schedule_fuzz.check import Pair, check_pair, this_machine
-from tuner.backend.cpu.loading.loader import load_object, use_openmp
-from tuner.emit.kernel import compile_kernel, llvm_text
+from tilewright.schedules.sketches import space_for
+from tilewright.schedules.spelling import parse_workload
+from tilewright.schedules.target import Target
+from tilewright.schedules.trace import Trace
+from tilewright.schedules.workload.workload import Workload
+from tilewright.tuner.backend.cpu.loading.loader import load_object, use_openmp
+from tilewright.tuner.emit.kernel import compile_kernel, llvm_text
 
 Array = npt.NDArray[Any]
 FLAT: tuple[Primitive, ...] = (

@@ -7,18 +7,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from costmodel.prior import Prior
-from costmodel.programs import program_counts
-from schedules.operators import build
-from schedules.sketches import space_for
-from schedules.space import Candidate, ScheduleSpace
-from schedules.target import Probes, Target
 from tests.schedule_fuzz.check import this_machine
-from tuner.search.base import SearchGoal
-from tuner.search.first_look import first_look
-from tuner.search.lattice import lattices
-from tuner.search.strategies import make_strategy
-from tuner.search.team_choice import other_kind
+from tilewright.costmodel.prior import Prior
+from tilewright.costmodel.programs import program_counts
+from tilewright.schedules.operators import build
+from tilewright.schedules.sketches import space_for
+from tilewright.schedules.space import Candidate, ScheduleSpace
+from tilewright.schedules.target import Probes, Target
+from tilewright.tuner.search.base import SearchGoal
+from tilewright.tuner.search.first_look import first_look
+from tilewright.tuner.search.lattice import lattices
+from tilewright.tuner.search.strategies import make_strategy
+from tilewright.tuner.search.team_choice import other_kind
 
 SMALL = {
     "product": build("matmul", {"M": 40, "N": 48, "K": 40}),

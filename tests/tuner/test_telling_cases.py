@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from schedules.frontend.notation import from_notation, parse_tensor_spec
-from schedules.workload.workload import Workload
 from tests.schedules.reference_cases import layernorm, matmul, softmax
-from tuner.judge.input_plan import InputKind
-from tuner.judge.oracle import Oracle
-from tuner.judge.telling_inputs import (
+from tilewright.schedules.frontend.notation import from_notation, parse_tensor_spec
+from tilewright.schedules.workload.workload import Workload
+from tilewright.tuner.judge.input_plan import InputKind
+from tilewright.tuner.judge.oracle import Oracle
+from tilewright.tuner.judge.telling_inputs import (
     balanced,
     one_place_a_line,
     places_that_tell,

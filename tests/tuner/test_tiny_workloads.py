@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from schedules.algebra.scalar import loads
-from schedules.reference.evaluate import evaluate
-from schedules.spelling import parse_workload
-from tuner.bench.convolution_form import convolution_form
-from tuner.bench.numpy_peer import NumpyPeer
-from tuner.bench.tiny import tiny
-from tuner.bench.ways import Asked, NoPeerError
-from tuner.judge.oracle import Oracle
+from tilewright.schedules.algebra.scalar import loads
+from tilewright.schedules.reference.evaluate import evaluate
+from tilewright.schedules.spelling import parse_workload
+from tilewright.tuner.bench.convolution_form import convolution_form
+from tilewright.tuner.bench.numpy_peer import NumpyPeer
+from tilewright.tuner.bench.tiny import tiny
+from tilewright.tuner.bench.ways import Asked, NoPeerError
+from tilewright.tuner.judge.oracle import Oracle
 
 SHAPES = {
     "matmul:M=300,N=200,K=100": [(4, 16), (16, 16)],

@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from schedules.spelling import parse_workload
-from schedules.workload.workload import Workload
-from tuner.bench.ways import Choice, Way, choose
-from tuner.judge.oracle import Oracle
+from tilewright.schedules.spelling import parse_workload
+from tilewright.schedules.workload.workload import Workload
+from tilewright.tuner.bench.ways import Choice, Way, choose
+from tilewright.tuner.judge.oracle import Oracle
 
 torch = pytest.importorskip("torch")
 
-from tuner.bench import torch_peer as module  # noqa: E402
-from tuner.bench.library_peers import torch_peer  # noqa: E402
-from tuner.bench.torch_peer import TorchPeer  # noqa: E402
+from tilewright.tuner.bench import torch_peer as module  # noqa: E402
+from tilewright.tuner.bench.library_peers import torch_peer  # noqa: E402
+from tilewright.tuner.bench.torch_peer import TorchPeer  # noqa: E402
 
 IMAGE, MEAN = "X=f32[2,3,9,8]", "m[c] += X[n,c,h,w] / 144;"
 BATCH = "(X[n,c,h,w]-m[c])*(X[n,c,h,w]-m[c])/144"
@@ -219,7 +219,7 @@ def test_a_compiled_way_is_compared_and_uses_the_threads(
 ) -> None:
     from torch._inductor.codegen import cpp
 
-    from tuner.bench import torch_compiled
+    from tilewright.tuner.bench import torch_compiled
 
     monkeypatch.setattr(torch_compiled, "MODES", ("default",))
     seen: list[int] = []
@@ -250,7 +250,7 @@ def test_compiling_is_bounded_and_the_reason_told(monkeypatch: pytest.MonkeyPatc
 
 
 def test_no_compiler_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tuner.bench import torch_compiled
+    from tilewright.tuner.bench import torch_compiled
 
     monkeypatch.setattr(torch_compiled, "which", lambda _: None)
     workload = parse_workload("matmul:M=4,N=16,K=8").normalised()

@@ -9,14 +9,14 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from costmodel.prior import Prior
-from schedules.lowering.lower import lower
-from schedules.nest.printer import to_text
-from schedules.sketches.program import space_for
-from schedules.space import ScheduleSpace, Sketch
-from schedules.workload.workload import Workload
 from tests.schedule_fuzz.cases import notation
 from tests.schedule_fuzz.check import Pair, check_pair, this_machine
+from tilewright.costmodel.prior import Prior
+from tilewright.schedules.lowering.lower import lower
+from tilewright.schedules.nest.printer import to_text
+from tilewright.schedules.sketches.program import space_for
+from tilewright.schedules.space import ScheduleSpace, Sketch
+from tilewright.schedules.workload.workload import Workload
 
 TURNED = {
     "whole": ("Y[i,j] = X[j,i]", {"X": "f32[128,64]"}),

@@ -9,19 +9,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from costmodel.prior import Prior
-from schedules.primitives import CacheRead
-from schedules.sketches import space_for
-from schedules.sketches.program import ProgramSketch
-from schedules.sketches.tile.sketch import TileSketch
-from schedules.space import ScheduleSpace
-from schedules.target import Target
-from schedules.trace import Trace
-from schedules.workload.workload import Workload
 from tests.schedule_fuzz.cases import notation
 from tests.schedule_fuzz.check import Pair, check_pair
 from tests.schedules.test_rules_spaces import target
-from tuner.emit.kernel import assembly_text
+from tilewright.costmodel.prior import Prior
+from tilewright.schedules.primitives import CacheRead
+from tilewright.schedules.sketches import space_for
+from tilewright.schedules.sketches.program import ProgramSketch
+from tilewright.schedules.sketches.tile.sketch import TileSketch
+from tilewright.schedules.space import ScheduleSpace
+from tilewright.schedules.target import Target
+from tilewright.schedules.trace import Trace
+from tilewright.schedules.workload.workload import Workload
+from tilewright.tuner.emit.kernel import assembly_text
 
 TARGETS = Path(__file__).parents[2] / "examples" / "targets"
 

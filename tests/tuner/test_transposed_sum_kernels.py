@@ -8,14 +8,14 @@ import random
 import numpy as np
 import pytest
 
-from costmodel.prior import Prior
-from schedules.lowering.lower import lower
-from schedules.nest.printer import to_text
-from schedules.sketches.program import space_for
-from schedules.space import Sketch
-from schedules.workload.workload import Workload
 from tests.schedule_fuzz.cases import notation
 from tests.schedule_fuzz.check import Pair, check_pair, this_machine
+from tilewright.costmodel.prior import Prior
+from tilewright.schedules.lowering.lower import lower
+from tilewright.schedules.nest.printer import to_text
+from tilewright.schedules.sketches.program import space_for
+from tilewright.schedules.space import Sketch
+from tilewright.schedules.workload.workload import Workload
 
 SUMS = {
     "whole blocks": ("Y[i] += A[i,k] * B[k,i]", {"A": "f32[64,48]", "B": "f32[48,64]"}),

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from schedules.dtypes import DType
-from schedules.primitives import (
+from tests.schedule_fuzz.cases import notation
+from tests.schedule_fuzz.check import Pair, check_pair
+from tilewright.schedules.dtypes import DType
+from tilewright.schedules.primitives import (
     CacheRead,
     Partition,
     Primitive,
@@ -18,14 +20,12 @@ from schedules.primitives import (
     Unroll,
     Vectorize,
 )
-from schedules.target import Target
-from schedules.trace import Trace
-from schedules.workload.workload import Workload
-from tests.schedule_fuzz.cases import notation
-from tests.schedule_fuzz.check import Pair, check_pair
-from tuner.codegen.transposing import Transposed, network
-from tuner.codegen.values import Val
-from tuner.emit.kernel import assembly_text
+from tilewright.schedules.target import Target
+from tilewright.schedules.trace import Trace
+from tilewright.schedules.workload.workload import Workload
+from tilewright.tuner.codegen.transposing import Transposed, network
+from tilewright.tuner.codegen.values import Val
+from tilewright.tuner.emit.kernel import assembly_text
 
 TARGETS = Path(__file__).parents[2] / "examples" / "targets"
 

@@ -14,20 +14,20 @@ from typing import Any
 import psutil
 import pytest
 
-from schedules import operators
-from schedules.frontend.notation import from_notation
-from schedules.record import MeasureResult, MeasureStatus
-from schedules.sketches import space_for
-from schedules.target import Probes, Target
 from tests.synthetic_sketch import synthetic_space
 from tests.tuner.scripted import Scripted, ok
-from tuner.machine.lock import machine_lock
-from tuner.machine.native_target import detect
-from tuner.machine.probed import ProbingLateError
-from tuner.measure import choose, local
-from tuner.measure.local import LocalMeasurer, Settings
-from tuner.measure.protocol import MeasureRequest
-from tuner.process.control import (
+from tilewright.schedules import operators
+from tilewright.schedules.frontend.notation import from_notation
+from tilewright.schedules.record import MeasureResult, MeasureStatus
+from tilewright.schedules.sketches import space_for
+from tilewright.schedules.target import Probes, Target
+from tilewright.tuner.machine.lock import machine_lock
+from tilewright.tuner.machine.native_target import detect
+from tilewright.tuner.machine.probed import ProbingLateError
+from tilewright.tuner.measure import choose, local
+from tilewright.tuner.measure.local import LocalMeasurer, Settings
+from tilewright.tuner.measure.protocol import MeasureRequest
+from tilewright.tuner.process.control import (
     GRACE_SECS,
     PHASES,
     Activity,
@@ -36,13 +36,13 @@ from tuner.process.control import (
     OutOfTime,
     rounded_up,
 )
-from tuner.process.linux import process_age_secs
-from tuner.search.first_look import default_look
-from tuner.session import state
-from tuner.session.memory_sink import MemorySink
-from tuner.session.options import SessionOptions
-from tuner.session.report import Budget, TrialEvent, TuneReport
-from tuner.session.run import run_session
+from tilewright.tuner.process.linux import process_age_secs
+from tilewright.tuner.search.first_look import default_look
+from tilewright.tuner.session import state
+from tilewright.tuner.session.memory_sink import MemorySink
+from tilewright.tuner.session.options import SessionOptions
+from tilewright.tuner.session.report import Budget, TrialEvent, TuneReport
+from tilewright.tuner.session.run import run_session
 
 MATMUL = operators.build("matmul", M=16, N=16, K=16).normalised()
 NEVER = "tests.tuner.slow_cases:open_never"
@@ -299,7 +299,9 @@ def test_choosing_candidates_ends_with_the_seconds(monkeypatch: pytest.MonkeyPat
                 clock.pass_secs(0.5)
                 self.goal.check()
 
-    monkeypatch.setattr("tuner.session.run.make_strategy", lambda name, space, goal: Slow(goal))
+    monkeypatch.setattr(
+        "tilewright.tuner.session.run.make_strategy", lambda name, space, goal: Slow(goal)
+    )
     report = run_session(
         space.workload, space, measurer=measurer, sink=MemorySink(), budget=Budget(64, 5.0),
         options=SessionOptions(control=control),

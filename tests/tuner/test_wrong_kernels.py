@@ -8,9 +8,9 @@ import shutil
 
 import pytest
 
-from schedules.record import MeasureStatus
 from tests.times import TIMES
 from tests.tuner.wrong_kernels import KERNELS, WrongKernel, check
+from tilewright.schedules.record import MeasureStatus
 
 SAMPLE = (
     "fresh min f32 workspace",

@@ -17,15 +17,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from schedules.dtypes import DType
-from schedules.frontend.notation import from_notation, parse_tensor_spec
-from schedules.trace import Trace
-from schedules.workload.workload import Workload
-from tuner.codegen.abi import Needs
-from tuner.judge.cases import DEFAULT_CASES
-from tuner.measure.checking.requests import checked_in_full, kernel_job
-from tuner.measure.checking.runner_client import RunnerClient
-from tuner.process.environment import openmp_environment
+from tilewright.schedules.dtypes import DType
+from tilewright.schedules.frontend.notation import from_notation, parse_tensor_spec
+from tilewright.schedules.trace import Trace
+from tilewright.schedules.workload.workload import Workload
+from tilewright.tuner.codegen.abi import Needs
+from tilewright.tuner.judge.cases import DEFAULT_CASES
+from tilewright.tuner.measure.checking.requests import checked_in_full, kernel_job
+from tilewright.tuner.measure.checking.runner_client import RunnerClient
+from tilewright.tuner.process.environment import openmp_environment
 
 _C_TYPES = {
     DType.F64: "double",

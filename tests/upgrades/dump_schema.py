@@ -12,9 +12,9 @@ from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
 
-from db import open_store
-from db.schema import HEAD
 from tests.db.test_durability import every_write
+from tilewright.db import open_store
+from tilewright.db.schema import HEAD
 
 
 def main() -> None:

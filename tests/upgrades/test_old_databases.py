@@ -17,17 +17,17 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
-from db import best_record, open_store
-from db.errors import StoreBroken
-from db.job_states import JobState
-from db.location import is_postgres
-from db.models import Base
-from db.postgres import PostgresDatabase
-from db.schema import HEAD, REVISIONS
-from db.sqlite import SqliteDatabase
-from db.upgrade import MIGRATIONS, create, migrate
 from tests.contracts.store_values import TARGET, WORKLOAD, database_of, full, promoted
 from tests.postgres import PostgresServer
+from tilewright.db import best_record, open_store
+from tilewright.db.errors import StoreBroken
+from tilewright.db.job_states import JobState
+from tilewright.db.location import is_postgres
+from tilewright.db.models import Base
+from tilewright.db.postgres import PostgresDatabase
+from tilewright.db.schema import HEAD, REVISIONS
+from tilewright.db.sqlite import SqliteDatabase
+from tilewright.db.upgrade import MIGRATIONS, create, migrate
 
 ROOT = Path(__file__).parents[2]
 RELEASED = ("0001", "0002", "0006", HEAD)
@@ -198,8 +198,8 @@ def test_a_migration_does_not_pass_over_rows_that_lost_their_reference(
     connection.execute("DELETE FROM workload")
     connection.commit()
     connection.close()
-    monkeypatch.setattr("db.upgrade.read_revision", lambda _: REVISIONS[-2])
-    monkeypatch.setattr("db.opening.read_revision", lambda _: REVISIONS[-2])
+    monkeypatch.setattr("tilewright.db.upgrade.read_revision", lambda _: REVISIONS[-2])
+    monkeypatch.setattr("tilewright.db.opening.read_revision", lambda _: REVISIONS[-2])
     with pytest.raises(StoreBroken, match=r"rows refer to rows that are missing .*left as it was"):
         open_store(str(path))
 
@@ -211,7 +211,7 @@ import os, shutil, signal, sys
 import alembic.command  # once, not in every fork
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
-from db import open_store
+from tilewright.db import open_store
 
 def dies_at(url, number):
     child = os.fork()

@@ -22,21 +22,21 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
-from db import open_store
-from db.store import Store
-from schedules import operators
-from schedules.errors import TargetError
-from schedules.lowering.lower import lower
-from schedules.target import Target
-from schedules.trace import Trace
-from schedules.workload.workload import Workload
-from service.answers import stored
-from service.answers.verification import verify_stored
-from service.cli import run
-from service.http.app import create_app
-from service.limits import Limits
-from service.settings import Settings
-from tuner.backend.choose import backend_for
+from tilewright.db import open_store
+from tilewright.db.store import Store
+from tilewright.schedules import operators
+from tilewright.schedules.errors import TargetError
+from tilewright.schedules.lowering.lower import lower
+from tilewright.schedules.target import Target
+from tilewright.schedules.trace import Trace
+from tilewright.schedules.workload.workload import Workload
+from tilewright.service.answers import stored
+from tilewright.service.answers.verification import verify_stored
+from tilewright.service.cli import run
+from tilewright.service.http.app import create_app
+from tilewright.service.limits import Limits
+from tilewright.service.settings import Settings
+from tilewright.tuner.backend.choose import backend_for
 
 DUMP = Path(__file__).parent / "tuned_da398bc.sql.gz"
 PRODUCT = "matmul:M=37,N=48,K=29"

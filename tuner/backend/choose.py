@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from schedules.errors import TargetError
-from schedules.target import Target
+from tilewright.schedules.errors import TargetError
+from tilewright.schedules.target import Target
 
 from .cpu.backend import Cpu
 from .protocol import Backend

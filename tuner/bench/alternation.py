@@ -24,14 +24,14 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from schedules.errors import TilewrightError
-from schedules.record import MeasureStatus
-from schedules.target import Target
-from schedules.trace import Trace
-from schedules.workload.workload import Workload
-from tuner.process.child_command import module_command
-from tuner.process.host import cpu_affinity
-from tuner.search.default import default_trace
+from tilewright.schedules.errors import TilewrightError
+from tilewright.schedules.record import MeasureStatus
+from tilewright.schedules.target import Target
+from tilewright.schedules.trace import Trace
+from tilewright.schedules.workload.workload import Workload
+from tilewright.tuner.process.child_command import module_command
+from tilewright.tuner.process.host import cpu_affinity
+from tilewright.tuner.search.default import default_trace
 
 from ..compiling.pool import Compiled, CompilePool
 from ..machine.lock import machine_lock
@@ -274,7 +274,7 @@ class _Contender:
         cpus = cpu_affinity()[-1:] if self._threads == 1 else []
         self._process = subprocess.Popen(
             module_command(
-                "tuner.bench.contender",
+                "tilewright.tuner.bench.contender",
                 str(os.getpid() if self._dies_with_us else 0),
                 ",".join(map(str, cpus)),
             ),

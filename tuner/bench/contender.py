@@ -15,10 +15,10 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from schedules.errors import WorkloadError
-from schedules.target import Target
-from schedules.trace import Trace
-from schedules.workload.workload import Workload
+from tilewright.schedules.errors import WorkloadError
+from tilewright.schedules.target import Target
+from tilewright.schedules.trace import Trace
+from tilewright.schedules.workload.workload import Workload
 
 from ..arrays import as_array, as_bytes
 from ..backend.choose import backend_for
@@ -178,7 +178,7 @@ def _serve(requests: int, answers: int) -> None:
 
 
 def main() -> None:
-    """`python -m tuner.bench.contender PARENT_PID CPU,CPU,...`"""
+    """`python -m tilewright.tuner.bench.contender PARENT_PID CPU,CPU,...`"""
     requests, answers = take_over_pipes()
     if int(sys.argv[1]):
         linux.die_with_parent(int(sys.argv[1]))

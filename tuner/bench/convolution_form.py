@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
-from schedules.algebra.affine import Affine, Eq0, FloorDiv, Ge0, Var
-from schedules.algebra.scalar import (
+from tilewright.schedules.algebra.affine import Affine, Eq0, FloorDiv, Ge0, Var
+from tilewright.schedules.algebra.scalar import (
     All,
     Binary,
     BinaryOp,
@@ -19,7 +19,7 @@ from schedules.algebra.scalar import (
     Scalar,
     Select,
 )
-from schedules.workload.tensors import Stage
+from tilewright.schedules.workload.tensors import Stage
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,9 @@ from itertools import combinations
 from string import ascii_letters
 from typing import Any
 
-from schedules.algebra.affine import Var
-from schedules.algebra.scalar import Binary, BinaryOp, Load, Reducer, Scalar
-from schedules.workload.tensors import Stage
+from tilewright.schedules.algebra.affine import Var
+from tilewright.schedules.algebra.scalar import Binary, BinaryOp, Load, Reducer, Scalar
+from tilewright.schedules.workload.tensors import Stage
 
 from .ways import Call, Way
 

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from schedules.algebra.affine import var
-from schedules.algebra.scalar import (
+from tilewright.schedules.algebra.affine import var
+from tilewright.schedules.algebra.scalar import (
     Binary,
     BinaryOp,
     Cast,
@@ -27,8 +27,8 @@ from schedules.algebra.scalar import (
     Unary,
     UnaryOp,
 )
-from schedules.reference import math as reference_math
-from schedules.workload.tensors import Stage
+from tilewright.schedules.reference import math as reference_math
+from tilewright.schedules.workload.tensors import Stage
 
 Values = NDArray[Any]
 _POINTS = np.concatenate([np.linspace(-9, 9, 73), np.linspace(-0.9, 0.9, 7)])

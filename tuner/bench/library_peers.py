@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from schedules.workload.workload import Workload
+from tilewright.schedules.workload.workload import Workload
 
 from .libraries import numpy_libraries, torch_libraries
 from .numpy_peer import NumpyPeer

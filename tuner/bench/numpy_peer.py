@@ -16,8 +16,8 @@ from typing import Any, assert_never
 import numpy as np
 from numpy.typing import NDArray
 
-from schedules.algebra.affine import Cond, affine
-from schedules.algebra.scalar import (
+from tilewright.schedules.algebra.affine import Cond, affine
+from tilewright.schedules.algebra.scalar import (
     All,
     Binary,
     Cast,
@@ -32,12 +32,12 @@ from schedules.algebra.scalar import (
     UnaryOp,
     substitute,
 )
-from schedules.dtypes import DType
-from schedules.reference.contract import Contraction
-from schedules.reference.math import combiner, compare
-from schedules.reference.reads import Box, conditions_hold, full_box, index_values, read
-from schedules.workload.tensors import Axis, Stage
-from schedules.workload.workload import Workload
+from tilewright.schedules.dtypes import DType
+from tilewright.schedules.reference.contract import Contraction
+from tilewright.schedules.reference.math import combiner, compare
+from tilewright.schedules.reference.reads import Box, conditions_hold, full_box, index_values, read
+from tilewright.schedules.workload.tensors import Axis, Stage
+from tilewright.schedules.workload.workload import Workload
 
 from .convolution_form import bare, convolution_form
 from .einsum_form import einsum_form

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from schedules.algebra.scalar import Const, Load, Reducer, Select, walk
-from schedules.reference.math import combiner
-from schedules.workload.tensors import Stage
+from tilewright.schedules.algebra.scalar import Const, Load, Reducer, Select, walk
+from tilewright.schedules.reference.math import combiner
+from tilewright.schedules.workload.tensors import Stage
 
 from .convolution_form import permuted
 from .numpy_frames import at, framed

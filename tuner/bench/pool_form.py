@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from schedules.algebra.scalar import Reducer, loads
-from schedules.workload.tensors import Stage
+from tilewright.schedules.algebra.scalar import Reducer, loads
+from tilewright.schedules.workload.tensors import Stage
 
 from .convolution_form import Window, permuted, reshaped, window_of
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from schedules.algebra.affine import Affine, Var, var
-from schedules.algebra.scalar import Load, Scalar
-from schedules.reference.contract import Contraction, recognise
-from schedules.workload.tensors import Axis, Stage
+from tilewright.schedules.algebra.affine import Affine, Var, var
+from tilewright.schedules.algebra.scalar import Load, Scalar
+from tilewright.schedules.reference.contract import Contraction, recognise
+from tilewright.schedules.workload.tensors import Axis, Stage
 
 
 def contraction_of(stage: Stage) -> Contraction | None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from schedules.algebra.affine import Affine, Interval, Var, interval
-from schedules.algebra.scalar import index_conds, loads, walk
-from schedules.workload.tensors import Axis, Stage, Tensor
-from schedules.workload.workload import Workload
+from tilewright.schedules.algebra.affine import Affine, Interval, Var, interval
+from tilewright.schedules.algebra.scalar import index_conds, loads, walk
+from tilewright.schedules.workload.tensors import Axis, Stage, Tensor
+from tilewright.schedules.workload.workload import Workload
 
 EXTENTS = ((16, 4), (16, 2), (8, 2), (8, 1), (4, 1))
 """What extents are cut to, the last one of a tensor and the others: the first that is little enough

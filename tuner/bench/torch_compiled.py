@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from shutil import which
 from typing import Any
 
-from schedules.workload.workload import Workload
+from tilewright.schedules.workload.workload import Workload
 
 from .torch_plain import PlainTorch
 from .ways import Call, NoPeerError, Way

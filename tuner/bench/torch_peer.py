@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from schedules.algebra.affine import affine
-from schedules.algebra.scalar import (
+from tilewright.schedules.algebra.affine import affine
+from tilewright.schedules.algebra.scalar import (
     Binary,
     BinaryOp,
     Const,
@@ -21,9 +21,9 @@ from schedules.algebra.scalar import (
     substitute,
     walk,
 )
-from schedules.reference.contract import Contraction, recognise
-from schedules.workload.tensors import Axis, Stage
-from schedules.workload.workload import Workload
+from tilewright.schedules.reference.contract import Contraction, recognise
+from tilewright.schedules.workload.tensors import Axis, Stage
+from tilewright.schedules.workload.workload import Workload
 
 from .convolution_form import ConvolutionForm, convolution_form
 from .einsum_form import torch_einsum_ways

@@ -10,7 +10,7 @@ from typing import Any, assert_never
 
 import numpy as np
 
-from schedules.algebra.scalar import (
+from tilewright.schedules.algebra.scalar import (
     All,
     Binary,
     BinaryOp,
@@ -25,9 +25,9 @@ from schedules.algebra.scalar import (
     Unary,
     UnaryOp,
 )
-from schedules.reference.contract import Contraction
-from schedules.reference.reads import conditions_hold, full_box, index_values
-from schedules.workload.tensors import Axis, Stage
+from tilewright.schedules.reference.contract import Contraction
+from tilewright.schedules.reference.reads import conditions_hold, full_box, index_values
+from tilewright.schedules.workload.tensors import Axis, Stage
 
 from .convolution_form import ConvolutionForm, convolution_form
 from .product_form import contraction_of, product_form

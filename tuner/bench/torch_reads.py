@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from schedules.algebra.affine import Affine, Interval, Var, interval
-from schedules.algebra.scalar import All, Const, Load, Select
-from schedules.reference.reads import conditions_hold, full_box, index_values
-from schedules.workload.tensors import Axis
+from tilewright.schedules.algebra.affine import Affine, Interval, Var, interval
+from tilewright.schedules.algebra.scalar import All, Const, Load, Select
+from tilewright.schedules.reference.reads import conditions_hold, full_box, index_values
+from tilewright.schedules.workload.tensors import Axis
 
 from .ways import NoPeerError
 

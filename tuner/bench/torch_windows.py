@@ -8,9 +8,17 @@ from functools import partial
 from math import inf, prod
 from typing import Any
 
-from schedules.algebra.affine import Var
-from schedules.algebra.scalar import Binary, BinaryOp, Const, Load, Reducer, Scalar, loads
-from schedules.workload.tensors import Stage
+from tilewright.schedules.algebra.affine import Var
+from tilewright.schedules.algebra.scalar import (
+    Binary,
+    BinaryOp,
+    Const,
+    Load,
+    Reducer,
+    Scalar,
+    loads,
+)
+from tilewright.schedules.workload.tensors import Stage
 
 from .convolution_form import bare
 from .pool_form import PoolForm

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import gcd
 
-from schedules.algebra.affine import Affine, affine, simplify
-from schedules.nest.loop_ir import Buffer, Scope
+from tilewright.schedules.algebra.affine import Affine, affine, simplify
+from tilewright.schedules.nest.loop_ir import Buffer, Scope
 
 from .indices import Indices, VectorAxis
 from .module import ModuleText

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from schedules.algebra.affine import Affine, Var, interval
-from schedules.dtypes import DType
+from tilewright.schedules.algebra.affine import Affine, Var, interval
+from tilewright.schedules.dtypes import DType
 
 from .addresses import Addresses, Array, aligned_to
 from .indices import VectorAxis

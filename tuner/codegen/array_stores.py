@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from math import gcd
 
-from schedules.algebra.affine import Affine, Var
-from schedules.dtypes import DType
+from tilewright.schedules.algebra.affine import Affine, Var
+from tilewright.schedules.dtypes import DType
 
 from .addresses import Addresses, Array, aligned_to
 from .indices import VectorAxis

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from schedules.nest.loop_ir import Nest
-from schedules.target import Target
+from tilewright.schedules.nest.loop_ir import Nest
+from tilewright.schedules.target import Target
 
 from .module import GeneratedModule, ModuleText
 from .nest_writer import NestWriter

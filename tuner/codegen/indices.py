@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from schedules.algebra.affine import (
+from tilewright.schedules.algebra.affine import (
     Affine,
     Atom,
     Cond,
@@ -21,7 +21,7 @@ from schedules.algebra.affine import (
     prove,
     simplify,
 )
-from schedules.dtypes import DType
+from tilewright.schedules.dtypes import DType
 
 from .text import FunctionText
 from .values import Val, lane_numbers, literal

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from schedules.algebra.affine import Affine
-from schedules.algebra.scalar import Binary, BinaryOp, Reducer, Scalar, Select, loads
-from schedules.nest.loop_ir import Prefetch, Store, Update
+from tilewright.schedules.algebra.affine import Affine
+from tilewright.schedules.algebra.scalar import Binary, BinaryOp, Reducer, Scalar, Select, loads
+from tilewright.schedules.nest.loop_ir import Prefetch, Store, Update
 
 from .addresses import Array
 from .indices import Indices, VectorAxis

@@ -7,7 +7,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from schedules.dtypes import DType
+from tilewright.schedules.dtypes import DType
 
 from ..isa import x86
 from . import math_polynomials as fitted

@@ -13,9 +13,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
-from schedules.algebra.scalar import UnaryOp
-from schedules.dtypes import DType
-from schedules.target import Target
+from tilewright.schedules.algebra.scalar import UnaryOp
+from tilewright.schedules.dtypes import DType
+from tilewright.schedules.target import Target
 
 from ..isa.instruction_set import instruction_set
 from .math_body import FORMATS, Body, bits_of, round_to

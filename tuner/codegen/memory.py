@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from schedules.algebra.affine import Affine, Var, interval
-from schedules.dtypes import DType
-from schedules.nest.loop_ir import Buffer
+from tilewright.schedules.algebra.affine import Affine, Var, interval
+from tilewright.schedules.dtypes import DType
+from tilewright.schedules.nest.loop_ir import Buffer
 
 from .addresses import Array
 from .array_loads import ArrayLoads

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from schedules.algebra.scalar import UnaryOp
-from schedules.dtypes import DType
-from schedules.target import Target
+from tilewright.schedules.algebra.scalar import UnaryOp
+from tilewright.schedules.dtypes import DType
+from tilewright.schedules.target import Target
 
 from ..isa.instruction_set import InstructionSet, instruction_set
 from .math_body import renamed

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from schedules.dtypes import DType
+from tilewright.schedules.dtypes import DType
 
 from .module import ModuleText
 from .text import FunctionText

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from schedules.algebra.affine import Cond, Ge0, Interval, interval, var
-from schedules.dtypes import DType
-from schedules.nest.loop_ir import (
+from tilewright.schedules.algebra.affine import Cond, Ge0, Interval, interval, var
+from tilewright.schedules.dtypes import DType
+from tilewright.schedules.nest.loop_ir import (
     Allocate,
     Buffer,
     For,

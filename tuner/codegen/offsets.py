@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from schedules.algebra.affine import Affine, affine, recombine
-from schedules.nest.loop_ir import Buffer
+from tilewright.schedules.algebra.affine import Affine, affine, recombine
+from tilewright.schedules.nest.loop_ir import Buffer
 
 
 def strides(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from schedules.nest.loop_ir import Nest
-from schedules.nest.prepacking import split_prepack
+from tilewright.schedules.nest.loop_ir import Nest
+from tilewright.schedules.nest.prepacking import split_prepack
 
 from .abi import prepack_symbol, prepacked_symbol
 from .entries import refuse_bad_memory, size_function

@@ -21,7 +21,7 @@ from math import frexp, isfinite
 
 import numpy as np
 
-from schedules.dtypes import DType
+from tilewright.schedules.dtypes import DType
 
 _MODEST_EXPONENT = {DType.F32: 100, DType.F64: 900}
 """Of divisors whose reciprocal's two numbers stay normal ones."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from schedules.algebra.affine import Affine, Var
-from schedules.nest.loop_ir import Buffer
+from tilewright.schedules.algebra.affine import Affine, Var
+from tilewright.schedules.nest.loop_ir import Buffer
 
 from .indices import VectorAxis
 from .text import FunctionText

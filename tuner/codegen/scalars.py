@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import assert_never
 
-from schedules.algebra.affine import Affine, Var, simplify
-from schedules.algebra.scalar import (
+from tilewright.schedules.algebra.affine import Affine, Var, simplify
+from tilewright.schedules.algebra.scalar import (
     All,
     Binary,
     BinaryOp,
@@ -29,7 +29,7 @@ from schedules.algebra.scalar import (
     vars_of,
     walk,
 )
-from schedules.dtypes import DType
+from tilewright.schedules.dtypes import DType
 
 from .indices import Indices, VectorAxis
 from .memory import Memory

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from schedules.algebra.affine import Affine, Var
-from schedules.algebra.scalar import All, IndexValue, Load
-from schedules.algebra.scalar import walk as walk_scalar
-from schedules.nest.loop_ir import For, LoopKind, Nest, Store, walk
+from tilewright.schedules.algebra.affine import Affine, Var
+from tilewright.schedules.algebra.scalar import All, IndexValue, Load
+from tilewright.schedules.algebra.scalar import walk as walk_scalar
+from tilewright.schedules.nest.loop_ir import For, LoopKind, Nest, Store, walk
 
 from .offsets import flat_offset
 

@@ -13,7 +13,7 @@ import math
 from dataclasses import dataclass
 from functools import cache, reduce
 
-from schedules.dtypes import DType
+from tilewright.schedules.dtypes import DType
 
 from .math_body import FORMATS, Body
 

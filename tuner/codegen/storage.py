@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import gcd
 
-from schedules.algebra.affine import Affine, Var
-from schedules.algebra.scalar import loads
-from schedules.errors import ScheduleError
-from schedules.nest.loop_ir import (
+from tilewright.schedules.algebra.affine import Affine, Var
+from tilewright.schedules.algebra.scalar import loads
+from tilewright.schedules.errors import ScheduleError
+from tilewright.schedules.nest.loop_ir import (
     Allocate,
     Buffer,
     For,
@@ -23,7 +23,7 @@ from schedules.nest.loop_ir import (
     leaves,
     walk,
 )
-from schedules.nest.prepacking import PrepackParts
+from tilewright.schedules.nest.prepacking import PrepackParts
 
 from .offsets import flat_offset
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from schedules.algebra.narrow import narrowed
-from schedules.dtypes import DType
+from tilewright.schedules.algebra.narrow import narrowed
+from tilewright.schedules.dtypes import DType
 
 
 def scalar_type(dtype: DType) -> str:

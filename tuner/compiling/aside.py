@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import IO, Any
 
-from schedules.errors import ScheduleError, TargetError, TilewrightError, WorkloadError
-from tuner.process.child_command import module_command
+from tilewright.schedules.errors import ScheduleError, TargetError, TilewrightError, WorkloadError
+from tilewright.tuner.process.child_command import module_command
 
 from ..process.child_command import tail
 from ..process.environment import child_environment
@@ -89,7 +89,7 @@ class Aside:
     def _start(self) -> None:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  # closed with the process
         self._process = subprocess.Popen(
-            module_command("tuner.compiling.aside"),
+            module_command("tilewright.tuner.compiling.aside"),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
@@ -191,7 +191,8 @@ def _done(function: str, document: dict[str, Any]) -> Frame:
 
 
 def main() -> None:
-    """`python -m tuner.compiling.aside`: requests on standard input, answers on standard output."""
+    """`python -m tilewright.tuner.compiling.aside`: requests on standard input, answers on standard
+    output."""
     requests, answers = take_over_pipes()
     threading.Thread(target=end_with, args=(requests,), daemon=True).start()
     limit_memory()

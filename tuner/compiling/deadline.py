@@ -10,7 +10,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from schedules.errors import TilewrightError
+from tilewright.schedules.errors import TilewrightError
 
 DEADLINE_SECS = 30.0
 """How long a default or a compile may take outside of a search: as long as a candidate in one."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from schedules.target import Target
-from schedules.workload.workload import Workload
+from tilewright.schedules.target import Target
+from tilewright.schedules.workload.workload import Workload
 
 from ..process.frames import Frame
 from ..search.default import default_trace

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from schedules.target import Target
+from tilewright.schedules.target import Target
 
 from ..emit.emitted import build_object
 from ..emit.object_code import emit_assembly, emit_object, host_names
@@ -49,7 +49,7 @@ def build_in_time(document: dict[str, Any]) -> tuple[bytes, list[tuple[str, ...]
     if all(_may_be_here(lines, target) for target in targets):
         return build_object(document)
     what = f"compiling {lines} lines of LLVM IR"
-    frame = _called("tuner.compiling.requests:build_parts", document, what, targets)
+    frame = _called("tilewright.tuner.compiling.requests:build_parts", document, what, targets)
     return frame.blob, [tuple(needs) for needs in frame.document["needs"]]
 
 
@@ -77,7 +77,9 @@ def _lines(ir_text: str) -> int:
 def _aside(ir_text: str, target: Target, *, asm: bool) -> bytes:
     document = {"text": ir_text, "target": target.to_json(), "asm": asm}
     what = f"compiling {_lines(ir_text)} lines of LLVM IR"
-    return _called("tuner.compiling.requests:compile_text", document, what, [target]).blob
+    return _called(
+        "tilewright.tuner.compiling.requests:compile_text", document, what, [target]
+    ).blob
 
 
 def _called(function: str, document: dict[str, Any], what: str, targets: Sequence[Target]) -> Frame:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import IO, Any
 
-from schedules.record import MeasureStatus
+from tilewright.schedules.record import MeasureStatus
 
 from ..codegen.abi import Needs
 from ..process.child_command import module_command, tail
@@ -312,7 +312,7 @@ class CompilePool:
         spares = tuple(Spare() for _ in range(here))
         process = subprocess.Popen(
             module_command(
-                "tuner.compiling.worker",
+                "tilewright.tuner.compiling.worker",
                 self.compiler,
                 ",".join(map(str, self.cpus)),
                 *(str(spare.ends) for spare in spares),

@@ -1,16 +1,16 @@
 """What helper processes are asked for that needs LLVM; each function takes a JSON document.
 
-Whoever asks names them ("tuner.compiling.requests:compile_text"): only the process that does the
-work imports this module, and LLVM with it.
+A caller names them ("tilewright.tuner.compiling.requests:compile_text"): only the process that
+does the work imports this module, and LLVM with it.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from schedules.target import Target
-from schedules.trace import Trace
-from schedules.workload.workload import Workload
+from tilewright.schedules.target import Target
+from tilewright.schedules.trace import Trace
+from tilewright.schedules.workload.workload import Workload
 
 from ..backend.choose import BACKENDS, backend_for
 from ..emit.emitted import build_object

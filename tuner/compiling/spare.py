@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from schedules.record import MeasureStatus
+from tilewright.schedules.record import MeasureStatus
 
 from ..process.frames import Frame, FrameReader, write_frame
 from ..process.serving import end_with

@@ -14,15 +14,15 @@ from functools import partial
 from importlib import import_module
 from typing import Any
 
-from schedules.errors import ScheduleError
-from schedules.record import MeasureStatus
+from tilewright.schedules.errors import ScheduleError
+from tilewright.schedules.record import MeasureStatus
 
 from ..process.frames import Frame, FrameReader, write_frame
 from ..process.linux import process_age_secs
 from ..process.serving import MEMORY_BYTES, end_with, limit_memory, take_over_pipes
 from .spare import SpareEnds, fork_spare
 
-DEFAULT_COMPILER = "tuner.compiling.requests:compile_document"
+DEFAULT_COMPILER = "tilewright.tuner.compiling.requests:compile_document"
 
 
 def _answer(compiler: Any, document: dict[str, Any]) -> Frame:
@@ -79,8 +79,8 @@ def _serve(compiler: Any, requests: int, answers: int) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """`python -m tuner.compiling.worker COMPILER [CPU,CPU,... [REQUESTS,ANSWERS ...]]`: the last
-    are pipes of spares, see `spare`."""
+    """`python -m tilewright.tuner.compiling.worker COMPILER [CPU,CPU,... [REQUESTS,ANSWERS ...]]`:
+    the last are pipes of spares, see `spare`."""
     requests, answers = take_over_pipes()
     limit_memory()
     done = False

@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from schedules.target import Target
-from schedules.trace import Trace
-from schedules.workload.workload import Workload
+from tilewright.schedules.target import Target
+from tilewright.schedules.trace import Trace
+from tilewright.schedules.workload.workload import Workload
 
 from ..codegen.module import GeneratedModule
 from ..isa.instruction_set import feature_text, instructions

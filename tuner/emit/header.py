@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
-from schedules.rewritten import rewritten_document
-from schedules.trace import Trace
-from schedules.workload.tensors import Tensor
-from schedules.workload.workload import Workload
+from tilewright.schedules.rewritten import rewritten_document
+from tilewright.schedules.trace import Trace
+from tilewright.schedules.workload.tensors import Tensor
+from tilewright.schedules.workload.workload import Workload
 
 from ..codegen.abi import prepack_symbol, prepacked_symbol, supported_symbol, variant_symbol
 from ..codegen.version import EMIT_VERSION

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from schedules.lowering.lower import lower
-from schedules.target import Target
-from schedules.trace import Trace
-from schedules.workload.workload import Workload
+from tilewright.schedules.lowering.lower import lower
+from tilewright.schedules.target import Target
+from tilewright.schedules.trace import Trace
+from tilewright.schedules.workload.workload import Workload
 
 from ..codegen.abi import Needs
 from ..codegen.generate import generate
@@ -66,7 +66,7 @@ def compile_kernel(
 ) -> CompiledKernel:
     """The kernel, compiled by `emit`. ScheduleError if the trace is not legal; the same arguments
     give the same bytes. LLVM may be slow on a bad schedule or crash: call this in a process of its
-    own, or with `tuner.compiling.in_time.emit_in_time`."""
+    own, or with `tilewright.tuner.compiling.in_time.emit_in_time`."""
     module = generated(workload, trace, target, symbol)
     return CompiledKernel(
         object_bytes=emit(module.text, target),

@@ -14,8 +14,8 @@ from typing import Any
 import llvmlite
 import llvmlite.binding as llvm
 
-from schedules.record import Toolchain
-from schedules.target import Target
+from tilewright.schedules.record import Toolchain
+from tilewright.schedules.target import Target
 
 from ..codegen.version import CODEGEN_VERSION
 from ..isa.instruction_set import feature_text

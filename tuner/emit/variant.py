@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from schedules.target import Target
-from schedules.trace import Trace
+from tilewright.schedules.target import Target
+from tilewright.schedules.trace import Trace
 
 
 @dataclass(frozen=True, slots=True)

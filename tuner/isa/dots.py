@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from schedules.dtypes import DType
-from schedules.target import Target
+from tilewright.schedules.dtypes import DType
+from tilewright.schedules.target import Target
 
 EIGHT_BITS = frozenset({DType.I8, DType.U8})
 BF16 = frozenset({DType.BF16})

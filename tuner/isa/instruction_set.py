@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from schedules.target import Target
+from tilewright.schedules.target import Target
 
 from . import x86
 

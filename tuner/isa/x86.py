@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable
 from enum import IntEnum
 
-from schedules.target import Target
+from tilewright.schedules.target import Target
 
 X86_64 = "x86_64"
 ARCHITECTURES = (X86_64, "i686", "i386")

@@ -6,17 +6,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from schedules.errors import WorkloadError
-from schedules.trace import Trace
-from schedules.workload.tensors import Tensor
-from schedules.workload.workload import Workload
+from tilewright.schedules.errors import WorkloadError
+from tilewright.schedules.trace import Trace
+from tilewright.schedules.workload.tensors import Tensor
+from tilewright.schedules.workload.workload import Workload
 
 from ..arrays import Array
 from .oracle import Oracle
 from .special_inputs import DRAWS, SpecialDraw, further_draws
 from .special_values import special_case
 
-DEFAULT_CASES = "tuner.judge.cases:open_cases"
+DEFAULT_CASES = "tilewright.tuner.judge.cases:open_cases"
 DEFAULT_CHECK_SECS = 4.0
 """Seconds the reference of one full check may take on one core, as predicted."""
 

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from schedules.algebra.narrow import widened
-from schedules.dtypes import DType
-from schedules.reference.math import cast
-from schedules.reference.sample import Grid, element_of, taken
-from schedules.workload.tensors import Tensor
+from tilewright.schedules.algebra.narrow import widened
+from tilewright.schedules.dtypes import DType
+from tilewright.schedules.reference.math import cast
+from tilewright.schedules.reference.sample import Grid, element_of, taken
+from tilewright.schedules.workload.tensors import Tensor
 
 from ..arrays import Array
 from .input_plan import InputKind

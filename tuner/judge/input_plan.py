@@ -1,8 +1,8 @@
 """Kinds of inputs, and which values suit a workload.
 
-That is decided by the ranges its nodes take (`schedules.reference.exactness`), never by its name:
-if a log, root or division could meet an argument without a finite value for inputs of both signs,
-all float inputs are positive.
+That is decided by the ranges its nodes take (`tilewright.schedules.reference.exactness`), never by
+its name: if a log, root or division could meet an argument without a finite value for inputs of
+both signs, all float inputs are positive.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import prod
 
-from schedules.reference.exactness import (
+from tilewright.schedules.reference.exactness import (
     MAX_INPUT,
     Ranges,
     Span,
@@ -20,7 +20,7 @@ from schedules.reference.exactness import (
     integer_span,
     value_ranges,
 )
-from schedules.workload.workload import Workload
+from tilewright.schedules.workload.workload import Workload
 
 from .telling_inputs import reduced_dims
 

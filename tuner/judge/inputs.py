@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from schedules.algebra.narrow import narrowed
-from schedules.dtypes import DType
-from schedules.workload.tensors import Tensor
-from schedules.workload.workload import Workload
+from tilewright.schedules.algebra.narrow import narrowed
+from tilewright.schedules.dtypes import DType
+from tilewright.schedules.workload.tensors import Tensor
+from tilewright.schedules.workload.workload import Workload
 
 from .input_plan import REAL_SPAN, WIDE_EXPONENT, InputKind, InputPlan, plan_inputs
 from .telling_inputs import (

@@ -8,18 +8,18 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import inf, prod
 
-from schedules.algebra.scalar import Reducer, loads
-from schedules.errors import WorkloadError
-from schedules.lowering.lower import start
-from schedules.reference.cost import handling_secs, kernel_secs, points
-from schedules.reference.error_bound import bounded_outputs
-from schedules.reference.error_special import joint
-from schedules.reference.evaluate import evaluate
-from schedules.reference.sample import Sample
-from schedules.rewrites import Rewrite
-from schedules.rewrites.scale import error_scale, states_error
-from schedules.trace import Trace
-from schedules.workload.workload import Workload
+from tilewright.schedules.algebra.scalar import Reducer, loads
+from tilewright.schedules.errors import WorkloadError
+from tilewright.schedules.lowering.lower import start
+from tilewright.schedules.reference.cost import handling_secs, kernel_secs, points
+from tilewright.schedules.reference.error_bound import bounded_outputs
+from tilewright.schedules.reference.error_special import joint
+from tilewright.schedules.reference.evaluate import evaluate
+from tilewright.schedules.reference.sample import Sample
+from tilewright.schedules.rewrites import Rewrite
+from tilewright.schedules.rewrites.scale import error_scale, states_error
+from tilewright.schedules.trace import Trace
+from tilewright.schedules.workload.workload import Workload
 
 from ..arrays import Array
 from .compare import Case, expect

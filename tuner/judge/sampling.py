@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from schedules.reference.cost import predicted_secs
-from schedules.reference.sample import Grid, Sample, demanded, places_of
-from schedules.workload.workload import Workload
+from tilewright.schedules.reference.cost import predicted_secs
+from tilewright.schedules.reference.sample import Grid, Sample, demanded, places_of
+from tilewright.schedules.workload.workload import Workload
 
 from .telling_inputs import telling_places
 

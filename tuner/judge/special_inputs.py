@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 from numpy.random import Generator
 
-from schedules.algebra.narrow import narrowed
-from schedules.dtypes import DType
-from schedules.workload.tensors import Tensor
-from schedules.workload.workload import Workload
+from tilewright.schedules.algebra.narrow import narrowed
+from tilewright.schedules.dtypes import DType
+from tilewright.schedules.workload.tensors import Tensor
+from tilewright.schedules.workload.workload import Workload
 
 from .inputs import tiled
 from .telling_inputs import one_place_a_line, summed_dims

@@ -1,10 +1,10 @@
 """Inputs with a few NaN, infinities and zeros of both signs, and what a kernel must make of them.
 
 What is promised is in `docs/math.md`, "Special values". The bound of the reference
-(`schedules.reference.error_special`) follows what a right kernel may do otherwise through all
-stages: a NaN that a maximum lost, a product with padding that was left out, what is zero by
-rounding. Elements that none of these reach are held to their class and to their value, and so
-is what a comparison, a choice or a conversion makes of them.
+(`tilewright.schedules.reference.error_special`) follows what a right kernel may do otherwise
+through all stages: a NaN that a maximum lost, a product with padding that was left out, what is
+zero by rounding. Elements that none of these reach are held to their class and to their value, and
+so is what a comparison, a choice or a conversion makes of them.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from schedules.reference.error_bound import bounded_outputs
-from schedules.reference.error_special import Bounded, joint, stage_keeps_zero_sign
-from schedules.reference.evaluate import evaluate_stage, held, load_inputs, values_in
-from schedules.reference.reads import Stored
-from schedules.reference.sample import Sample, grid_of
-from schedules.workload.workload import Workload
+from tilewright.schedules.reference.error_bound import bounded_outputs
+from tilewright.schedules.reference.error_special import Bounded, joint, stage_keeps_zero_sign
+from tilewright.schedules.reference.evaluate import evaluate_stage, held, load_inputs, values_in
+from tilewright.schedules.reference.reads import Stored
+from tilewright.schedules.reference.sample import Sample, grid_of
+from tilewright.schedules.workload.workload import Workload
 
 from .compare import Expected, expect
 from .sampling import affordable

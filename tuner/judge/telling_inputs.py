@@ -1,9 +1,10 @@
 """Inputs made to tell: few values, chosen so that inexact operations are exact and that every
 place that blocks, lanes, tails and threads set apart has its turn.
 
-The error analysis (`schedules.reference.error_exact`) finds exact on its own what is exact of them.
-None of the draws depends on a schedule: places are walked through in order where rows are many
-enough, and in an order that takes those that kernels set apart first where they are not.
+The error analysis (`tilewright.schedules.reference.error_exact`) finds exact on its own what is
+exact of them. None of the draws depends on a schedule: places are walked through in order where
+rows are many enough, and in an order that takes those that kernels set apart first where they are
+not.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from schedules.algebra.scalar import (
+from tilewright.schedules.algebra.scalar import (
     Binary,
     BinaryOp,
     Cast,
@@ -29,8 +30,8 @@ from schedules.algebra.scalar import (
     loads,
     walk,
 )
-from schedules.dtypes import DType
-from schedules.workload.workload import Workload
+from tilewright.schedules.dtypes import DType
+from tilewright.schedules.workload.workload import Workload
 
 Array = npt.NDArray[Any]
 

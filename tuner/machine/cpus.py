@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from schedules.target import Cache, Target
+from tilewright.schedules.target import Cache, Target
 
 from ..isa.instruction_set import vector_shape
 from ..isa.x86 import BASE_CPU, X86_64

@@ -1,7 +1,7 @@
 """The CPUs and features that LLVM knows of an architecture, as LLVM itself lists them.
 
-    python -m tuner.machine.llvm_names TRIPLE   lists them
-    python -m tuner.machine.llvm_names          compiles a little for what standard input says
+    python -m tilewright.tuner.machine.llvm_names TRIPLE   lists them
+    python -m tilewright.tuner.machine.llvm_names          compiles a little for the target on stdin
 
 What LLVM does not know it names on standard error, and goes on with a CPU that has nothing, or ends
 the process. Its list it gives once a process, and to standard error: so one is started for it, and
@@ -20,8 +20,8 @@ import threading
 from collections.abc import Iterable
 from functools import lru_cache
 
-from schedules.errors import TargetError
-from schedules.target import Target
+from tilewright.schedules.errors import TargetError
+from tilewright.schedules.target import Target
 
 from ..process.child_command import module_command
 from ..process.environment import child_environment
@@ -97,7 +97,7 @@ def _trouble(triple: str, cpu: str, features: tuple[str, ...]) -> str:
 def _told(triple: str, words: list[str], asked: bytes) -> subprocess.CompletedProcess[bytes]:
     try:
         return subprocess.run(
-            module_command("tuner.machine.llvm_names", *words),
+            module_command("tilewright.tuner.machine.llvm_names", *words),
             env=child_environment(1),
             input=asked,
             capture_output=True,

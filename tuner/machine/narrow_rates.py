@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from schedules.dtypes import DType
-from schedules.target import Target
+from tilewright.schedules.dtypes import DType
+from tilewright.schedules.target import Target
 
 from ..isa.dots import dot_for
 

@@ -20,9 +20,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from schedules.canonical import canonical_bytes
-from schedules.errors import TargetError
-from schedules.target import Probes, Target
+from tilewright.schedules.canonical import canonical_bytes
+from tilewright.schedules.errors import TargetError
+from tilewright.schedules.target import Probes, Target
 
 from ..codegen.version import llvmlite_version
 from ..process.control import Control

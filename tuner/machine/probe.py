@@ -14,8 +14,8 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from schedules.errors import TargetError
-from schedules.target import Probes, Target
+from tilewright.schedules.errors import TargetError
+from tilewright.schedules.target import Probes, Target
 
 from ..backend.choose import backend_for
 from ..process.child_command import module_command

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from schedules.dtypes import DType
-from schedules.errors import TargetError
-from schedules.target import Probes, Target
+from tilewright.schedules.dtypes import DType
+from tilewright.schedules.errors import TargetError
+from tilewright.schedules.target import Probes, Target
 
 
 class ProbingLateError(TargetError):

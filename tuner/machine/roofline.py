@@ -17,10 +17,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from costmodel.machine import Machine, machine_for
-from schedules.dtypes import DType
-from schedules.target import Probes, Target
-from schedules.workload.workload import Workload
+from tilewright.costmodel.machine import Machine, machine_for
+from tilewright.schedules.dtypes import DType
+from tilewright.schedules.target import Probes, Target
+from tilewright.schedules.workload.workload import Workload
 
 from .bound import Bound
 from .narrow_rates import Rates, rates_for

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-from costmodel.machine import compute_dtype
-from schedules.algebra.scalar import (
+from tilewright.costmodel.machine import compute_dtype
+from tilewright.schedules.algebra.scalar import (
     Binary,
     BinaryOp,
     Cast,
@@ -22,13 +22,13 @@ from schedules.algebra.scalar import (
     loads,
     vars_of,
 )
-from schedules.dtypes import DType
-from schedules.form import Form
-from schedules.rewrites.product import factors_of
-from schedules.sketches.forms.rewriting import regrouped, rewrites_for
-from schedules.workload.flops import counted_flops, useful_flops
-from schedules.workload.tensors import Stage
-from schedules.workload.workload import Workload
+from tilewright.schedules.dtypes import DType
+from tilewright.schedules.form import Form
+from tilewright.schedules.rewrites.product import factors_of
+from tilewright.schedules.sketches.forms.rewriting import regrouped, rewrites_for
+from tilewright.schedules.workload.flops import counted_flops, useful_flops
+from tilewright.schedules.workload.tensors import Stage
+from tilewright.schedules.workload.workload import Workload
 
 from ..isa.dots import EIGHT_BITS
 from .narrow_rates import Operands

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from schedules.target import Probes, Target
+from tilewright.schedules.target import Probes, Target
 
 from ..machine.native_target import load_target, unprobed_target
 from ..machine.probed import LEAST_SECS, ProbingLateError

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from schedules.record import Toolchain
+from tilewright.schedules.record import Toolchain
 
 from .mocked.replay import read_replay
 from .mocked.simulated import read_simulated

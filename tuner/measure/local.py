@@ -17,14 +17,14 @@ from typing import Any
 
 import psutil
 
-from schedules.errors import WorkloadError
-from schedules.record import Evidence, MeasureResult, MeasureStatus, Toolchain
-from schedules.target import Target
-from schedules.trace import Trace
-from schedules.workload.workload import Workload
-from tuner.machine.bound import Bound
-from tuner.machine.roofline import bound
-from tuner.process.host import cpu_affinity
+from tilewright.schedules.errors import WorkloadError
+from tilewright.schedules.record import Evidence, MeasureResult, MeasureStatus, Toolchain
+from tilewright.schedules.target import Target
+from tilewright.schedules.trace import Trace
+from tilewright.schedules.workload.workload import Workload
+from tilewright.tuner.machine.bound import Bound
+from tilewright.tuner.machine.roofline import bound
+from tilewright.tuner.process.host import cpu_affinity
 
 from ..backend.choose import backend_for
 from ..compiling.pool import Compiled, CompilePool

@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from schedules.errors import TilewrightError
-from schedules.record import MeasureResult, Toolchain
-from schedules.target import Target
-from schedules.trace import Trace
-from schedules.workload.workload import Workload
+from tilewright.schedules.errors import TilewrightError
+from tilewright.schedules.record import MeasureResult, Toolchain
+from tilewright.schedules.target import Target
+from tilewright.schedules.trace import Trace
+from tilewright.schedules.workload.workload import Workload
 
 from ..machine.bound import Bound
 

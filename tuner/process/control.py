@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import ceil, inf, log10
 from typing import Protocol, runtime_checkable
 
-from schedules.errors import TilewrightError
+from tilewright.schedules.errors import TilewrightError
 
 GRACE_SECS = 1.0
 """How long after its seconds are over a run may still finish what it is at; then it is killed."""

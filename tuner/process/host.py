@@ -11,7 +11,7 @@ import platform
 import re
 from pathlib import Path
 
-from schedules.target import Cache
+from tilewright.schedules.target import Cache
 
 ROOT = Path("/")
 # Level 1 to 3 of a plain server core: what is assumed where the system says nothing.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from schedules.errors import WorkloadError
+from tilewright.schedules.errors import WorkloadError
 
 from .frames import Frame
 

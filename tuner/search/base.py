@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
-from schedules.record import MeasureResult
-from schedules.space import Candidate
-from schedules.target import Target
+from tilewright.schedules.record import MeasureResult
+from tilewright.schedules.space import Candidate
+from tilewright.schedules.target import Target
 
 Told: TypeAlias = tuple[Candidate, MeasureResult]
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from costmodel.programs import program_counts
-from schedules.arrays import FloatArray, IntArray
-from schedules.space import Candidate, ScheduleSpace
+from tilewright.costmodel.programs import program_counts
+from tilewright.schedules.arrays import FloatArray, IntArray
+from tilewright.schedules.space import Candidate, ScheduleSpace
 
 from .lattice import Codes, Lattice
 

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from schedules.arrays import FloatArray, IntArray
+from tilewright.schedules.arrays import FloatArray, IntArray
 
 from .lattice import Lattice, keep_best
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from schedules.sketches import space_for
-from schedules.target import Target
-from schedules.trace import Trace
-from schedules.workload.workload import Workload
+from tilewright.schedules.sketches import space_for
+from tilewright.schedules.target import Target
+from tilewright.schedules.trace import Trace
+from tilewright.schedules.workload.workload import Workload
 
 from .first_look import default_look
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from schedules.arrays import FloatArray, IntArray
+from tilewright.schedules.arrays import FloatArray, IntArray
 
 from .chains import Score
 from .lattice import Lattice

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from costmodel.prior import Prior
-from schedules.arrays import FloatArray, IntArray
-from schedules.errors import ScheduleError
-from schedules.space import Candidate, ScheduleSpace
-from schedules.trace import Trace
+from tilewright.costmodel.prior import Prior
+from tilewright.schedules.arrays import FloatArray, IntArray
+from tilewright.schedules.errors import ScheduleError
+from tilewright.schedules.space import Candidate, ScheduleSpace
+from tilewright.schedules.trace import Trace
 
 from ..codegen.storage import plan_storage
 from .chains import Cooling, anneal

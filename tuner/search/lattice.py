@@ -18,8 +18,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from schedules.arrays import IntArray
-from schedules.space import Candidate, Part, ScheduleSpace, Sketch
+from tilewright.schedules.arrays import IntArray
+from tilewright.schedules.space import Candidate, Part, ScheduleSpace, Sketch
 
 CHUNK = 1 << 15
 """Points handled at once: the arrays of a chunk stay in the caches of one core."""

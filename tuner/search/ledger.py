@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from costmodel.base import Sample
-from schedules.record import MeasureResult
-from schedules.space import Candidate
+from tilewright.costmodel.base import Sample
+from tilewright.schedules.record import MeasureResult
+from tilewright.schedules.space import Candidate
 
 from .base import Told
 

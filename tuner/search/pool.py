@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from costmodel.base import CostModel, Description, Prediction
-from schedules.arrays import FloatArray, IntArray
+from tilewright.costmodel.base import CostModel, Description, Prediction
+from tilewright.schedules.arrays import FloatArray, IntArray
 
 from .lattice import Codes, Lattice
 

@@ -11,10 +11,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from costmodel.prior import Prior
-from costmodel.programs import program_counts
-from schedules.arrays import BoolArray, FloatArray, IntArray
-from schedules.space import Candidate, ScheduleSpace
+from tilewright.costmodel.prior import Prior
+from tilewright.costmodel.programs import program_counts
+from tilewright.schedules.arrays import BoolArray, FloatArray, IntArray
+from tilewright.schedules.space import Candidate, ScheduleSpace
 
 from .batch import Scored
 from .descent import descend

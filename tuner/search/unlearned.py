@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from costmodel.prior import Prior
-from schedules.space import Candidate, ScheduleSpace
-from schedules.target import Target
+from tilewright.costmodel.prior import Prior
+from tilewright.schedules.space import Candidate, ScheduleSpace
+from tilewright.schedules.target import Target
 
 from .base import SearchGoal, Told
 from .first_look import first_look

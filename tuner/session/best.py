@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from schedules.record import MeasureResult, MeasureStatus, TuningRecord
+from tilewright.schedules.record import MeasureResult, MeasureStatus, TuningRecord
 
 from ..measure.protocol import MeasureRequest
 from ..process.control import OutOfTime

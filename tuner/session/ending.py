@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import inf
 
-from schedules.record import MeasureStatus
-from schedules.space import Candidate
+from tilewright.schedules.record import MeasureStatus
+from tilewright.schedules.space import Candidate
 
 from ..search.base import SearchGoal
 from .best import confirm

@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from schedules.errors import TargetError
-from schedules.target import Target
+from tilewright.schedules.errors import TargetError
+from tilewright.schedules.target import Target
 
 from ..machine.bound import Bound
 from ..machine.roofline import bound_of, shown_by_kernel

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from itertools import islice, takewhile
 from typing import Any
 
-from schedules.canonical import canonical_bytes
-from schedules.errors import ScheduleError
-from schedules.record import MeasureResult, MeasureStatus, TuningRecord
-from schedules.space import Candidate
-from schedules.target import Target
-from schedules.trace import Trace
+from tilewright.schedules.canonical import canonical_bytes
+from tilewright.schedules.errors import ScheduleError
+from tilewright.schedules.record import MeasureResult, MeasureStatus, TuningRecord
+from tilewright.schedules.space import Candidate
+from tilewright.schedules.target import Target
+from tilewright.schedules.trace import Trace
 
 from ..machine.probed import misleading
 from ..measure.protocol import MeasureRequest

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from schedules.record import TuningRecord
+from tilewright.schedules.record import TuningRecord
 
 
 class MemorySink:

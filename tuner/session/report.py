@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from schedules.record import MeasureResult, TuningRecord
+from tilewright.schedules.record import MeasureResult, TuningRecord
 
 if TYPE_CHECKING:
-    from schedules.space import Candidate
+    from tilewright.schedules.space import Candidate
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +97,10 @@ class BestFound:
     packed_ahead: bool = False
     run_secs_with_packing: float | None = None
     rewritten: dict[str, Any] | None = None
-    """Of a trace that begins with rewrites of their own error: `schedules.rewritten`."""
+    """Of a trace that begins with rewrites of their own error: `tilewright.schedules.rewritten`."""
     evidence: dict[str, Any] | None = None
-    """What its full check compared, `schedules.record.Evidence`; None where that is not known."""
+    """What its full check compared, `tilewright.schedules.record.Evidence`; None where that is not
+    known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from schedules.space import ScheduleSpace
-from schedules.workload.workload import Workload
+from tilewright.schedules.space import ScheduleSpace
+from tilewright.schedules.workload.workload import Workload
 
 from ..machine.work import least_work
 from ..measure.protocol import Measurer, TakesBound

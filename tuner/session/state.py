@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from schedules.full_checks import DISPROVED, FULL, outweighs
-from schedules.record import MeasureResult, MeasureStatus, TuningRecord
-from schedules.space import ScheduleSpace
-from schedules.trace import Trace
-from schedules.workload.workload import Workload
+from tilewright.schedules.full_checks import DISPROVED, FULL, outweighs
+from tilewright.schedules.record import MeasureResult, MeasureStatus, TuningRecord
+from tilewright.schedules.space import ScheduleSpace
+from tilewright.schedules.trace import Trace
+from tilewright.schedules.workload.workload import Workload
 
 from ..measure.protocol import Measurer, PredictsCheck
 from ..process.control import Control

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from schedules.record import MeasureStatus, TuningRecord
-from schedules.rewritten import rewritten_document
+from tilewright.schedules.record import MeasureStatus, TuningRecord
+from tilewright.schedules.rewritten import rewritten_document
 
 from .report import BestFound, Rejected, TuneReport
 from .state import Run

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from costmodel.metrics import recall_at_k, spearman
-from schedules.record import MeasureStatus, TuningRecord
-from schedules.space import Candidate
-from schedules.trace import Trace
+from tilewright.costmodel.metrics import recall_at_k, spearman
+from tilewright.schedules.record import MeasureStatus, TuningRecord
+from tilewright.schedules.space import Candidate
+from tilewright.schedules.trace import Trace
 
 RECALL_K = 16
 

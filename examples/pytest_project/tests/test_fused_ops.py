@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from fused_ops import LAYERS, NoScheduleError, choose_schedules
 
-from schedules import parse_workload
-from tuner.pytest_plugin import MockedTuner
+from tilewright.schedules import parse_workload
+from tilewright.tuner.testing import MockedTuner
 
 RECORDED = Path(__file__).parent / "timings.jsonl"
 

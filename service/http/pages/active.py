@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from db.job_states import JobState
-from service.http.pages.views import ACTIVE, JobRow, in_turn, job_row
-from service.http.state import ServiceState
-from service.jobs.queue import order
+from tilewright.db.job_states import JobState
+from tilewright.service.http.pages.views import ACTIVE, JobRow, in_turn, job_row
+from tilewright.service.http.state import ServiceState
+from tilewright.service.jobs.queue import order
 
 
 def active_jobs(

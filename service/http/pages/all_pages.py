@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import FastAPI
 
-from service.http.pages import (
+from tilewright.service.http.pages import (
     api_docs,
     assets,
     comparing,

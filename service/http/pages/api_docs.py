@@ -11,8 +11,8 @@ from typing import Any
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
 
-from service.error_table import TABLE, Kind
-from service.http.pages.render import page
+from tilewright.service.error_table import TABLE, Kind
+from tilewright.service.http.pages.render import page
 
 router = APIRouter(include_in_schema=False)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from fastapi import APIRouter, Request, Response
 
-from service.errors import NotFound
+from tilewright.service.errors import NotFound
 
 FOLDER = Path(__file__).parent / "static"
 MEDIA_TYPES = {

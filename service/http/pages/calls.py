@@ -8,9 +8,9 @@ from typing import Any
 
 from fastapi import Response
 
-from service.access.keys import Principal
-from service.http.routes import jobs as api
-from service.http.state import ServiceState
+from tilewright.service.access.keys import Principal
+from tilewright.service.http.routes import jobs as api
+from tilewright.service.http.state import ServiceState
 
 
 async def submit(

@@ -6,8 +6,8 @@ import shlex
 from dataclasses import dataclass
 from functools import lru_cache
 
-from schedules.errors import TilewrightError
-from service.resolve import workloads
+from tilewright.schedules.errors import TilewrightError
+from tilewright.service.resolve import workloads
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
 
-from service.access.keys import Principal
-from service.errors import InvalidField, NotFound
-from service.http.deps import Asking, State, checked_job_id
-from service.http.pages.render import page
-from service.http.pages.views import JobView, Pair, job_view
-from service.http.routes.jobs import stored_job
-from service.http.state import ServiceState
-from service.units import clock, duration, speed
+from tilewright.service.access.keys import Principal
+from tilewright.service.errors import InvalidField, NotFound
+from tilewright.service.http.deps import Asking, State, checked_job_id
+from tilewright.service.http.pages.render import page
+from tilewright.service.http.pages.views import JobView, Pair, job_view
+from tilewright.service.http.routes.jobs import stored_job
+from tilewright.service.http.state import ServiceState
+from tilewright.service.units import clock, duration, speed
 
 if TYPE_CHECKING:
-    from db.catalogue import JobLine
+    from tilewright.db.catalogue import JobLine
 
 router = APIRouter(include_in_schema=False)
 

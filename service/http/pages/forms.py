@@ -7,8 +7,8 @@ from urllib.parse import parse_qsl
 
 from fastapi import Depends, Request
 
-from service.errors import BadRequest, TooLarge, UnsupportedMedia
-from service.http.deps import state_of
+from tilewright.service.errors import BadRequest, TooLarge, UnsupportedMedia
+from tilewright.service.http.deps import state_of
 
 MEDIA_TYPE = "application/x-www-form-urlencoded"
 MOST_FIELDS = 40

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from service.errors import TooBusy
-from service.http.state import Gate
-from tuner.compiling.aside import Aside
+from tilewright.service.errors import TooBusy
+from tilewright.service.http.state import Gate
+from tilewright.tuner.compiling.aside import Aside
 
 DEADLINE_SECS = 20.0
 MOST_WAITING = 4
@@ -34,7 +34,8 @@ class Inspector:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def show(self, what: str, key: str, document: Document) -> Document:
-        """What `what` of `service.answers.shown` makes of `document`, which `key` names for good.
+        """What `what` of `tilewright.service.answers.shown` makes of `document`, which `key` names
+        for good.
 
         TooBusy; DeadlineError; CompileError; ScheduleError.
         """
@@ -77,7 +78,7 @@ atexit.register(_helper.close)
 
 
 def _ask_helper(what: str, document: Document, named: str) -> Document:
-    return _helper.call(f"service.answers.shown:{what}", document, named).document
+    return _helper.call(f"tilewright.service.answers.shown:{what}", document, named).document
 
 
 _shared = Inspector(_ask_helper)

@@ -9,26 +9,26 @@ from anyio.to_thread import run_sync
 from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse
 
-from db.job_states import JobState
-from schedules.errors import TilewrightError
-from service.access.keys import Principal
-from service.error_table import Problem, problem_of
-from service.errors import NotFound
-from service.http.deps import Asking, State, checked_job_id
-from service.http.pages import calls, submitting
-from service.http.pages.active import active_jobs, job_counts
-from service.http.pages.comparing import others
-from service.http.pages.forms import Fields, Form
-from service.http.pages.knob_words import in_words
-from service.http.pages.render import page, wants_part
-from service.http.pages.roofline import Roofline, level_of, roofline
-from service.http.pages.views import ACTIVE, STATES, JobView, job_row, job_view
-from service.http.sharing import sharing_document
-from service.http.state import ServiceState
-from service.jobs.queue import place
+from tilewright.db.job_states import JobState
+from tilewright.schedules.errors import TilewrightError
+from tilewright.service.access.keys import Principal
+from tilewright.service.error_table import Problem, problem_of
+from tilewright.service.errors import NotFound
+from tilewright.service.http.deps import Asking, State, checked_job_id
+from tilewright.service.http.pages import calls, submitting
+from tilewright.service.http.pages.active import active_jobs, job_counts
+from tilewright.service.http.pages.comparing import others
+from tilewright.service.http.pages.forms import Fields, Form
+from tilewright.service.http.pages.knob_words import in_words
+from tilewright.service.http.pages.render import page, wants_part
+from tilewright.service.http.pages.roofline import Roofline, level_of, roofline
+from tilewright.service.http.pages.views import ACTIVE, STATES, JobView, job_row, job_view
+from tilewright.service.http.sharing import sharing_document
+from tilewright.service.http.state import ServiceState
+from tilewright.service.jobs.queue import place
 
 if TYPE_CHECKING:
-    from db.job_rows import Job, JobEvent
+    from tilewright.db.job_rows import Job, JobEvent
 
 PAGE = 25
 EVENTS = 1000

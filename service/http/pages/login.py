@@ -8,11 +8,16 @@ from urllib.parse import urlsplit
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
 
-from service.errors import InvalidField
-from service.http.pages.forms import Form
-from service.http.pages.render import page
-from service.http.pages.session import MAX_KEY_CHARACTERS, forget_key, is_signed_in, keep_key
-from service.http.rules import RULES, Rules
+from tilewright.service.errors import InvalidField
+from tilewright.service.http.pages.forms import Form
+from tilewright.service.http.pages.render import page
+from tilewright.service.http.pages.session import (
+    MAX_KEY_CHARACTERS,
+    forget_key,
+    is_signed_in,
+    keep_key,
+)
+from tilewright.service.http.rules import RULES, Rules
 
 KEY_CHARACTERS = frozenset(ascii_letters + digits + "-._~+/=")
 """Those of a bearer token (RFC 6750)."""

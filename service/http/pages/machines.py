@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from schedules.errors import TargetError
-from service.http.pages.views import MachineView, machine_view
-from service.resolve import targets
+from tilewright.schedules.errors import TargetError
+from tilewright.service.http.pages.views import MachineView, machine_view
+from tilewright.service.resolve import targets
 
 if TYPE_CHECKING:
-    from db import Store
-    from schedules.target import Target
+    from tilewright.db import Store
+    from tilewright.schedules.target import Target
 
 PATIENCE_SECS = 2.0
 SILENT_SECS = 10.0
@@ -46,7 +46,7 @@ def is_probed(document: Mapping[str, Any]) -> bool:
 def joined_views(address: str) -> list[MachineView]:
     """The machines that joined the fleet at `address`. MeasurerError; FleetError."""
     # Start-up: a service without a fleet loads nothing of it.
-    from tuner.measure.fleet.machines import fleet_status
+    from tilewright.tuner.measure.fleet.machines import fleet_status
 
     found = [machine.to_json() for machine in fleet_status(address, PATIENCE_SECS)]
     return [

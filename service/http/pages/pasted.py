@@ -11,8 +11,8 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from service.errors import InvalidField
-from service.resolve import workloads
+from tilewright.service.errors import InvalidField
+from tilewright.service.resolve import workloads
 
 MOST_VALUES = 10_000
 Stored = Callable[[str], dict[str, Any] | None]

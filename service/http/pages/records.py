@@ -9,26 +9,26 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
 
-from schedules.canonical import canonical_bytes
-from schedules.errors import ScheduleError
-from schedules.record import TuningRecord
-from schedules.target import Target
-from schedules.trace import Trace
-from service.answers.grades import same_toolchain
-from service.answers.links import links
-from service.errors import InvalidField, NotFound
-from service.http.deps import State, checked_key
-from service.http.pages.commands import record_commands
-from service.http.pages.hot_loop import HotLoop, hot_loop
-from service.http.pages.inspector import Document, shared
-from service.http.pages.machines import is_probed, this_machine
-from service.http.pages.render import page, wants_part
-from service.http.pages.roofline import Roofline, level_of, roofline
-from service.http.pages.submitting import form_query, spelled
-from service.http.pages.views import Check, Pair, RecordView, made_by
-from service.http.state import ServiceState
-from service.resolve import toolchains
-from service.units import duration, speed
+from tilewright.schedules.canonical import canonical_bytes
+from tilewright.schedules.errors import ScheduleError
+from tilewright.schedules.record import TuningRecord
+from tilewright.schedules.target import Target
+from tilewright.schedules.trace import Trace
+from tilewright.service.answers.grades import same_toolchain
+from tilewright.service.answers.links import links
+from tilewright.service.errors import InvalidField, NotFound
+from tilewright.service.http.deps import State, checked_key
+from tilewright.service.http.pages.commands import record_commands
+from tilewright.service.http.pages.hot_loop import HotLoop, hot_loop
+from tilewright.service.http.pages.inspector import Document, shared
+from tilewright.service.http.pages.machines import is_probed, this_machine
+from tilewright.service.http.pages.render import page, wants_part
+from tilewright.service.http.pages.roofline import Roofline, level_of, roofline
+from tilewright.service.http.pages.submitting import form_query, spelled
+from tilewright.service.http.pages.views import Check, Pair, RecordView, made_by
+from tilewright.service.http.state import ServiceState
+from tilewright.service.resolve import toolchains
+from tilewright.service.units import duration, speed
 
 OTHERS = 8
 MOST_LINES = 6000

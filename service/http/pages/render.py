@@ -12,8 +12,8 @@ from fastapi import Request
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from service import units
-from service.http.pages.assets import asset_url
+from tilewright.service import units
+from tilewright.service.http.pages.assets import asset_url
 
 CONTENT_POLICY = "; ".join(
     (

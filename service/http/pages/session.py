@@ -9,7 +9,7 @@ from __future__ import annotations
 from fastapi import Request
 from starlette.responses import Response
 
-from service.http.cookie import COOKIE
+from tilewright.service.http.cookie import COOKIE
 
 MAX_KEY_CHARACTERS = 512
 KEPT_SECS = 30 * 86_400

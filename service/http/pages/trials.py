@@ -12,16 +12,16 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, StreamingResponse
 
-from service.http.deps import State
-from service.http.pages.importance import LEAST_TRIALS, importances
-from service.http.pages.knob_words import in_words
-from service.http.pages.render import page, wants_part
-from service.http.pages.views import job_view
-from service.http.routes.jobs import stored_job
-from service.http.state import ServiceState
+from tilewright.service.http.deps import State
+from tilewright.service.http.pages.importance import LEAST_TRIALS, importances
+from tilewright.service.http.pages.knob_words import in_words
+from tilewright.service.http.pages.render import page, wants_part
+from tilewright.service.http.pages.views import job_view
+from tilewright.service.http.routes.jobs import stored_job
+from tilewright.service.http.state import ServiceState
 
 if TYPE_CHECKING:
-    from db.job_rows import Job
+    from tilewright.db.job_rows import Job
 
 router = APIRouter(include_in_schema=False)
 

@@ -8,13 +8,13 @@ from datetime import datetime
 from statistics import quantiles
 from typing import TYPE_CHECKING, Any
 
-from service.jobs.document import job_document
-from service.units import duration
+from tilewright.service.jobs.document import job_document
+from tilewright.service.units import duration
 
 if TYPE_CHECKING:
-    from db.catalogue import JobLine, KnownBest
-    from db.job_rows import Job
-    from schedules.record import Toolchain, TuningRecord
+    from tilewright.db.catalogue import JobLine, KnownBest
+    from tilewright.db.job_rows import Job
+    from tilewright.schedules.record import Toolchain, TuningRecord
 
 MOCKED = ("simulated", "replay")
 """Kinds of measurers that run no kernel."""

@@ -8,10 +8,10 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse
 
-from service.http.deps import State
-from service.http.pages.render import page
-from service.http.pages.views import best_row
-from service.resolve import toolchains
+from tilewright.service.http.deps import State
+from tilewright.service.http.pages.render import page
+from tilewright.service.http.pages.views import best_row
+from tilewright.service.resolve import toolchains
 
 PAGE = 50
 

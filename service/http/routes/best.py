@@ -10,28 +10,28 @@ from anyio.to_thread import run_sync
 from fastapi import APIRouter, Header, Query, Response
 from fastapi.responses import JSONResponse
 
-from db.errors import StoreError
-from schedules.target import Target
-from service.access.keys import Principal, Scope
-from service.answers import lookup
-from service.answers.book import Finished, Lacking, Outcome, Question
-from service.answers.lookup import Lookup
-from service.answers.untuned import (
+from tilewright.db.errors import StoreError
+from tilewright.schedules.target import Target
+from tilewright.service.access.keys import Principal, Scope
+from tilewright.service.answers import lookup
+from tilewright.service.answers.book import Finished, Lacking, Outcome, Question
+from tilewright.service.answers.lookup import Lookup
+from tilewright.service.answers.untuned import (
     Wanted,
     is_settled,
     is_to_be_tried_again,
     is_wanted,
     stored_workload,
 )
-from service.errors import NoAnswer, NotPrepared, TooBusy
-from service.grade import Grade
-from service.http.caching import names
-from service.http.deps import Asking, LookupBody, State, Waited, checked_key, parse_body
-from service.http.problems import problem_responses
-from service.http.schemas import AnswerOut, LookupOut, PendingOut, schema_ref
-from service.http.state import ServiceState
-from service.jobs.tickets import Tickets, no_tickets, tickets_for
-from service.resolve.requests import GradeName, LookupIn, read_model
+from tilewright.service.errors import NoAnswer, NotPrepared, TooBusy
+from tilewright.service.grade import Grade
+from tilewright.service.http.caching import names
+from tilewright.service.http.deps import Asking, LookupBody, State, Waited, checked_key, parse_body
+from tilewright.service.http.problems import problem_responses
+from tilewright.service.http.schemas import AnswerOut, LookupOut, PendingOut, schema_ref
+from tilewright.service.http.state import ServiceState
+from tilewright.service.jobs.tickets import Tickets, no_tickets, tickets_for
+from tilewright.service.resolve.requests import GradeName, LookupIn, read_model
 
 log = logging.getLogger("tilewright.untuned")
 

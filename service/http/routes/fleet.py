@@ -10,9 +10,9 @@ from typing import Any
 from fastapi import APIRouter
 from pydantic import BaseModel
 
-from service.http.deps import State
-from service.http.problems import problem_responses
-from service.resolve.targets import target_summary
+from tilewright.service.http.deps import State
+from tilewright.service.http.problems import problem_responses
+from tilewright.service.resolve.targets import target_summary
 
 router = APIRouter(prefix="/v1", tags=["fleet"])
 
@@ -71,7 +71,7 @@ def get_fleet(state: State) -> dict[str, Any]:
 def _machines(address: str) -> list[dict[str, Any]]:
     """One look for all who ask within a second. FleetError."""
     # Start-up: a service without a fleet loads nothing of it.
-    from tuner.measure.fleet.machines import fleet_status
+    from tilewright.tuner.measure.fleet.machines import fleet_status
 
     with _known.lock:
         if _known.address != address or time.monotonic() - _known.at >= FRESH_SECS:

@@ -13,13 +13,13 @@ from anyio import CapacityLimiter
 from anyio.to_thread import run_sync
 from fastapi import APIRouter, Request, Response
 
-from schedules.errors import TilewrightError
-from service.error_table import problem_of
-from service.errors import Unavailable
-from service.http.deps import state_of
-from service.http.problems import problem_responses
-from service.http.state import ServiceState
-from service.jobs.pulse import Role
+from tilewright.schedules.errors import TilewrightError
+from tilewright.service.error_table import problem_of
+from tilewright.service.errors import Unavailable
+from tilewright.service.http.deps import state_of
+from tilewright.service.http.problems import problem_responses
+from tilewright.service.http.state import ServiceState
+from tilewright.service.jobs.pulse import Role
 
 router = APIRouter(tags=["operation"])
 

@@ -11,12 +11,12 @@ from anyio.to_thread import run_sync
 from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
-from db.errors import BadPageToken
-from db.job_states import JobState
-from schedules.canonical import canonical_bytes
-from service.access.keys import Principal, key_of_owner
-from service.errors import InvalidField, NotFound, TooBusy
-from service.http.deps import (
+from tilewright.db.errors import BadPageToken
+from tilewright.db.job_states import JobState
+from tilewright.schedules.canonical import canonical_bytes
+from tilewright.service.access.keys import Principal, key_of_owner
+from tilewright.service.errors import InvalidField, NotFound, TooBusy
+from tilewright.service.http.deps import (
     Asking,
     JobBody,
     PageSize,
@@ -27,20 +27,20 @@ from service.http.deps import (
     checked_job_id,
     parse_body,
 )
-from service.http.events import EventStream, job_events
-from service.http.problems import problem_responses
-from service.http.schemas import JobOut, JobPage, StateName, TrialPage, schema_ref
-from service.http.sharing import sharing_document
-from service.http.state import ServiceState
-from service.jobs.counts import open_jobs
-from service.jobs.document import job_document
-from service.jobs.queue import place
-from service.jobs.request import JobRequest, read_job
-from service.jobs.trials import trial_document
-from service.resolve.requests import JobIn
+from tilewright.service.http.events import EventStream, job_events
+from tilewright.service.http.problems import problem_responses
+from tilewright.service.http.schemas import JobOut, JobPage, StateName, TrialPage, schema_ref
+from tilewright.service.http.sharing import sharing_document
+from tilewright.service.http.state import ServiceState
+from tilewright.service.jobs.counts import open_jobs
+from tilewright.service.jobs.document import job_document
+from tilewright.service.jobs.queue import place
+from tilewright.service.jobs.request import JobRequest, read_job
+from tilewright.service.jobs.trials import trial_document
+from tilewright.service.resolve.requests import JobIn
 
 if TYPE_CHECKING:
-    from db.job_rows import Job
+    from tilewright.db.job_rows import Job
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
@@ -97,7 +97,7 @@ async def submit(
         return preview(request)
     await run_sync(_check_room, state)
     # Start-up: what documents the routes loads no SQLAlchemy.
-    from db.job_owners import JobQuota
+    from tilewright.db.job_owners import JobQuota
 
     job, _ = await state.write(
         state.store.create_job,

@@ -8,9 +8,9 @@ from anyio.to_thread import run_sync
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
-from service.errors import BadRequest, TooLarge
-from service.http.deps import NDJSON, LinesBody, State
-from service.http.problems import problem_responses
+from tilewright.service.errors import BadRequest, TooLarge
+from tilewright.service.http.deps import NDJSON, LinesBody, State
+from tilewright.service.http.problems import problem_responses
 
 router = APIRouter(prefix="/v1", tags=["stored"])
 

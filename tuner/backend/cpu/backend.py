@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from schedules.dtypes import DType
-from schedules.target import ARCHITECTURES, Target
-from schedules.trace import Trace
-from schedules.workload.workload import Workload
+from tilewright.schedules.dtypes import DType
+from tilewright.schedules.target import ARCHITECTURES, Target
+from tilewright.schedules.trace import Trace
+from tilewright.schedules.workload.workload import Workload
 
 from ...codegen.abi import Needs
 from ..protocol import Buffers, Clock, Emit, Launch, Loaded
@@ -31,8 +31,8 @@ class Cpu:
     """Implements `Backend` for every architecture that LLVM compiles C for."""
 
     name = "cpu"
-    checker = "tuner.backend.cpu.checker.runner"
-    prober = "tuner.backend.cpu.probing.prober"
+    checker = "tilewright.tuner.backend.cpu.checker.runner"
+    prober = "tilewright.tuner.backend.cpu.probing.prober"
 
     def makes(self, target: Target) -> bool:
         return target.architecture in ARCHITECTURES

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from schedules.trace import Trace
+from tilewright.schedules.trace import Trace
 
 from ...codegen.abi import Needs
 from ...judge.teams import checked_teams, further_teams

@@ -13,8 +13,8 @@ from typing import IO, Any
 
 import psutil
 
-from schedules.record import MeasureStatus
-from tuner.process.child_command import module_command
+from tilewright.schedules.record import MeasureStatus
+from tilewright.tuner.process.child_command import module_command
 
 from ...backend.choose import BACKENDS
 from ...process import linux

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import socket
 
-from tuner.measure.protocol import MeasurerError
+from tilewright.tuner.measure.protocol import MeasurerError
 
 from .errors import FleetError
 

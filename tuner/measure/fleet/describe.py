@@ -5,10 +5,10 @@ from __future__ import annotations
 import socket
 from pathlib import Path
 
-from schedules.errors import TargetError
-from tuner.machine.native_target import load_target, native_target, unprobed_target
-from tuner.measure.here import toolchain_here
-from tuner.measure.protocol import MeasurerError
+from tilewright.schedules.errors import TargetError
+from tilewright.tuner.machine.native_target import load_target, native_target, unprobed_target
+from tilewright.tuner.measure.here import toolchain_here
+from tilewright.tuner.measure.protocol import MeasurerError
 
 from .wire import Description
 

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from schedules.record import MeasureResult, MeasureStatus
+from tilewright.schedules.record import MeasureResult, MeasureStatus
 
 MOST_DEATHS = 3
 """Machines that may be lost while they measure one candidate alone, before it is LOST."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tuner.measure.protocol import MeasurerError
+from tilewright.tuner.measure.protocol import MeasurerError
 
 
 class FleetError(MeasurerError):

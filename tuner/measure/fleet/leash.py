@@ -1,4 +1,4 @@
-"""Ends a process of Dask's with the one that keeps it: `--preload tuner.measure.fleet.leash`.
+"""A Dask preload module that ends its process together with the process that keeps it.
 
 A keeper that was killed cannot end what it started; without this, a scheduler would go on holding
 its port, and a machine would go on measuring.

@@ -9,11 +9,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from schedules.errors import TargetError
-from schedules.record import Toolchain
-from schedules.target import Probes, Target
-from tuner.codegen.version import CODEGEN_VERSION
-from tuner.machine.native_target import unprobed_target
+from tilewright.schedules.errors import TargetError
+from tilewright.schedules.record import Toolchain
+from tilewright.schedules.target import Probes, Target
+from tilewright.tuner.codegen.version import CODEGEN_VERSION
+from tilewright.tuner.machine.native_target import unprobed_target
 
 from .address import check_listens, parse_address
 from .errors import FleetError

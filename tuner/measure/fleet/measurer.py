@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from itertools import count
 
-from schedules.errors import TargetError, TilewrightError, WorkloadError
-from schedules.record import MeasureResult, Toolchain
-from schedules.target import Target
-from schedules.workload.workload import Workload
-from tuner.measure.protocol import MeasureRequest, OnResult
-from tuner.process.control import Control
+from tilewright.schedules.errors import TargetError, TilewrightError, WorkloadError
+from tilewright.schedules.record import MeasureResult, Toolchain
+from tilewright.schedules.target import Target
+from tilewright.schedules.workload.workload import Workload
+from tilewright.tuner.measure.protocol import MeasureRequest, OnResult
+from tilewright.tuner.process.control import Control
 
 from .address import parse_address
 from .bookings import bookings_of, share_of

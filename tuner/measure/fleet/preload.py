@@ -1,4 +1,4 @@
-"""Makes a Dask worker a machine of a fleet: `dask worker --preload tuner.measure.fleet.preload`.
+"""A Dask preload module that makes a worker (`dask worker --preload`) a machine of a fleet.
 
 What the machine is comes in `TILEWRIGHT_MACHINE`, as `Description.to_bytes` made it;
 `tilewright worker` sets both.

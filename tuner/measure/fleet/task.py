@@ -15,13 +15,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from schedules.errors import TargetError, WorkloadError
-from schedules.record import MeasureResult
-from schedules.target import Target
-from schedules.workload.workload import Workload
-from tuner.measure.here import factory_here
-from tuner.measure.protocol import Measurer
-from tuner.process.control import Control, Controllable, MeasurementAborted, OutOfTime
+from tilewright.schedules.errors import TargetError, WorkloadError
+from tilewright.schedules.record import MeasureResult
+from tilewright.schedules.target import Target
+from tilewright.schedules.workload.workload import Workload
+from tilewright.tuner.measure.here import factory_here
+from tilewright.tuner.measure.protocol import Measurer
+from tilewright.tuner.process.control import Control, Controllable, MeasurementAborted, OutOfTime
 
 from .machines import kind
 from .wire import Description, Note, Order

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from tuner.process.control import Control
+from tilewright.tuner.process.control import Control
 
 from .errors import FleetError
 

@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from schedules.canonical import canonical_bytes
-from schedules.record import MeasureResult, Toolchain
-from schedules.target import Target
-from schedules.trace import Trace
-from tuner.measure.protocol import MeasureRequest
+from tilewright.schedules.canonical import canonical_bytes
+from tilewright.schedules.record import MeasureResult, Toolchain
+from tilewright.schedules.target import Target
+from tilewright.schedules.trace import Trace
+from tilewright.tuner.measure.protocol import MeasureRequest
 
 from .errors import FleetError
 

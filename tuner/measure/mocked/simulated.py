@@ -18,10 +18,10 @@ from math import cos, exp, log, log2, pi, sin, sqrt
 from pathlib import Path
 from typing import Any, Self
 
-from schedules.canonical import canonical_bytes
-from schedules.record import MeasureResult, MeasureStatus, Toolchain
-from schedules.target import Target
-from schedules.workload.workload import Workload
+from tilewright.schedules.canonical import canonical_bytes
+from tilewright.schedules.record import MeasureResult, MeasureStatus, Toolchain
+from tilewright.schedules.target import Target
+from tilewright.schedules.workload.workload import Workload
 
 from ..protocol import MeasureRequest, MeasurerError, OnResult, measure_each
 from .timings_file import file_tag, parse_object, read_text

@@ -11,10 +11,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from schedules.errors import TilewrightError
+from tilewright.schedules.errors import TilewrightError
 
 if TYPE_CHECKING:
-    from schedules.space import ScheduleSpace
+    from tilewright.schedules.space import ScheduleSpace
 
     from ..base import SearchGoal, SearchStrategy
 

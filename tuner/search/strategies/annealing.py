@@ -17,12 +17,12 @@ from statistics import median
 
 import numpy as np
 
-from costmodel.base import CostModel
-from costmodel.blend import BlendedModel
-from costmodel.prior import Prior
-from schedules.arrays import FloatArray, IntArray
-from schedules.space import Candidate, ScheduleSpace
-from schedules.target import Target
+from tilewright.costmodel.base import CostModel
+from tilewright.costmodel.blend import BlendedModel
+from tilewright.costmodel.prior import Prior
+from tilewright.schedules.arrays import FloatArray, IntArray
+from tilewright.schedules.space import Candidate, ScheduleSpace
+from tilewright.schedules.target import Target
 
 from ..base import SearchGoal, Told
 from ..batch import Scored, distinct_tiles, diverse, scored

@@ -11,12 +11,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from costmodel.base import CostModel
-from costmodel.model import ResidualModel
-from costmodel.prior import Prior
-from schedules.arrays import IntArray
-from schedules.space import Candidate, ScheduleSpace
-from schedules.target import Target
+from tilewright.costmodel.base import CostModel
+from tilewright.costmodel.model import ResidualModel
+from tilewright.costmodel.prior import Prior
+from tilewright.schedules.arrays import IntArray
+from tilewright.schedules.space import Candidate, ScheduleSpace
+from tilewright.schedules.target import Target
 
 from ..base import SearchGoal, Told
 from ..batch import Scored, diverse, scored

@@ -6,8 +6,8 @@ from math import gcd, isqrt, prod
 
 import numpy as np
 
-from schedules.arrays import IntArray
-from schedules.space import Candidate, ScheduleSpace
+from tilewright.schedules.arrays import IntArray
+from tilewright.schedules.space import Candidate, ScheduleSpace
 
 from ..base import SearchGoal
 from ..lattice import CHUNK, Lattice, lattices

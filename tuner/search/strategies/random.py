@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from schedules.space import Candidate, ScheduleSpace
+from tilewright.schedules.space import Candidate, ScheduleSpace
 
 from ..base import SearchGoal
 from ..lattice import lattices

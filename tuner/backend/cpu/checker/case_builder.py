@@ -15,7 +15,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
-from schedules.errors import WorkloadError
+from tilewright.schedules.errors import WorkloadError
 
 from ....judge.cases import Case
 from ....process import linux

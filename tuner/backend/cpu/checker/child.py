@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from schedules.record import MeasureStatus
+from tilewright.schedules.record import MeasureStatus
 
 from ....judge.rungs import Race
 from ....process.frames import Frame

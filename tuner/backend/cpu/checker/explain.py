@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from schedules.record import MeasureStatus
+from tilewright.schedules.record import MeasureStatus
 
 from ..memory.guarded import GuardedBuffer
 from ..memory.stacks import STACK_BYTES

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from schedules.record import MeasureStatus
-from schedules.workload.tensors import Tensor
+from tilewright.schedules.record import MeasureStatus
+from tilewright.schedules.workload.tensors import Tensor
 
 from ....arrays import as_array, as_bytes
 from ....process.frames import Frame

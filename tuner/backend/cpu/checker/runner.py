@@ -22,9 +22,9 @@ from typing import Any
 
 import numpy as np
 
-from schedules.errors import WorkloadError
-from schedules.record import MeasureStatus
-from tuner.process.host import available_memory_bytes
+from tilewright.schedules.errors import WorkloadError
+from tilewright.schedules.record import MeasureStatus
+from tilewright.tuner.process.host import available_memory_bytes
 
 from ....judge.cases import Case, Cases
 from ....process import linux
@@ -393,7 +393,8 @@ def _answer(
 
 
 def main() -> None:
-    """`python -m tuner.backend.cpu.checker.runner PARENT_PID`; 0: it outlives its starter."""
+    """`python -m tilewright.tuner.backend.cpu.checker.runner PARENT_PID`; 0: it outlives its
+    starter."""
     requests, answers = take_over_pipes()
     parent = int(sys.argv[1])
     if parent:

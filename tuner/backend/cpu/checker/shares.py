@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-from schedules.record import MeasureStatus
+from tilewright.schedules.record import MeasureStatus
 
 from ..loading.entries import Entry
 from ..loading.store_watch import StoreWatch

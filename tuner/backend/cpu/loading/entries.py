@@ -1,7 +1,7 @@
 """How a loaded kernel is called: in one function that packs for itself, or prepacked.
 
-A kernel with constant inputs has both entries (`tuner.codegen.prepack`). Whoever checks or times it
-handles an `Entry` and need not know which one it is.
+A kernel with constant inputs has both entries (`tilewright.tuner.codegen.prepack`). Whoever checks
+or times it handles an `Entry` and need not know which one it is.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tuner.codegen.abi import Needs, prepack_symbol, prepacked_symbol
+from tilewright.tuner.codegen.abi import Needs, prepack_symbol, prepacked_symbol
 
 from .loader import LoadedKernel
 

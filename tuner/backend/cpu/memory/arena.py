@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from schedules.workload.tensors import Tensor
+from tilewright.schedules.workload.tensors import Tensor
 
 from ....arrays import Array, as_bytes
 from ....judge.cases import Case

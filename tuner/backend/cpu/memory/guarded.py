@@ -15,7 +15,7 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from schedules.workload.tensors import Tensor
+from tilewright.schedules.workload.tensors import Tensor
 
 from ....process import linux
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from schedules.workload.tensors import Tensor
+from tilewright.schedules.workload.tensors import Tensor
 
 from .guarded import LINE_BYTES
 

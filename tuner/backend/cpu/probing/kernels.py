@@ -9,8 +9,8 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from schedules.dtypes import DType
-from schedules.target import Target
+from tilewright.schedules.dtypes import DType
+from tilewright.schedules.target import Target
 
 DRIVER = "tw_probe_run"
 REGIONS = "tw_probe_regions"

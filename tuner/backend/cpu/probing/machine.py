@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
-from schedules.dtypes import DType
-from schedules.target import Target
+from tilewright.schedules.dtypes import DType
+from tilewright.schedules.target import Target
 
 from ....isa.dots import dot_for
 from ....process.host import cpu_affinity, distinct_cores_first

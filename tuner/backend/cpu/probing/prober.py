@@ -1,8 +1,8 @@
 """Measure a machine: arithmetic peaks, read bandwidth a level, the clock, a parallel region's cost.
 
-A process of its own (`python -m tuner.backend.cpu.probing.prober`, target JSON on stdin, probes
-JSON on stdout): it starts threads and OpenMP, and no process that forks later may have done that.
-Every figure is the best of short bursts in several rounds; a burst that shared its core with
+A process of its own (`python -m tilewright.tuner.backend.cpu.probing.prober`, target JSON on stdin,
+probes JSON on stdout): it starts threads and OpenMP, and no process that forks later may have done
+that. Every figure is the best of short bursts in several rounds; a burst that shared its core with
 another process is told by its CPU time. Rounds in which others used the cores are not enough: there
 are more of them, and where none is quiet the probes say that they are doubtful (`Probes.doubtful`).
 """
@@ -15,8 +15,8 @@ import time
 from dataclasses import asdict
 from functools import partial
 
-from schedules.dtypes import FLOATS
-from schedules.target import Probes, Target
+from tilewright.schedules.dtypes import FLOATS
+from tilewright.schedules.target import Probes, Target
 
 from ....process.host import available_memory_bytes, cpu_affinity
 from ....process.others import Others, cpu_times

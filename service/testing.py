@@ -6,8 +6,8 @@
 
 The machine is simulated, so no special hardware is needed and a run takes the same on every
 machine; everything else is real. Code under test reaches it at `tilewright_service.url`, and needs
-not know that timings are mocked. See `docs/mocked_timings.md`. Importing this module loads nothing
-but pytest.
+not know that timings are mocked. See `docs/mocked_timings.md`; the fixture is in
+`tilewright.pytest_plugin`.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from db import Store
-    from service.client import Client, Job
+    from tilewright.db import Store
+    from tilewright.service.client import Client, Job
 
-# Start-up: pytest loads this plugin in every run, whatever is tested.
+# Start-up: the service is loaded when one is started.
 
 MACHINE = "machine.json"
 PATIENCE_SECS = 120.0
@@ -58,12 +58,12 @@ def running_service(folder: Path) -> Iterator[ServiceUnderTest]:
     """The service, in threads of this process, with everything it keeps below `folder`."""
     import uvicorn
 
-    from db import open_store
-    from service.client import Client
-    from service.http.app import create_app
-    from service.jobs.run import Means
-    from service.jobs.worker import Worker
-    from service.settings import Settings
+    from tilewright.db import open_store
+    from tilewright.service.client import Client
+    from tilewright.service.http.app import create_app
+    from tilewright.service.jobs.run import Means
+    from tilewright.service.jobs.worker import Worker
+    from tilewright.service.settings import Settings
 
     settings = Settings(
         host="127.0.0.1",
@@ -100,16 +100,3 @@ def running_service(folder: Path) -> Iterator[ServiceUnderTest]:
             stop.set()
             for thread in threads:
                 thread.join(PATIENCE_SECS)
-
-
-@pytest.fixture
-def tilewright_service(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[ServiceUnderTest]:
-    """A whole service with a database of its own and a simulated machine; `TILEWRIGHT_URL` names
-    it while the test runs."""
-    folder = tmp_path / "tilewright"
-    folder.mkdir()
-    with running_service(folder) as service:
-        monkeypatch.setenv("TILEWRIGHT_URL", service.url)
-        yield service

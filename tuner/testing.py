@@ -1,4 +1,4 @@
-"""Fixtures for test suites of projects that use Tilewright: tuning with mocked timings.
+"""Tuning with mocked timings, for the test suites of projects that use Tilewright.
 
     def test_my_build(tilewright_simulated):
         report = tilewright_simulated.tune("matmul:M=64,N=64,K=64", trials=16)
@@ -7,7 +7,7 @@
 `tilewright_simulated` tunes on a machine that does not exist, `tilewright_replay` from recorded
 timings (`tilewright_replay.use("timings.jsonl")`). Search, traces and records are the real ones;
 only the times are mocked, so no special hardware is needed and a run takes the same on every
-machine. See `docs/mocked_timings.md`. Importing this module loads nothing but pytest.
+machine. See `docs/mocked_timings.md`; the fixtures are in `tilewright.pytest_plugin`.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from schedules.target import Target
-    from schedules.workload.workload import Workload
+    from tilewright.schedules.target import Target
+    from tilewright.schedules.workload.workload import Workload
 
     from .measure.protocol import MeasurerFactory
     from .session.memory_sink import MemorySink
     from .session.report import TuneReport
 
-# Start-up: pytest loads this plugin in every run, whatever is tested.
+# Start-up: a test that asks for the fixture and never tunes loads nothing that tunes.
 
 
 def _memory_sink() -> MemorySink:
@@ -89,7 +89,7 @@ class MockedTuner:
 
 def mocked_target(threads: int = 1) -> Target:
     """A fixed 4-core machine with AVX2, the same wherever the tests run."""
-    from schedules.target import Cache, Target
+    from tilewright.schedules.target import Cache, Target
 
     return Target(
         triple="x86_64-unknown-linux-gnu",
@@ -103,23 +103,9 @@ def mocked_target(threads: int = 1) -> Target:
     )
 
 
-@pytest.fixture
-def tilewright_simulated() -> MockedTuner:
-    """Tuning on a simulated machine with default settings; `.use({...})` changes them."""
-    from .measure.mocked.simulated import SimulatedMachine
-
-    return MockedTuner(SimulatedMachine())
-
-
-@pytest.fixture
-def tilewright_replay() -> MockedTuner:
-    """Tuning from recorded timings: `.use("timings.jsonl")` first."""
-    return MockedTuner(None)
-
-
 def _workload(spelled: str | Workload) -> Workload:
     if not isinstance(spelled, str):
         return spelled
-    from schedules.spelling import parse_workload
+    from tilewright.schedules.spelling import parse_workload
 
     return parse_workload(spelled)

@@ -1,0 +1,96 @@
+"""Tilewright finds the fastest correct schedule of a tensor expression on a machine, and keeps it.
+
+    import tilewright as tw
+
+    workload = tw.parse("C[i,j] += A[i,k] * B[k,j]", tensors=["A=f32[96,64]", "B=f32[64,80]"])
+    report = tw.tune(workload)  # reads and writes the default database
+    kernel = tw.build(workload)  # the stored best
+    c = kernel(a, b)  # NumPy arrays
+
+The names in `__all__` are the public Python API; `docs/python_api.md` lists them with the stability
+rule. Each is imported on first use: `import tilewright` loads neither NumPy nor a compiler.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tilewright.schedules import (
+        ScheduleError,
+        Target,
+        TargetError,
+        TilewrightError,
+        Workload,
+        WorkloadError,
+        cast,
+        compute,
+        const,
+        max,
+        maximum,
+        min,
+        minimum,
+        operators,
+        placeholder,
+        prod,
+        reduce_axis,
+        select,
+        sum,
+    )
+    from tilewright.service.client import AsyncClient, Client
+    from tilewright.tuner.arrays import aligned, empty
+    from tilewright.tuner.kernel import Kernel
+    from tilewright.tuner.machine.native_target import native_target
+    from tilewright.tuner.session.report import Budget, TuneReport
+
+    from .api import build, open_database, parse, tune
+
+_MODULE_OF = {
+    **dict.fromkeys(("build", "open_database", "parse", "tune"), "api"),
+    **dict.fromkeys(
+        (
+            "ScheduleError", "Target", "TargetError", "TilewrightError", "Workload",
+            "WorkloadError", "cast", "compute", "const", "max", "maximum", "min", "minimum",
+            "operators", "placeholder", "prod", "reduce_axis", "select", "sum",
+        ),
+        "schedules",
+    ),
+    **dict.fromkeys(("AsyncClient", "Client"), "service.client"),
+    **dict.fromkeys(("aligned", "empty"), "tuner.arrays"),
+    "Kernel": "tuner.kernel",
+    "native_target": "tuner.machine.native_target",
+    **dict.fromkeys(("Budget", "TuneReport"), "tuner.session.report"),
+}  # fmt: skip
+
+__all__ = [
+    "AsyncClient", "Budget", "Client", "Kernel", "ScheduleError", "Target", "TargetError",
+    "TilewrightError", "TuneReport", "Workload", "WorkloadError", "__version__", "aligned",
+    "build", "cast", "compute", "const", "empty", "max", "maximum", "min", "minimum",
+    "native_target", "open_database", "operators", "parse", "placeholder", "prod",
+    "reduce_axis", "select", "sum", "tune",
+]  # fmt: skip
+
+
+def _resolve(name: str) -> Any:
+    if name == "__version__":
+        # Start-up: reading the metadata of the installed distribution takes 10 ms.
+        from importlib.metadata import version
+
+        found: Any = version("tilewright")
+    elif name in _MODULE_OF:
+        found = getattr(import_module(f".{_MODULE_OF[name]}", __name__), name)
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = found
+    return found
+
+
+if TYPE_CHECKING:
+    __version__: str
+else:
+    __getattr__ = _resolve
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,203 @@
+"""The public functions: parse a workload, tune it, build a kernel, open the database."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tilewright.service.database import database_url
+
+if TYPE_CHECKING:
+    from tilewright.db import Store
+    from tilewright.schedules.target import Target
+    from tilewright.schedules.trace import Trace
+    from tilewright.schedules.workload.workload import Workload
+    from tilewright.tuner.kernel import Kernel
+    from tilewright.tuner.measure.protocol import MeasurerFactory
+    from tilewright.tuner.session.report import Budget, TrialEvent, TuneReport
+
+# Start-up: parsing a workload loads no database, and opening a database no compiler.
+
+IN_MEMORY = ":memory:"
+"""As `database`: read nothing that is stored, and store nothing."""
+
+
+def parse(
+    text: str,
+    *,
+    tensors: Sequence[str] = (),
+    ranges: Sequence[str] = (),
+    constants: Sequence[str] = (),
+    allow_error: float | None = None,
+    name: str = "",
+) -> Workload:
+    """The workload that `text` spells, as on the command line.
+
+    `text` is an operator ("matmul:M=512,N=512,K=512"), the path of a JSON document, or index
+    notation ("C[i,j] += A[i,k] * B[k,j]") over `tensors` ("A=f32[512,512]", in argument order),
+    with extents that no shape gives in `ranges` ("r=3"). `constants` names inputs whose values do
+    not change between calls. `allow_error` permits rewrites that change rounding, up to that
+    relative error. `name` is what reports call the workload.
+
+    WorkloadError says what is wrong, where, and what would be accepted.
+    """
+    from tilewright.schedules.spelling import parse_workload
+
+    notation = bool(tensors or ranges)
+    workload = parse_workload(
+        name if notation else text,
+        expr=text if notation else None,
+        tensors=tensors,
+        ranges=ranges,
+        constants=constants,
+        allow_error=allow_error,
+        read_file=lambda path: Path(path).read_bytes(),
+    )
+    return workload.named(name) if name else workload
+
+
+def tune(
+    workload: Workload | str,
+    target: Target | str = "native",
+    *,
+    threads: int | None = None,
+    budget: Budget | None = None,
+    strategy: str = "annealing",
+    seed: int = 0,
+    measurer: str | MeasurerFactory = "local",
+    database: Store | str | Path | None = None,
+    fresh: bool = False,
+    on_event: Callable[[TrialEvent], None] | None = None,
+    should_stop: Callable[[], bool] | None = None,
+) -> TuneReport:
+    """Search for the fastest correct schedule of `workload` on `target`, and store every trial.
+
+    `workload` may be spelled ("matmul:M=512,N=512,K=512"). `target` is a `Target`, "native" (this
+    machine), or the path of a target file; `threads` (default: those of the target) is how many
+    threads a kernel may use. `budget` defaults to 64 trials; trials of earlier runs count, so a
+    second call with the same arguments measures nothing. `measurer` is "local", "replay:FILE",
+    "simulated:FILE", "dask:ADDRESS", or a factory.
+
+    `database` is a URL or path, an open store, or ":memory:" to keep nothing; the default is
+    `TILEWRIGHT_DB`, else the user's own database: the one that the command line uses.
+    `fresh` ignores what earlier runs measured. `on_event` is called with every trial once it is
+    stored; `should_stop` is polled between trials.
+
+    WorkloadError, TargetError, and the StrategyError and MeasurerError of an unknown name. What
+    fails on the machine is counted in the report, whose `best` is None where no candidate passed.
+    """
+    from tilewright.service.answers.publish import publish
+    from tilewright.service.jobs.tuning import check_measurable, register
+    from tilewright.service.resolve import targets
+    from tilewright.tuner.measure.choose import measured_target
+    from tilewright.tuner.process.control import Control
+    from tilewright.tuner.session.report import Budget
+    from tilewright.tuner.tuning import tune as tune_into
+
+    workload = _workload(workload)
+    budget = budget or Budget()
+    control = Control()
+    control.allow(budget.seconds)
+    named = measurer if isinstance(measurer, str) else ""
+    if isinstance(target, str):
+        target = measured_target(named, target, threads, control)
+    elif threads is not None:
+        target = target.with_threads(threads)
+    check_measurable(target, named)
+    if named == "local":
+        targets.check_fits(workload)
+    with _opened(database) as store:
+        if store is not None:
+            register(store, workload, target)
+        report = tune_into(
+            workload,
+            target,
+            budget=budget,
+            strategy=strategy,
+            seed=seed,
+            measurer=measurer,
+            sink=store,
+            on_event=on_event,
+            should_stop=should_stop,
+            fresh=fresh,
+            control=control,
+        )
+        if store is not None and report.best is not None and control.killed_in_secs > 0.0:
+            trace = _trace(report.best.trace)
+            publish(store, workload, target, report.best.record_key, trace)
+    return report
+
+
+def build(
+    workload: Workload | str,
+    target: Target | str = "native",
+    *,
+    threads: int | None = None,
+    trace: Trace | Sequence[Any] | None = None,
+    database: Store | str | Path | None = None,
+) -> Kernel:
+    """A callable kernel of `workload` for this process: `kernel(a, b, out=c)` on NumPy arrays.
+
+    Its schedule is `trace` where one is given (`report.best.trace`), else the best that `database`
+    holds for this target, else the one chosen without measuring. `workload`, `target`, `threads`
+    and `database` are as in `tune`.
+
+    ScheduleError where `trace` is not legal; LoadError where the kernel was made for another
+    machine, or OpenMP's runtime is missing; DeadlineError where LLVM takes too long.
+    """
+    from tilewright.schedules.target import Target
+    from tilewright.service.answers import stored
+    from tilewright.service.resolve import targets
+    from tilewright.tuner.kernel import compile as compile_kernel
+
+    workload = _workload(workload)
+    if not isinstance(target, Target):
+        # Probes rank schedules, so they are needed only where none is stored.
+        target = targets.read_target(target, threads, probe=trace is None)
+    elif threads is not None:
+        target = target.with_threads(threads)
+    if trace is None and database != IN_MEMORY:
+        url = _url(database)
+        trace = stored.answer(url, workload, target, "default").trace
+    return compile_kernel(workload, trace, target)
+
+
+def open_database(url: str | Path | None = None, *, create: bool = True) -> Store:
+    """The database at `url`: a path, `sqlite:///FILE` or `postgresql://USER@HOST/NAME`.
+
+    The default is `TILEWRIGHT_DB`, else the user's own. Without `create`, StoreMissing where there
+    is none. Close it, or use it in a `with` statement.
+    """
+    from tilewright.db import open_store
+
+    return open_store(_url(url), create=create)
+
+
+def _workload(spelled: Workload | str) -> Workload:
+    return parse(spelled) if isinstance(spelled, str) else spelled
+
+
+def _trace(steps: Sequence[Any]) -> Trace:
+    from tilewright.schedules.trace import Trace
+
+    return Trace.from_json(list(steps))
+
+
+def _url(database: Store | str | Path | None) -> str | None:
+    if database is None or isinstance(database, str | Path):
+        return database_url(None if database is None else str(database))
+    return database.url
+
+
+@contextmanager
+def _opened(database: Store | str | Path | None) -> Iterator[Store | None]:
+    """The store of a call: one that is open stays open; None where nothing is kept."""
+    if database == IN_MEMORY:
+        yield None
+    elif database is None or isinstance(database, str | Path):
+        with open_database(database) as store:
+            yield store
+    else:
+        yield database

@@ -1,0 +1,52 @@
+"""Pytest fixtures for projects that use Tilewright: a mocked tuner, and a whole service.
+
+Pytest loads this module in every run of every project beside which Tilewright is installed, so it
+imports nothing but pytest: each fixture imports what it needs when a test requests it. See
+`docs/mocked_timings.md`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tilewright.service.testing import ServiceUnderTest
+    from tilewright.tuner.testing import MockedTuner
+
+# Start-up: this module is loaded in every pytest run, whatever is tested.
+
+
+@pytest.fixture
+def tilewright_simulated() -> MockedTuner:
+    """A tuner on a simulated machine with default settings; `.use({...})` changes them."""
+    from tilewright.tuner.measure.mocked.simulated import SimulatedMachine
+    from tilewright.tuner.testing import MockedTuner
+
+    return MockedTuner(SimulatedMachine())
+
+
+@pytest.fixture
+def tilewright_replay() -> MockedTuner:
+    """A tuner that replays recorded timings: call `.use("timings.jsonl")` first."""
+    from tilewright.tuner.testing import MockedTuner
+
+    return MockedTuner(None)
+
+
+@pytest.fixture
+def tilewright_service(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[ServiceUnderTest]:
+    """A whole service with a database of its own and a simulated machine; `TILEWRIGHT_URL` is its
+    address while the test runs."""
+    from tilewright.service.testing import running_service
+
+    folder = tmp_path / "tilewright"
+    folder.mkdir()
+    with running_service(folder) as service:
+        monkeypatch.setenv("TILEWRIGHT_URL", service.url)
+        yield service
