@@ -44,6 +44,10 @@ class Kernel:
         self._loaded = loaded
         self._workspaces = _Workspaces(compiled.workspace_bytes)
 
+    def __repr__(self) -> str:
+        name = self.workload.name or self.workload.key
+        return f"<Kernel {name} {signature(self.workload)}>"
+
     def __call__(
         self, *inputs: Array, out: Array | Sequence[Array] | None = None
     ) -> Array | tuple[Array, ...]:
@@ -84,11 +88,26 @@ class PrepackedKernel:
         self._packed = packed
         self._workspaces = _Workspaces(launch.workspace_bytes)
 
+    def __repr__(self) -> str:
+        return f"<PrepackedKernel of {self.kernel!r}>"
+
     def __call__(
         self, *inputs: Array, out: Array | Sequence[Array] | None = None
     ) -> Array | tuple[Array, ...]:
         """Run once; `inputs` are those that are not constant. CallError as for `Kernel`."""
         return _run(self._launch, self.kernel.workload, inputs, out, self._packed, self._workspaces)
+
+
+def signature(workload: Workload) -> str:
+    """`(A: f32[96,64], B: f32[64,80]) -> C: f32[96,80]`."""
+    inputs = ", ".join(_typed(t) for t in workload.inputs)
+    return f"({inputs}) -> {', '.join(_typed(t) for t in workload.output_tensors)}"
+
+
+def _typed(tensor: Tensor) -> str:
+    extents = ",".join(map(str, tensor.shape))
+    constant = "const " if tensor.constant else ""
+    return f"{tensor.name}: {constant}{tensor.dtype}[{extents}]"
 
 
 class _Workspaces:

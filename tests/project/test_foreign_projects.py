@@ -77,11 +77,8 @@ def test_a_project_with_a_package_of_that_name_runs_its_tests(
         (tests / "__init__.py").touch()
     else:
         (tmp_path / "pytest.ini").write_text("[pytest]\npythonpath = .\n")
-    for command in (
-        [python, "-m", "pytest"],
-        [python, "-c", "import pytest; pytest.console_main()"],
-    ):
-        done = _run([*command, "-q", "-p", "no:cacheprovider"], tmp_path)
+    for start in (["-m", "pytest"], ["-c", "import pytest; pytest.console_main()"]):
+        done = _run([python, *start, "-q", "-p", "no:cacheprovider"], tmp_path)
         assert done.returncode == 0, done.stdout + done.stderr
         assert "1 passed" in done.stdout
 
