@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tilewright.costmodel.base import CostModel, Description, Prediction, Sample
+from tilewright.costmodel.base import CostModel, Prediction, Sample, SettingFeatures
 from tilewright.costmodel.prior import Prior
 from tilewright.schedules.arrays import IntArray
 from tilewright.schedules.space import ScheduleSpace
@@ -21,10 +21,10 @@ class PriorModel(CostModel):
     def fit(self, samples: Sequence[Sample]) -> None:
         """Learns nothing, on purpose."""
 
-    def describe(self, sketch: int, settings: IntArray) -> Description:
-        return Description(sketch, settings, None, self.prior.log2_secs(sketch, settings))
+    def describe(self, sketch: int, settings: IntArray) -> SettingFeatures:
+        return SettingFeatures(sketch, settings, None, self.prior.log2_secs(sketch, settings))
 
-    def predict_from(self, description: Description) -> Prediction:
+    def predict_from(self, description: SettingFeatures) -> Prediction:
         return Prediction.unlearned(description.log2_prior)
 
 
@@ -38,9 +38,9 @@ class RandomModel(CostModel):
     def fit(self, samples: Sequence[Sample]) -> None:
         """Learns nothing, on purpose."""
 
-    def describe(self, sketch: int, settings: IntArray) -> Description:
+    def describe(self, sketch: int, settings: IntArray) -> SettingFeatures:
         mixed = (settings + 1) @ self._weights[sketch, : settings.shape[1]]
-        return Description(sketch, settings, None, np.sin(mixed * 12.9898) - 10.0)
+        return SettingFeatures(sketch, settings, None, np.sin(mixed * 12.9898) - 10.0)
 
-    def predict_from(self, description: Description) -> Prediction:
+    def predict_from(self, description: SettingFeatures) -> Prediction:
         return Prediction.unlearned(description.log2_prior)

@@ -43,7 +43,7 @@ from tilewright.db import open_store  # noqa: E402
 from tilewright.db.job_states import JobState  # noqa: E402
 from tilewright.schedules import operators  # noqa: E402
 from tilewright.service.jobs.request import JobRequest  # noqa: E402
-from tilewright.service.jobs.run import Means  # noqa: E402
+from tilewright.service.jobs.run import JobContext  # noqa: E402
 from tilewright.service.jobs.tuning import FLEET, TuneOptions  # noqa: E402
 from tilewright.service.jobs.worker import Worker  # noqa: E402
 from tilewright.tuner.measure.fleet.machines import fleet_status  # noqa: E402
@@ -132,7 +132,9 @@ def run_jobs(fleet: LocalFleet, asked: Asked) -> Figures:
             request = JobRequest(workload, TARGET, native=False, options=options)
             key = request.flight_key
             store.create_job(request.to_json(), body_hash=key, flight_key=key)
-        worker = Worker(Means(store, 5.0, stop, fleet=fleet.address), "benchmark", poll_secs=0.1)
+        worker = Worker(
+            JobContext(store, 5.0, stop, fleet=fleet.address), "benchmark", poll_secs=0.1
+        )
         started = time.perf_counter()
         thread = threading.Thread(target=worker.work)
         thread.start()

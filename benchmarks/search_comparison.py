@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.baselines import PriorModel
-from tilewright.costmodel.base import CostModel, Description, Prediction, Sample
+from tilewright.costmodel.base import CostModel, Prediction, Sample, SettingFeatures
 from tilewright.costmodel.blend import BlendedModel
 from tilewright.schedules.arrays import IntArray
 from tilewright.schedules.canonical import canonical_bytes
@@ -132,10 +132,10 @@ class ShuffledModel:
         pairs = zip(samples, order, strict=True)
         self.model.fit([Sample(s.candidate, samples[i].run_secs) for s, i in pairs])
 
-    def describe(self, sketch: int, settings: IntArray) -> Description:
+    def describe(self, sketch: int, settings: IntArray) -> SettingFeatures:
         return self.model.describe(sketch, settings)
 
-    def predict_from(self, description: Description) -> Prediction:
+    def predict_from(self, description: SettingFeatures) -> Prediction:
         return self.model.predict_from(description)
 
     def predict(self, sketch: int, settings: IntArray) -> Prediction:

@@ -38,7 +38,7 @@ class Prediction:
 
 
 @dataclass(frozen=True, slots=True)
-class Description:
+class SettingFeatures:
     """What a model computes of P settings before it has learned anything: worth keeping for
     settings that will be asked about again. `features` (P, F) float32 where the model has any,
     `log2_prior` (P,) the prior's log2 seconds."""
@@ -59,11 +59,11 @@ class CostModel(Protocol):
         """Learn from all samples so far (not only new ones); may be called with none."""
         ...
 
-    def describe(self, sketch: int, settings: IntArray) -> Description:
+    def describe(self, sketch: int, settings: IntArray) -> SettingFeatures:
         """What `predict_from` needs; does not depend on what was fitted."""
         ...
 
-    def predict_from(self, description: Description) -> Prediction:
+    def predict_from(self, description: SettingFeatures) -> Prediction:
         """The prediction for described settings; finite everywhere."""
         ...
 

@@ -14,7 +14,7 @@ import numpy as np
 from tilewright.schedules.arrays import FloatArray, IntArray
 from tilewright.schedules.space import ScheduleSpace
 
-from .base import CostModel, Description, Prediction, Sample
+from .base import CostModel, Prediction, Sample, SettingFeatures
 from .gaussian import MOST_SAMPLES, GaussianModel
 from .model import ResidualModel
 
@@ -42,10 +42,10 @@ class BlendedModel(CostModel):
             good, other = _error(ours), _error(theirs)
             self._share = good**2 / (good**2 + other**2)
 
-    def describe(self, sketch: int, settings: IntArray) -> Description:
+    def describe(self, sketch: int, settings: IntArray) -> SettingFeatures:
         return self.process.describe(sketch, settings)
 
-    def predict_from(self, description: Description) -> Prediction:
+    def predict_from(self, description: SettingFeatures) -> Prediction:
         one = self.process.predict_from(description)
         if not self._share:
             return one

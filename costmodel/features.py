@@ -17,7 +17,7 @@ import numpy.typing as npt
 from tilewright.schedules.arrays import BoolArray, FloatArray, IntArray
 from tilewright.schedules.space import ScheduleSpace
 
-from .base import Description, Sample
+from .base import Sample, SettingFeatures
 from .counts.table import COUNTS
 from .prior import COMPONENTS, Analysis, Prior
 
@@ -53,14 +53,14 @@ class Featuriser:
         self._choices = [[k for k, size in enumerate(own) if size > 1] for own in sizes]
         self._columns = len(FEATURES) + 1 + max(map(len, self._choices))
 
-    def __call__(self, sketch: int, settings: IntArray) -> Description:
+    def __call__(self, sketch: int, settings: IntArray) -> SettingFeatures:
         """That of `settings` (P, J) of sketch number `sketch`."""
         analysis = self.prior.analyse(sketch, settings)
         table = np.full((self._columns, len(settings)), -1.0, np.float32)
         for row, values in zip(table, self._rows(sketch, settings, analysis), strict=False):
             row[:] = values
         features = np.ascontiguousarray(table.T)
-        return Description(sketch, settings, features, np.log2(analysis.secs))
+        return SettingFeatures(sketch, settings, features, np.log2(analysis.secs))
 
     def samples(self, samples: Sequence[Sample]) -> Measured | None:
         """All `samples`, in their order; None where none ran."""

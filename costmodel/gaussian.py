@@ -25,7 +25,7 @@ import numpy as np
 from tilewright.schedules.arrays import FloatArray, IntArray
 from tilewright.schedules.space import Knob, ScheduleSpace
 
-from .base import Description, Prediction, Sample
+from .base import Prediction, Sample, SettingFeatures
 from .features import FEATURES, FeatureArray, Measured
 from .learned import LearnedModel
 
@@ -82,7 +82,7 @@ Parts: TypeAlias = tuple[FeatureArray | FloatArray, FeatureArray | FloatArray, F
 """(P, N) correlations: knobs alone, knobs together, features."""
 
 
-class _Known:
+class _Samples:
     """The samples as inputs of the random function. `places` are those of each sketch's knobs."""
 
     def __init__(self, measured: Measured, places: list[list[FloatArray]]) -> None:
@@ -166,7 +166,7 @@ class GaussianModel(LearnedModel):
         self.prior_trust: float | None = None
         self._places = [_places(sketch.knobs) for sketch in space.sketches]
         self._best = self._best_prior = self._mean_prior = 0.0
-        self._fitted: tuple[_Known, _Posterior]
+        self._fitted: tuple[_Samples, _Posterior]
 
     def fit(self, samples: Sequence[Sample]) -> None:
         self.prior_trust = None
@@ -176,7 +176,7 @@ class GaussianModel(LearnedModel):
         self._best, self._best_prior = float(known.log2_secs.min()), float(known.prior.min())
         self._mean_prior = float(_near(known.prior - self._best_prior).mean())
         prior = self._seen_of_prior(known.prior)
-        inputs = _Known(known, self._places)
+        inputs = _Samples(known, self._places)
         found = _posteriors(inputs, _near(known.log2_secs - self._best), prior)
         weights = np.exp([p.evidence - found[0].evidence for p in found])
         trusts = np.array([_trust(p, prior) for p in found])
@@ -186,7 +186,7 @@ class GaussianModel(LearnedModel):
         left_out: FloatArray = likeliest.alpha / (likeliest.inverse**2).sum(axis=0)
         return left_out[known.ran]
 
-    def predict_learned(self, description: Description) -> Prediction:
+    def predict_learned(self, description: SettingFeatures) -> Prediction:
         assert description.features is not None
         known, posterior = self._fitted
         h = posterior.hypothesis
@@ -214,7 +214,7 @@ def _kernel(h: Hypothesis, parts: Parts, prior: FloatArray, own: FloatArray) -> 
     return kernel
 
 
-def _posteriors(known: _Known, above: FloatArray, prior: FloatArray) -> list[_Posterior]:
+def _posteriors(known: _Samples, above: FloatArray, prior: FloatArray) -> list[_Posterior]:
     """One a hypothesis, the likeliest first. See `_posterior`."""
     found: list[_Posterior] = []
     for length in LENGTHS:

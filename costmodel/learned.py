@@ -11,7 +11,7 @@ import numpy as np
 from tilewright.schedules.arrays import FloatArray, IntArray
 from tilewright.schedules.space import ScheduleSpace
 
-from .base import CostModel, Description, Prediction, Sample
+from .base import CostModel, Prediction, Sample, SettingFeatures
 from .features import Featuriser, Measured
 
 MIN_SAMPLES = 8
@@ -30,7 +30,7 @@ class LearnedModel(CostModel):
         self.left_out: FloatArray | None = None
         self._offset = 0.0
 
-    def describe(self, sketch: int, settings: IntArray) -> Description:
+    def describe(self, sketch: int, settings: IntArray) -> SettingFeatures:
         return self.featurise(sketch, settings)
 
     def fit(self, samples: Sequence[Sample]) -> None:
@@ -42,7 +42,7 @@ class LearnedModel(CostModel):
         if known.ran.sum() >= MIN_SAMPLES:
             self.left_out = self.learn(known)
 
-    def predict_from(self, description: Description) -> Prediction:
+    def predict_from(self, description: SettingFeatures) -> Prediction:
         if self.left_out is None:
             return Prediction.unlearned(description.log2_prior + self._offset)
         return self.predict_learned(description)
@@ -52,5 +52,5 @@ class LearnedModel(CostModel):
         """Learn from `known`, and give `left_out`; None where that cannot be done."""
 
     @abstractmethod
-    def predict_learned(self, description: Description) -> Prediction:
+    def predict_learned(self, description: SettingFeatures) -> Prediction:
         """`predict_from` after `learn`."""

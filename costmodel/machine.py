@@ -19,7 +19,7 @@ NOMINAL_CLOCK_HZ = 3.4e9
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class MachineRates:
     """Rates for one element type. Entries of the per-thread tuples: index p - 1 for p threads.
 
     `fma_pipes` vectors are multiplied and added in each cycle of `clock_hz`.
@@ -62,7 +62,7 @@ def compute_dtype(workload: Workload) -> DType:
     return DType.I64 if DType.I64 in dtypes else DType.I32
 
 
-def machine_for(target: Target, dtype: DType) -> Machine:
+def machine_for(target: Target, dtype: DType) -> MachineRates:
     """The rates of `target` for arithmetic on `dtype`; f32's peak stands in for i32's.
 
     Peak and clock say how many multiply-adds a cycle there are: peak / (2 flop * lanes * clock);
@@ -92,7 +92,7 @@ def machine_for(target: Target, dtype: DType) -> Machine:
         )
         for behind, level in enumerate(levels)
     }
-    return Machine(
+    return MachineRates(
         clock_hz=clock_hz,
         fma_pipes=pipes,
         vector_bytes=vector_bytes,

@@ -18,7 +18,7 @@ import numpy as np
 from tilewright.schedules.arrays import FloatArray
 from tilewright.schedules.space import ScheduleSpace
 
-from .base import Description, Prediction
+from .base import Prediction, SettingFeatures
 from .features import FeatureArray, Measured
 from .learned import LearnedModel
 
@@ -54,7 +54,7 @@ class ResidualModel(LearnedModel):
             self._boosters.append(booster)
         return missed[known.ran]
 
-    def predict_learned(self, description: Description) -> Prediction:
+    def predict_learned(self, description: SettingFeatures) -> Prediction:
         votes = np.stack(
             [booster.inplace_predict(description.features) for booster in self._boosters]
         ).astype(np.float64)

@@ -23,12 +23,12 @@ import numpy.typing as npt
 from tilewright.schedules.algebra.functions import POLYNOMIAL_SLOTS
 from tilewright.schedules.arrays import FloatArray, IntArray, distinct_rows
 from tilewright.schedules.sketches.hardware import FMA_LATENCY, ISSUE_WIDTH
-from tilewright.schedules.space import Part, ScheduleSpace
+from tilewright.schedules.space import ScheduleSpace, SpacePart
 
 from .counts.counting import counts
 from .counts.table import Counts
 from .footprint import Traffic, cache_traffic
-from .machine import Machine, compute_dtype, machine_for
+from .machine import MachineRates, compute_dtype, machine_for
 from .programs import joined
 
 COMPONENTS = ("pipes", "loads", "issue", "L2", "L3", "memory", "packing", "fixed")
@@ -122,7 +122,7 @@ class Prior:
             found |= {n: analysis.at(at) for n, at in zip(group, each, strict=True)}
         return [found[n] for n in range(len(program.parts))]
 
-    def _one(self, part: Part, settings: IntArray) -> Analysis:
+    def _one(self, part: SpacePart, settings: IntArray) -> Analysis:
         """The calculation for one part."""
         self.check()
         columns = counts(part, settings)
@@ -144,7 +144,7 @@ def total(rows: npt.NDArray[np.floating[Any]]) -> npt.NDArray[Any]:
     return reduce(np.add, rows)
 
 
-def combine(columns: Counts, traffic: Traffic, machine: Machine) -> Analysis:
+def combine(columns: Counts, traffic: Traffic, machine: MachineRates) -> Analysis:
     """Seconds from structure and traffic, see the module's docstring."""
     used, share, imbalance = _parallelism(columns, machine)
     to_secs = 1.0 / (machine.clock_hz * share)
@@ -170,7 +170,9 @@ def combine(columns: Counts, traffic: Traffic, machine: Machine) -> Analysis:
     return Analysis(columns, parts, imbalance, secs)
 
 
-def _side_by_side(columns: Counts, machine: Machine) -> tuple[FloatArray, FloatArray, FloatArray]:
+def _side_by_side(
+    columns: Counts, machine: MachineRates
+) -> tuple[FloatArray, FloatArray, FloatArray]:
     """(P,) cycles of multiply-add pipes, of load ports and of issuing, none of which waits for
     another."""
     # Half of exp's instructions bring its argument into range and scale (a test counts them).
@@ -190,7 +192,7 @@ def _side_by_side(columns: Counts, machine: Machine) -> tuple[FloatArray, FloatA
     return pipes, loads * machine.vector_bytes / machine.bytes_per_cycle[0], issue
 
 
-def _waits(columns: Counts, traffic: Traffic, machine: Machine) -> FloatArray:
+def _waits(columns: Counts, traffic: Traffic, machine: MachineRates) -> FloatArray:
     """(P,) cycles in which nothing else goes on."""
     rates = np.asarray(machine.bytes_per_cycle)
     # A late line comes from where the whole problem lives.
@@ -207,14 +209,14 @@ def _waits(columns: Counts, traffic: Traffic, machine: Machine) -> FloatArray:
     )
 
 
-def _packing(copied: FloatArray, gathered: FloatArray, machine: Machine) -> FloatArray:
+def _packing(copied: FloatArray, gathered: FloatArray, machine: MachineRates) -> FloatArray:
     """(P,) cycles that a core takes for private copies of so many bytes, which it reads and writes;
     what is `gathered` of them takes a cycle an element."""
     *_, last_cache, _ = machine.bytes_per_cycle
     return 2.0 * (copied - gathered) / last_cache + gathered / machine.element_bytes
 
 
-def _slowdown(columns: Counts, machine: Machine) -> FloatArray:
+def _slowdown(columns: Counts, machine: MachineRates) -> FloatArray:
     """(P,) by how much of their time multiply-adds are slower where registers are too few. LLVM
     loads what steps share once, ahead of them all, whether or not there is room to keep it."""
     needed = np.maximum(columns["live_registers"] - 1.0 + columns["kept_values"], 1.0)
@@ -223,7 +225,9 @@ def _slowdown(columns: Counts, machine: Machine) -> FloatArray:
     return np.asarray(2.0 * excess / needed)
 
 
-def _copying(copied: FloatArray, traffic: Traffic, machine: Machine, used: IntArray) -> FloatArray:
+def _copying(
+    copied: FloatArray, traffic: Traffic, machine: MachineRates, used: IntArray
+) -> FloatArray:
     """(P,) seconds that memory takes for private copies: each byte is read from where the whole
     problem lives."""
     # Copies are a second set of the data: the whole needs room for both.
@@ -232,13 +236,13 @@ def _copying(copied: FloatArray, traffic: Traffic, machine: Machine, used: IntAr
     return np.asarray(np.where(home > 0, copied / rates[home, used - 1], 0.0))
 
 
-def _home(size: npt.NDArray[np.floating[Any]], machine: Machine) -> IntArray:
+def _home(size: npt.NDArray[np.floating[Any]], machine: MachineRates) -> IntArray:
     """(P,) the number of the level that holds so many bytes."""
     spilled = [size > capacity for capacity in machine.all_cache_bytes]
     return np.asarray(np.sum(spilled, axis=0, dtype=np.int64))
 
 
-def _parallelism(columns: Counts, machine: Machine) -> tuple[IntArray, FloatArray, FloatArray]:
+def _parallelism(columns: Counts, machine: MachineRates) -> tuple[IntArray, FloatArray, FloatArray]:
     """(threads at work, how many times faster than one, imbalance >= 1), each (P,)."""
     tasks = np.maximum(columns["tasks"], 1.0)
     parallel = columns["regions"] > 0

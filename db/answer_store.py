@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from .artefacts import ArtefactFile
-    from .evidence import Evidence, Work
+    from .evidence import StoredEvidence, Work
     from .job_owners import JobQuota
     from .preparations import Demand, Preparation, PreparationQuota, PreparationState
 
@@ -27,7 +27,7 @@ class AnswerStore(Protocol):
 
     def evidence(
         self, works: Sequence[Work], *, toolchain: str = "", elsewhere: bool = False
-    ) -> dict[Work, Evidence]:
+    ) -> dict[Work, StoredEvidence]:
         """Every row that an answer about each (workload_key, target_key) rests on, of one moment.
 
         With `elsewhere`, the best of the same workload on other targets too; with `toolchain`,

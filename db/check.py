@@ -62,7 +62,7 @@ _READ_BY = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class Inconsistency:
     """Something that should not be. `kind` is stable; `subject` is the key or id concerned;
     `invariant` is the one of I1 to I7 that does not hold, "" where it is none of them."""
 
@@ -72,14 +72,14 @@ class Problem:
     invariant: str = ""
 
 
-def problems(database: Database, acknowledged: Iterable[str] = ()) -> list[Problem]:
+def problems(database: Database, acknowledged: Iterable[str] = ()) -> list[Inconsistency]:
     """Everything found wrong, worst first; empty for a sound database."""
-    found: list[Problem] = []
+    found: list[Inconsistency] = []
     try:
-        found += (Problem("file", database.name, line) for line in database.damage())
+        found += (Inconsistency("file", database.name, line) for line in database.damage())
     except StoreBroken as error:
-        found.append(Problem("file", database.name, str(error)))
-    parts: list[Callable[[Session], Iterator[Problem]]] = [
+        found.append(Inconsistency("file", database.name, str(error)))
+    parts: list[Callable[[Session], Iterator[Inconsistency]]] = [
         partial(_acknowledged, keys=frozenset(acknowledged)),
         _once,
         _works,
@@ -102,25 +102,25 @@ def problems(database: Database, acknowledged: Iterable[str] = ()) -> list[Probl
                 found.extend(part(session))
         except StoreBroken as error:
             name = getattr(part, "__name__", "_acknowledged").strip("_")
-            found.append(Problem("file", name, str(error)))
+            found.append(Inconsistency("file", name, str(error)))
     return found
 
 
-def _acknowledged(session: Session, keys: frozenset[str]) -> Iterator[Problem]:
+def _acknowledged(session: Session, keys: frozenset[str]) -> Iterator[Inconsistency]:
     """I1: of what somebody was told, by us or by whoever asks, nothing is missing."""
     stored = set(session.scalars(select(RecordRow.key)))
     for key in sorted(keys - stored):
-        yield Problem("missing", key, "was acknowledged and is not stored", "I1")
+        yield Inconsistency("missing", key, "was acknowledged and is not stored", "I1")
     told = select(JobEventRow).where(JobEventRow.kind == "trial").order_by(JobEventRow.id)
     for event in session.scalars(told.execution_options(yield_per=_READ_BY)):
         told_of = json.loads(event.data).get("record_key") if sound_job(event) else None
         if isinstance(told_of, str) and told_of not in stored:
-            yield Problem(
+            yield Inconsistency(
                 "missing", told_of, f"job {event.job_id} told of it, it is not stored", "I1"
             )
 
 
-def _once(session: Session) -> Iterator[Problem]:
+def _once(session: Session) -> Iterator[Inconsistency]:
     """I2: constraints say so; a damaged index may have let a second row in."""
     names: dict[str, tuple[InstrumentedAttribute[Any], ...]] = {
         "record": (RecordRow.key,),
@@ -132,51 +132,51 @@ def _once(session: Session) -> Iterator[Problem]:
     for kind, columns in names.items():
         twice: Select[Any] = select(*columns).group_by(*columns).having(func.count() > 1)
         for row in session.execute(twice):
-            yield Problem(kind, "/".join(map(str, row)), "is stored more than once", "I2")
+            yield Inconsistency(kind, "/".join(map(str, row)), "is stored more than once", "I2")
 
 
-def _works(session: Session) -> Iterator[Problem]:
+def _works(session: Session) -> Iterator[Inconsistency]:
     for workload in session.scalars(select(WorkloadRow)):
         if not sound_workload(workload):
-            yield Problem("workload", workload.key, _CHANGED)
+            yield Inconsistency("workload", workload.key, _CHANGED)
             continue
         yield from _other_key("workload", workload.key, workload_key_of, workload.document)
     for target in session.scalars(select(TargetRow)):
         if not sound_target(target):
-            yield Problem("target", target.key, _CHANGED)
+            yield Inconsistency("target", target.key, _CHANGED)
             continue
         yield from _other_key("target", target.key, target_key_of, target.document)
 
 
 def _other_key(
     kind: str, key: str, key_of_document: Callable[[Any], str], document: str
-) -> Iterator[Problem]:
+) -> Iterator[Inconsistency]:
     try:
         made = key_of_document(json.loads(document))
     except (ValueError, TilewrightError) as error:
-        yield Problem(kind, key, f"document is not a {kind}: {error}")
+        yield Inconsistency(kind, key, f"document is not a {kind}: {error}")
     else:
         if made != key:
-            yield Problem(kind, key, f"document has the key {made}")
+            yield Inconsistency(kind, key, f"document has the key {made}")
 
 
-def _records(session: Session) -> Iterator[Problem]:
+def _records(session: Session) -> Iterator[Inconsistency]:
     statement = select(RecordRow).order_by(RecordRow.id).execution_options(yield_per=500)
     for row in session.scalars(statement):
         if not sound(row):
-            yield Problem("record", row.key, _CHANGED)
+            yield Inconsistency("record", row.key, _CHANGED)
             continue
         try:
             document = json.loads(row.document)
             record_of(document)
         except (ValueError, TilewrightError) as error:
-            yield Problem("record", row.key, f"document is not a record: {error}")
+            yield Inconsistency("record", row.key, f"document is not a record: {error}")
         else:
             if key_of(document) != row.key:
-                yield Problem("record", row.key, f"document has the key {key_of(document)}")
+                yield Inconsistency("record", row.key, f"document has the key {key_of(document)}")
 
 
-def _bests(session: Session) -> Iterator[Problem]:
+def _bests(session: Session) -> Iterator[Inconsistency]:
     """I3"""
     statement = (
         select(BestRow, RecordRow, WithdrawnRow.reason)
@@ -184,7 +184,9 @@ def _bests(session: Session) -> Iterator[Problem]:
         .join(WithdrawnRow, WithdrawnRow.record_key == BestRow.record_key, isouter=True)
     )
     for best, record, reason in session.execute(statement):
-        broken = partial(Problem, "best", f"{best.workload_key}/{best.target_key}", invariant="I3")
+        broken = partial(
+            Inconsistency, "best", f"{best.workload_key}/{best.target_key}", invariant="I3"
+        )
         if best.record_key is None:
             continue
         if record is None:
@@ -208,7 +210,7 @@ def _bests(session: Session) -> Iterator[Problem]:
             yield broken(f"points at {record.key}, whose schedule failed its full check: {failed}")
 
 
-def _history(session: Session) -> Iterator[Problem]:
+def _history(session: Session) -> Iterator[Inconsistency]:
     """Each pointer is where its last move took it, and its moves form a chain."""
     chains: dict[tuple[str, str], list[BestMoveRow]] = {}
     for move in session.scalars(select(BestMoveRow).order_by(BestMoveRow.version)):
@@ -219,18 +221,20 @@ def _history(session: Session) -> Iterator[Problem]:
         at: str | None = None
         for number, move in enumerate(moves, start=1):
             if move.version != number or move.from_record_key != at:
-                yield Problem("history", subject, f"move {move.version} does not follow {at}", "I4")
+                yield Inconsistency(
+                    "history", subject, f"move {move.version} does not follow {at}", "I4"
+                )
                 break
             at = move.to_record_key
         else:
             if len(moves) != best.version or at != best.record_key:
                 said = f"the last move leads to {at}, not to the best"
-                yield Problem("history", subject, said, "I4")
+                yield Inconsistency("history", subject, said, "I4")
     for work in chains:
-        yield Problem("history", "/".join(work), "moves of a best that does not exist")
+        yield Inconsistency("history", "/".join(work), "moves of a best that does not exist")
 
 
-def _slower(session: Session) -> Iterator[Problem]:
+def _slower(session: Session) -> Iterator[Inconsistency]:
     """I4: what a move gives as its reason is so."""
     old, new = aliased(RecordRow), aliased(RecordRow)
     statement = (
@@ -250,7 +254,7 @@ def _slower(session: Session) -> Iterator[Problem]:
             "incumbent damaged": True,
         }.get(move.reason, move.reason.startswith("withdrawn: ") and withdrawn is not None)
         if not holds:
-            yield Problem(
+            yield Inconsistency(
                 "history",
                 f"{move.workload_key}/{move.target_key}",
                 f"move {move.version} from {was_secs:g} to {is_secs:g} s "
@@ -263,84 +267,86 @@ def _generation(row: RecordRow) -> Any:
     return generation(Toolchain(row.codegen_version, row.llvmlite, row.llvm))
 
 
-def _blobs(session: Session) -> Iterator[Problem]:
+def _blobs(session: Session) -> Iterator[Inconsistency]:
     for row in session.scalars(select(BlobRow).execution_options(yield_per=20)):
         if not intact(row):
-            yield Problem("blob", row.sha256, "the bytes do not have this hash")
+            yield Inconsistency("blob", row.sha256, "the bytes do not have this hash")
         if row.created_at == UNKNOWN_MOMENT:
-            yield Problem("blob", row.sha256, "the moment it came is damaged")
+            yield Inconsistency("blob", row.sha256, "the moment it came is damaged")
 
 
-def _artefacts(session: Session) -> Iterator[Problem]:
+def _artefacts(session: Session) -> Iterator[Inconsistency]:
     statement = select(ArtefactRow, BlobRow.sha256, func.length(BlobRow.data)).join(
         BlobRow, BlobRow.sha256 == ArtefactRow.sha256, isouter=True
     )
     for row, blob, size in session.execute(statement):
         subject = f"{row.record_key}/{row.kind}"
         if not sound_artefact(row):
-            yield Problem("artefact", subject, _CHANGED)
+            yield Inconsistency("artefact", subject, _CHANGED)
         elif blob is None or size != row.bytes:
-            yield Problem(
+            yield Inconsistency(
                 "artefact", subject, f"blob {row.sha256} is missing or of another size", "I7"
             )
 
 
-def _preparations(session: Session) -> Iterator[Problem]:
+def _preparations(session: Session) -> Iterator[Inconsistency]:
     for row in session.scalars(select(PreparationRow)):
         if not sound_preparation(row):
-            yield Problem("preparation", row.key, _CHANGED)
+            yield Inconsistency("preparation", row.key, _CHANGED)
     statement = select(PreparedFileRow, BlobRow.sha256, func.length(BlobRow.data)).join(
         BlobRow, BlobRow.sha256 == PreparedFileRow.sha256, isouter=True
     )
     for file, blob, size in session.execute(statement):
         subject = f"{file.preparation_key}/{file.kind}"
         if not prepared_files([file]):
-            yield Problem("prepared file", subject, _CHANGED)
+            yield Inconsistency("prepared file", subject, _CHANGED)
         elif blob is None or size != file.bytes:
-            yield Problem("prepared file", subject, f"blob {file.sha256} is missing or damaged")
+            yield Inconsistency(
+                "prepared file", subject, f"blob {file.sha256} is missing or damaged"
+            )
 
 
-def _jobs(session: Session) -> Iterator[Problem]:
+def _jobs(session: Session) -> Iterator[Inconsistency]:
     """I7 for leases; what a job's state goes with."""
     for row in session.scalars(select(JobRow).execution_options(yield_per=_READ_BY)):
         if not sound_job(row):
-            yield Problem("job", row.id, _CHANGED)
+            yield Inconsistency("job", row.id, _CHANGED)
             continue
         state = JobState(row.state)
         if (row.finished_at is not None) != state.final:
-            yield Problem("job", row.id, f"{state} with finished_at {row.finished_at}")
+            yield Inconsistency("job", row.id, f"{state} with finished_at {row.finished_at}")
         leased = state in (JobState.RUNNING, JobState.CANCELLING)
         if (row.owner is not None) != leased:
-            yield Problem("job", row.id, f"{state} with owner {row.owner}", "I7")
+            yield Inconsistency("job", row.id, f"{state} with owner {row.owner}", "I7")
         if row.flight_key is not None and not state.joinable:
-            yield Problem("job", row.id, f"{state} but still joined by equal requests")
+            yield Inconsistency("job", row.id, f"{state} but still joined by equal requests")
 
 
-def _keys(session: Session) -> Iterator[Problem]:
+def _keys(session: Session) -> Iterator[Inconsistency]:
     for row in session.scalars(select(ApiKeyRow)):
         if not sound_key(row):
-            yield Problem("key", row.id, _CHANGED)
+            yield Inconsistency("key", row.id, _CHANGED)
 
 
-def _job_requests(session: Session) -> Iterator[Problem]:
+def _job_requests(session: Session) -> Iterator[Inconsistency]:
     for row in session.scalars(select(JobRequestRow).execution_options(yield_per=_READ_BY)):
         if not sound_job(row):
-            yield Problem("job_request", row.idempotency_key, _CHANGED)
+            yield Inconsistency("job_request", row.idempotency_key, _CHANGED)
 
 
-def _job_events(session: Session) -> Iterator[Problem]:
+def _job_events(session: Session) -> Iterator[Inconsistency]:
     """I5: the leases that events were written under follow one another."""
     now = _epochs(session)
     reached: dict[str, int] = {}
     statement = select(JobEventRow).order_by(JobEventRow.id)
     for row in session.scalars(statement.execution_options(yield_per=_READ_BY)):
         if not sound_job(row):
-            yield Problem("event", str(row.id), _CHANGED)
+            yield Inconsistency("event", str(row.id), _CHANGED)
             continue
         before, last = reached.get(row.job_id, 0), now.get(row.job_id, row.epoch)
         if not before <= row.epoch <= last:
             said = f"job {row.job_id}: written under lease {row.epoch}, after {before}, of {last}"
-            yield Problem("event", str(row.id), said, "I5")
+            yield Inconsistency("event", str(row.id), said, "I5")
         reached[row.job_id] = max(before, row.epoch)
 
 
@@ -350,17 +356,17 @@ def _epochs(session: Session) -> dict[str, int]:
     return {job.id: job.epoch for job in jobs if sound_job(job)}
 
 
-def _job_trials(session: Session) -> Iterator[Problem]:
+def _job_trials(session: Session) -> Iterator[Inconsistency]:
     """I5 and I6"""
     now = _epochs(session)
     for row in session.scalars(select(JobTrialRow).execution_options(yield_per=_READ_BY)):
         epoch = now.get(row.job_id, row.epoch)
         subject = f"{row.job_id}/{row.trial}"
         if not sound_job(row):
-            yield Problem("job_trial", subject, _CHANGED)
+            yield Inconsistency("job_trial", subject, _CHANGED)
         elif row.epoch > epoch:
             said = f"written under lease {row.epoch}, the job is at {epoch}"
-            yield Problem("job_trial", subject, said, "I5")
+            yield Inconsistency("job_trial", subject, said, "I5")
     finished: ColumnElement[bool] = JobRow.state == JobState.SUCCEEDED
     counted = (
         select(JobTrialRow.job_id, func.count(), func.max(JobTrialRow.trial))
@@ -370,4 +376,6 @@ def _job_trials(session: Session) -> Iterator[Problem]:
     )
     for job_id, count, last in session.execute(counted):
         if count != last:
-            yield Problem("job", job_id, f"{count} of its {last} trials ended in a record", "I6")
+            yield Inconsistency(
+                "job", job_id, f"{count} of its {last} trials ended in a record", "I6"
+            )

@@ -31,7 +31,7 @@ class MoveReport:
 
 
 @dataclass(slots=True)
-class _Tally:
+class _RowChecksum:
     """Rows seen and the sum of their hashes: alike for alike rows, in whatever order they come."""
 
     count: int = 0
@@ -115,8 +115,8 @@ def _refuse_rows(writing: Connection, name: str, tables: Sequence[Table]) -> Non
             )
 
 
-def _copy(reading: Connection, writing: Connection, table: Table) -> _Tally:
-    tally = _Tally()
+def _copy(reading: Connection, writing: Connection, table: Table) -> _RowChecksum:
+    tally = _RowChecksum()
     size = _BLOBS_PER_INSERT if table.name == "blob" else _ROWS_PER_INSERT
     found = reading.execute(select(table), execution_options={"yield_per": size})
     for rows in found.partitions(size):
@@ -125,8 +125,8 @@ def _copy(reading: Connection, writing: Connection, table: Table) -> _Tally:
     return tally
 
 
-def _tally(connection: Connection, table: Table) -> _Tally:
-    tally = _Tally()
+def _tally(connection: Connection, table: Table) -> _RowChecksum:
+    tally = _RowChecksum()
     size = _BLOBS_PER_INSERT if table.name == "blob" else _ROWS_PER_INSERT
     found = connection.execute(select(table), execution_options={"yield_per": size})
     for rows in found.partitions(size):

@@ -91,7 +91,7 @@ class Prepared:
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class StoredEvidence:
     """Every row that an answer about one work rests on.
 
     `bests` are pairs of a record and what it was made for, `files` those of the records.
@@ -168,14 +168,18 @@ class EvidenceRepository:
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    def of(self, works: Sequence[Work], toolchain: str, *, elsewhere: bool) -> dict[Work, Evidence]:
+    def of(
+        self, works: Sequence[Work], toolchain: str, *, elsewhere: bool
+    ) -> dict[Work, StoredEvidence]:
         """The evidence on each work; with `elsewhere`, on other targets too."""
-        found: dict[Work, Evidence] = {}
+        found: dict[Work, StoredEvidence] = {}
         for part in _parts(list(dict.fromkeys(works))):
             found |= self._some(part, toolchain, elsewhere=elsewhere)
         return found
 
-    def _some(self, works: list[Work], toolchain: str, *, elsewhere: bool) -> dict[Work, Evidence]:
+    def _some(
+        self, works: list[Work], toolchain: str, *, elsewhere: bool
+    ) -> dict[Work, StoredEvidence]:
         workload_keys = list({workload for workload, _ in works})
         target_keys = list({target for _, target in works})
         workloads = self._by_key(WorkloadRow, _WORKLOAD, workload_keys)
@@ -197,7 +201,7 @@ class EvidenceRepository:
                 pair for pair in bests.get(work[0], ()) if elsewhere or pair[1][0] == work[1]
             )
             name = names.get(work, "")
-            found[work] = Evidence(
+            found[work] = StoredEvidence(
                 work,
                 workloads.get(work[0]),
                 targets.get(work[1]),

@@ -18,7 +18,7 @@ from tilewright.schedules.record import TuningRecord
 
 from .engine import insert_ignore
 from .errors import NotRegistered
-from .job_rows import Job, JobEvent, JsonObject, events_of, hash_of, job_of, sound, text_of
+from .job_rows import JobEvent, JsonObject, StoredJob, events_of, hash_of, job_of, sound, text_of
 from .models import JobEventRow, JobRow, JobTrialRow, RecordRow
 from .moments import rfc3339
 from .rows import from_row
@@ -129,14 +129,14 @@ def note_event(session: Session, row: JobRow, kind: str, data: JsonObject, now: 
     return event.id
 
 
-def saved(session: Session, row: JobRow) -> Job:
+def saved(session: Session, row: JobRow) -> StoredJob:
     """The job of a row that was changed, once it is written."""
     row.row_sha256 = hash_of(JobRow, row)
     session.flush()
     return served(row)
 
 
-def served(row: JobRow) -> Job:
+def served(row: JobRow) -> StoredJob:
     """The job of a row that was just checked or written."""
     job = job_of(row)
     assert job is not None, "a row that was just checked or written"

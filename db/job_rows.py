@@ -57,7 +57,7 @@ keep the hash they have."""
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class StoredJob:
     """A job as it was when read.
 
     `epoch` counts leases; writers hand it back. `priority`: higher goes first. `failures` counts
@@ -87,8 +87,8 @@ class Job:
 @dataclass(frozen=True, slots=True)
 class WaitingJob:
     """A job nobody works on. `trials` is its budget, 0 where it has none; `lost`: its worker
-    disappeared; `failures` is that of `Job`; `fleet`: the machines of a fleet measure it, not the
-    one its worker runs on. `owner` asked for it, one of them where there are several; "" where
+    disappeared; `failures` is that of `StoredJob`; `fleet`: the machines of a fleet measure it, not
+    the one its worker runs on. `owner` asked for it, one of them where there are several; "" where
     nobody is known."""
 
     id: str
@@ -112,7 +112,7 @@ class JobEvent:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class QueuePosition:
     """Where a QUEUED job stands: so many are taken up before it, and so many are running now."""
 
     ahead: int
@@ -140,14 +140,14 @@ def sound(row: AnyJobRow) -> bool:
         return False
 
 
-def job_of(row: JobRow | None) -> Job | None:
+def job_of(row: JobRow | None) -> StoredJob | None:
     """The job of a sound row. A damaged one is not served: None, and a warning in the log."""
     if row is None:
         return None
     if not sound(row):
         log.warning("job %s is damaged and not served; run `tilewright db check`", row.id)
         return None
-    return Job(
+    return StoredJob(
         id=row.id,
         state=JobState(row.state),
         request=json.loads(row.request),

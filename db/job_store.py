@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from tilewright.schedules.record import TuningRecord
 
     from .job_owners import JobQuota, Sharing
-    from .job_rows import Job, JobEvent, Waiting, WaitingJob
+    from .job_rows import JobEvent, QueuePosition, StoredJob, WaitingJob
     from .job_states import JobState
     from .records import Page
 
@@ -46,7 +46,7 @@ class JobStore(Protocol):
         priority: int = 0,
         owner: str | None = None,
         quota: JobQuota | None = None,
-    ) -> tuple[Job, bool]:
+    ) -> tuple[StoredJob, bool]:
         """The job for `request`, and whether it is new.
 
         The same idempotency key gives the same job for good; an equal request (`flight_key`)
@@ -56,7 +56,7 @@ class JobStore(Protocol):
         """
         ...
 
-    def get_job(self, job_id: str) -> Job | None:
+    def get_job(self, job_id: str) -> StoredJob | None:
         """The job as it is now; None if it is unknown or damaged."""
         ...
 
@@ -66,7 +66,7 @@ class JobStore(Protocol):
         page_size: int = 50,
         state: JobState | None = None,
         owner: str | None = None,
-    ) -> Page[Job]:
+    ) -> Page[StoredJob]:
         """Jobs (of `owner`, where given), newest first; `page_size` is cut to 1..1000.
 
         BadPageToken.
@@ -85,7 +85,7 @@ class JobStore(Protocol):
         """The oldest job of each state that is not final: its id, and when it was asked for."""
         ...
 
-    def job_waiting(self, job_id: str) -> Waiting | None:
+    def job_waiting(self, job_id: str) -> QueuePosition | None:
         """How many jobs go before a QUEUED one, and how many are running; None if it does not
         wait."""
         ...
@@ -94,7 +94,9 @@ class JobStore(Protocol):
         """The jobs `lease_job` may give out, those of higher priority first, then by arrival."""
         ...
 
-    def lease_job(self, owner: str, lease_secs: float, *, job_id: str | None = None) -> Job | None:
+    def lease_job(
+        self, owner: str, lease_secs: float, *, job_id: str | None = None
+    ) -> StoredJob | None:
         """The next job that waits or that its worker lost, now `owner`'s; None if there is none.
         With `job_id` that one or none.
 
@@ -104,11 +106,11 @@ class JobStore(Protocol):
         """
         ...
 
-    def renew_lease(self, job_id: str, epoch: int, lease_secs: float) -> Job:
+    def renew_lease(self, job_id: str, epoch: int, lease_secs: float) -> StoredJob:
         """Heartbeat: keep the job; state CANCELLING asks the caller to stop. StaleLease."""
         ...
 
-    def release_job(self, job_id: str, epoch: int) -> Job:
+    def release_job(self, job_id: str, epoch: int) -> StoredJob:
         """Give an unfinished job back, for another worker to continue. StaleLease."""
         ...
 
@@ -160,14 +162,14 @@ class JobStore(Protocol):
         *,
         result: JsonObject | None = None,
         error: JsonObject | None = None,
-    ) -> Job:
+    ) -> StoredJob:
         """End the job; again in the same epoch and state it changes nothing.
 
         StaleLease, BadTransition, UnknownJob.
         """
         ...
 
-    def request_cancel(self, job_id: str, owner: str | None = None) -> Job:
+    def request_cancel(self, job_id: str, owner: str | None = None) -> StoredJob:
         """Ask it to stop: a QUEUED one is CANCELLED at once, a finished one stays. UnknownJob.
 
         In the name of `owner`, while the job has other owners too, only that owner withdraws and

@@ -12,7 +12,7 @@ from .engine import insert_ignore
 from .errors import BadPageToken, IdempotencyConflict
 from .job_history import note_state, saved, served
 from .job_owners import TICKET_PRIORITY, JobQuota, OwnerRepository, of_owner, trials_left
-from .job_rows import Job, JsonObject, Waiting, hash_of, job_of, sound, text_of
+from .job_rows import JsonObject, QueuePosition, StoredJob, hash_of, job_of, sound, text_of
 from .job_states import LEASED, JobState
 from .models import JobRequestRow, JobRow
 from .moments import rfc3339
@@ -40,7 +40,7 @@ class JobRepository:
         entropy: Callable[[int], bytes],
         owner: str | None = None,
         quota: JobQuota | None = None,
-    ) -> tuple[Job, bool]:
+    ) -> tuple[StoredJob, bool]:
         """A job for `request`, and whether it is new. One at a time: see `Database.serialise`.
 
         The same idempotency key gives the same job for good (IdempotencyConflict for another
@@ -72,7 +72,7 @@ class JobRepository:
             self._note_key(idempotency_key, body_hash, row.id, now)
         return served(row), created
 
-    def get(self, job_id: str) -> Job | None:
+    def get(self, job_id: str) -> StoredJob | None:
         return job_of(self._session.get(JobRow, job_id))
 
     def is_seen_by(self, job_id: str, owner: str) -> bool:
@@ -80,7 +80,7 @@ class JobRepository:
 
     def page(
         self, token: str | None, size: int, state: JobState | None, owner: str | None = None
-    ) -> Page[Job]:
+    ) -> Page[StoredJob]:
         """Jobs (of `owner`, where given), newest first; damaged ones are left out."""
         size = max(1, min(size, MAX_PAGE))
         statement = select(JobRow).order_by(JobRow.id.desc()).limit(size + 1)
@@ -115,7 +115,7 @@ class JobRepository:
         jobs = [job for job in map(job_of, rows) if job is not None]
         return {job.state: (job.id, job.created_at) for job in jobs}
 
-    def waiting(self, job_id: str) -> Waiting | None:
+    def waiting(self, job_id: str) -> QueuePosition | None:
         """Where a QUEUED job stands; None if it does not wait."""
         row = self._session.get(JobRow, job_id)
         if row is None or row.state != JobState.QUEUED:
@@ -126,11 +126,11 @@ class JobRepository:
         )
         queued = select(func.count()).where(JobRow.state == JobState.QUEUED, before)
         running = select(func.count()).where(JobRow.state.in_(LEASED))
-        return Waiting(
+        return QueuePosition(
             int(self._session.scalar(queued) or 0), int(self._session.scalar(running) or 0)
         )
 
-    def _job_of_key(self, idempotency_key: str, body_hash: str) -> Job | None:
+    def _job_of_key(self, idempotency_key: str, body_hash: str) -> StoredJob | None:
         """The job this key got, if the note of it and the job are sound."""
         known = self._session.get(JobRequestRow, idempotency_key)
         if known is None or not sound(known):

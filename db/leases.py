@@ -22,7 +22,7 @@ from sqlalchemy.orm import Session
 from .errors import BadTransition, StaleLease, UnknownJob
 from .job_history import Event, note_event, note_state, note_trials, saved, served
 from .job_owners import OwnerRepository
-from .job_rows import Job, JsonObject, WaitingJob, sound, text_of, waiting_of
+from .job_rows import JsonObject, StoredJob, WaitingJob, sound, text_of, waiting_of
 from .job_states import (
     LEASED,
     LOST_TOO_OFTEN,
@@ -58,7 +58,7 @@ class LeaseRepository:
 
     def lease(
         self, owner: str, lease_secs: float, now: datetime, job_id: str | None = None
-    ) -> Job | None:
+    ) -> StoredJob | None:
         """The job to work on next, now `owner`'s; None if idle: of those that wait or whose lease
         is over, one of the highest priority, and of these the first that came. With `job_id` that
         one or none.
@@ -112,14 +112,14 @@ class LeaseRepository:
             saved(self._session, row)
         return len(rows)
 
-    def renew(self, job_id: str, epoch: int, lease_secs: float) -> Job:
+    def renew(self, job_id: str, epoch: int, lease_secs: float) -> StoredJob:
         """Keep the job for `lease_secs` more; its state tells whether to stop."""
         row = self._mine(job_id, epoch)
         clock = self._lease_clock(self._session)
         row.lease_until, row.lease_secs = clock + lease_secs, float(lease_secs)
         return saved(self._session, row)
 
-    def release(self, job_id: str, epoch: int, now: datetime) -> Job:
+    def release(self, job_id: str, epoch: int, now: datetime) -> StoredJob:
         """Give the job up unfinished: to the next worker, or CANCELLED if that was asked for."""
         row = self._mine(job_id, epoch)
         if row.state == JobState.CANCELLING:
@@ -166,7 +166,7 @@ class LeaseRepository:
         result: JsonObject | None,
         error: JsonObject | None,
         now: datetime,
-    ) -> Job:
+    ) -> StoredJob:
         """End the job. Doing so again in the same epoch and state changes nothing."""
         row = self._row(job_id)
         if row.epoch == epoch and row.state == state and state.final:
@@ -176,7 +176,7 @@ class LeaseRepository:
         row = self._mine(job_id, epoch)
         return self._end(row, state, result, error, now)
 
-    def request_cancel(self, job_id: str, now: datetime, owner: str | None = None) -> Job:
+    def request_cancel(self, job_id: str, now: datetime, owner: str | None = None) -> StoredJob:
         """Ask the job to stop; one nobody works on stops at once, a finished one stays as it is.
 
         An `owner` of a job that others wait for too only withdraws from it: it goes on for them.
@@ -244,7 +244,7 @@ class LeaseRepository:
         result: JsonObject | None,
         error: JsonObject | None,
         now: datetime,
-    ) -> Job:
+    ) -> StoredJob:
         check_transition(row.id, JobState(row.state), state)
         row.state, row.finished_at = state, rfc3339(now)
         row.result = None if result is None else text_of(result)

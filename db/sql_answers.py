@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from .artefacts import ArtefactFile
 from .changes import ChangeCounter
 from .engine import Database
-from .evidence import Evidence, EvidenceRepository, Work
+from .evidence import EvidenceRepository, StoredEvidence, Work
 from .job_owners import JobQuota
 from .jobs import JobRepository
 from .preparations import (
@@ -36,7 +36,7 @@ class SqlAnswers:
 
     def evidence(
         self, works: Sequence[Work], *, toolchain: str = "", elsewhere: bool = False
-    ) -> dict[Work, Evidence]:
+    ) -> dict[Work, StoredEvidence]:
         return self._database.read(
             lambda session: EvidenceRepository(session).of(works, toolchain, elsewhere=elsewhere)
         )

@@ -12,7 +12,7 @@ from tilewright.schedules.record import TuningRecord
 from .engine import Database
 from .job_history import Event, HistoryRepository
 from .job_owners import JobQuota, OwnerRepository, Sharing
-from .job_rows import Job, JobEvent, JsonObject, Waiting, WaitingJob
+from .job_rows import JobEvent, JsonObject, QueuePosition, StoredJob, WaitingJob
 from .job_states import JobState
 from .jobs import JobRepository
 from .leases import LeaseRepository
@@ -36,10 +36,10 @@ class SqlJobs:
         priority: int = 0,
         owner: str | None = None,
         quota: JobQuota | None = None,
-    ) -> tuple[Job, bool]:
+    ) -> tuple[StoredJob, bool]:
         now = self._clock()
 
-        def work(session: Session) -> tuple[Job, bool]:
+        def work(session: Session) -> tuple[StoredJob, bool]:
             self._database.serialise(session, "submit")
             return JobRepository(session).create(
                 request,
@@ -55,7 +55,7 @@ class SqlJobs:
 
         return self._database.write(work)
 
-    def get_job(self, job_id: str) -> Job | None:
+    def get_job(self, job_id: str) -> StoredJob | None:
         return self._database.read(lambda session: JobRepository(session).get(job_id))
 
     def list_jobs(
@@ -64,7 +64,7 @@ class SqlJobs:
         page_size: int = 50,
         state: JobState | None = None,
         owner: str | None = None,
-    ) -> Page[Job]:
+    ) -> Page[StoredJob]:
         return self._database.read(
             lambda session: JobRepository(session).page(page_token, page_size, state, owner)
         )
@@ -78,24 +78,26 @@ class SqlJobs:
     def oldest_jobs(self) -> dict[JobState, tuple[str, datetime]]:
         return self._database.read(lambda session: JobRepository(session).oldest())
 
-    def job_waiting(self, job_id: str) -> Waiting | None:
+    def job_waiting(self, job_id: str) -> QueuePosition | None:
         return self._database.read(lambda session: JobRepository(session).waiting(job_id))
 
     def job_queue(self) -> list[WaitingJob]:
         return self._database.read(lambda session: self._leases(session).queue())
 
-    def lease_job(self, owner: str, lease_secs: float, *, job_id: str | None = None) -> Job | None:
+    def lease_job(
+        self, owner: str, lease_secs: float, *, job_id: str | None = None
+    ) -> StoredJob | None:
         now = self._clock()
         return self._database.write(
             lambda session: self._leases(session).lease(owner, lease_secs, now, job_id)
         )
 
-    def renew_lease(self, job_id: str, epoch: int, lease_secs: float) -> Job:
+    def renew_lease(self, job_id: str, epoch: int, lease_secs: float) -> StoredJob:
         return self._database.write(
             lambda session: self._leases(session).renew(job_id, epoch, lease_secs)
         )
 
-    def release_job(self, job_id: str, epoch: int) -> Job:
+    def release_job(self, job_id: str, epoch: int) -> StoredJob:
         now = self._clock()
         return self._database.write(
             lambda session: self._leases(session).release(job_id, epoch, now)
@@ -149,7 +151,7 @@ class SqlJobs:
         *,
         result: JsonObject | None = None,
         error: JsonObject | None = None,
-    ) -> Job:
+    ) -> StoredJob:
         now = self._clock()
         return self._database.write(
             lambda session: self._leases(session).finish(
@@ -157,7 +159,7 @@ class SqlJobs:
             )
         )
 
-    def request_cancel(self, job_id: str, owner: str | None = None) -> Job:
+    def request_cancel(self, job_id: str, owner: str | None = None) -> StoredJob:
         now = self._clock()
         return self._database.write(
             lambda session: self._leases(session).request_cancel(job_id, now, owner)

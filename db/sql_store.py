@@ -22,7 +22,7 @@ from .best import BestElsewhere, BestMove, BestRepository
 from .blobs import Blob, BlobRepository
 from .catalogue import Catalogue
 from .changes import ChangeCounter
-from .check import Problem, problems
+from .check import Inconsistency, problems
 from .claims import ClaimRepository
 from .copying import MoveReport, move
 from .engine import Database
@@ -271,7 +271,7 @@ class SqlStore(SqlJobs, SqlAnswers, SqlKeys):
             self._database.tend()
         return importer.report
 
-    def check(self, acknowledged: Iterable[str] = ()) -> list[Problem]:
+    def check(self, acknowledged: Iterable[str] = ()) -> list[Inconsistency]:
         return problems(self._database, acknowledged)
 
     def ping(self) -> None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from .best import BestElsewhere, BestMove
     from .blobs import Blob
     from .catalogue import Catalogue
-    from .check import Problem
+    from .check import Inconsistency
     from .copying import MoveReport
     from .prune import PruneReport
     from .records import Page
@@ -273,7 +273,7 @@ class Store(JobStore, AnswerStore, KeyStore, Protocol):
         """
         ...
 
-    def check(self, acknowledged: Iterable[str] = ()) -> list[Problem]:
+    def check(self, acknowledged: Iterable[str] = ()) -> list[Inconsistency]:
         """Every inconsistency found in the whole database; empty if it is sound.
 
         `acknowledged` are keys of records that somebody was told are stored: each has to be there.

@@ -84,7 +84,7 @@ class ImportReport:
 
 
 @dataclass(slots=True)
-class _Tally:
+class _ImportTally:
     added: int = 0
     known: int = 0
     bad: list[BadLine] = field(default_factory=list)
@@ -119,7 +119,7 @@ class Importer:
     """Takes lines in, batch by batch; a line is taken whole or not at all."""
 
     def __init__(self) -> None:
-        self._tally = _Tally()
+        self._tally = _ImportTally()
         self._line = 0
         self._header_seen = False
         self._works: set[str] = set()  # keys of workloads and targets found stored

@@ -22,7 +22,7 @@ Truth: TypeAlias = npt.NDArray[Any] | bool
 
 
 @dataclass(frozen=True, eq=False)
-class Loop:
+class LeafLoop:
     """Walks `axes`, all as one, in `steps`. `is_shared` says that threads divide the iterations
     among them; a last one that is shorter counts as the part it is in `tasks`, if they are given.
     Where it is cut, it is in several `codes`: each is a loop, or none, of its own.
@@ -30,7 +30,7 @@ class Loop:
 
     axes: frozenset[str]
     steps: Number
-    around: Loop | None = None
+    around: LeafLoop | None = None
     is_shared: Truth = False
     tasks: Number | None = None
     codes: Number = 1
@@ -61,7 +61,7 @@ class Dim(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Place:
+class AccessPattern:
     """Where something is read or written: `steps` are elements between neighbours along the axes
     that move it, and `key` is the same for the same elements. `dims` say it by dimension, if that
     is known: copies may meet in one, as windows do."""
@@ -77,8 +77,8 @@ class Statement:
     """What one evaluation does; `over` are the axes that it adds up along."""
 
     operations: tuple[Operations, ...] = ()
-    reads: tuple[Place, ...] = ()
-    writes: Place | None = None
+    reads: tuple[AccessPattern, ...] = ()
+    writes: AccessPattern | None = None
     over: frozenset[str] = frozenset()
     is_tested: bool = False
 
@@ -94,7 +94,7 @@ class Leaf:
     of an axis it is for, and of which of the rows at work. What follows waits for so many
     operations of it that are done one after the other (`waits`)."""
 
-    loop: Loop
+    loop: LeafLoop
     does: Statement
     copies: Mapping[str, Number] = field(default_factory=dict)
     along: str = ""

@@ -16,12 +16,12 @@ import numpy as np
 
 from .algebra.affine import Affine
 from .arrays import BoolArray, FloatArray, IntArray
-from .leaves import Loop
+from .leaves import LeafLoop
 from .nest.loop_ir import LoopKind
 
 
 @dataclass(frozen=True, slots=True)
-class Axis:
+class LoopAxis:
     """What loops walk along: `extent` steps of one."""
 
     name: str
@@ -82,7 +82,7 @@ class LoopLevel(NamedTuple):
 class Outline:
     """What all plans of a sketch have in common: the axes, and what the nest touches."""
 
-    axes: tuple[Axis, ...]
+    axes: tuple[LoopAxis, ...]
     accesses: tuple[Access, ...]
 
 
@@ -167,7 +167,7 @@ class Plan:
         return tuple(found)
 
     @cached_property
-    def nest(self) -> tuple[Loop, ...]:
+    def nest(self) -> tuple[LeafLoop, ...]:
         """For each level the loop that its body is in. Levels that threads share, outside of all
         others, are one; what is unrolled, or in lanes, is in the loop around it."""
         names = [frozenset({self.outline.axes[level.axis].name}) for level in self.levels]
@@ -182,12 +182,12 @@ class Plan:
                 steps = steps * np.where(level.is_shared, self.turns[n], 1)
                 tasks = tasks * np.where(level.is_shared, part * level.share, 1)
                 axes |= names[n]
-        loop = Loop(axes, steps, None, tasks > 1, tasks)
+        loop = LeafLoop(axes, steps, None, tasks > 1, tasks)
         found = []
         for n, level in enumerate(self.levels):
             turns = np.where(level.is_shared, 1, self.turns[n])
             if level.kind is LoopKind.SERIAL and np.any(turns != 1):
-                loop = Loop(names[n], turns, loop, codes=level.codes)
+                loop = LeafLoop(names[n], turns, loop, codes=level.codes)
             found.append(loop)
         return tuple(found)
 
@@ -231,8 +231,8 @@ class Plan:
         ]
 
 
-def axes_of(names_and_extents: Iterable[tuple[str, int]]) -> tuple[Axis, ...]:
-    return tuple(Axis(name, extent) for name, extent in names_and_extents)
+def axes_of(names_and_extents: Iterable[tuple[str, int]]) -> tuple[LoopAxis, ...]:
+    return tuple(LoopAxis(name, extent) for name, extent in names_and_extents)
 
 
 def access_of(

@@ -29,7 +29,7 @@ class Knob:
     values: tuple[Any, ...]
 
 
-class Part(Protocol):
+class SpacePart(Protocol):
     """Traces of one group of stages, all with the same structure. `settings` are int arrays
     (P, J): row p holds, for each of the J knobs, the index into that knob's `values`."""
 
@@ -79,7 +79,7 @@ class Sketch(Protocol):
     def knobs(self) -> tuple[Knob, ...]: ...
 
     @property
-    def parts(self) -> tuple[Part, ...]: ...
+    def parts(self) -> tuple[SpacePart, ...]: ...
 
     @property
     def alike(self) -> tuple[tuple[int, ...], ...]:

@@ -375,7 +375,7 @@ def kind_of_refusal(error: Refused) -> Kind:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class ProblemDetails:
     """An error as told: RFC 9457's members and ours (`code`, `pointer`, `advice`)."""
 
     status: int
@@ -416,14 +416,14 @@ class Problem:
         }
 
 
-def problem_of(error: TilewrightError) -> Problem:
+def problem_of(error: TilewrightError) -> ProblemDetails:
     """How `error` is told."""
     if isinstance(error, Located):
         inner = problem_of(error.error)
         return replace(inner, pointer=error.pointer + inner.pointer)
     kind = kind_of_refusal(error) if isinstance(error, Refused) else kind_of(error)
     code = str(getattr(error, "code", "") or kind.code)
-    return Problem(
+    return ProblemDetails(
         status=STATUS_BY_CODE.get(code, kind.status),
         code=code,
         title=kind.title,

@@ -7,7 +7,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class RequestLimits:
     """Bounds on requests. Bytes, seconds and counts; those of an owner hold where keys do."""
 
     body_bytes: int = 1 << 20

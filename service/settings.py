@@ -10,7 +10,7 @@ from typing import Annotated
 from pydantic import BeforeValidator, Field
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from tilewright.service.limits import Limits
+from tilewright.service.limits import RequestLimits
 
 
 def _split(value: object) -> object:
@@ -53,7 +53,7 @@ class Settings(BaseSettings):
     preparers: int | None = Field(default=None, ge=0, le=64)
     workload_bytes: int = Field(default=8 << 30, gt=0)
     workload_iterations: int = Field(default=1 << 42, gt=0)
-    limits: Limits = Limits()
+    limits: RequestLimits = RequestLimits()
 
     @property
     def loopback(self) -> bool:

@@ -61,7 +61,7 @@ def running_service(folder: Path) -> Iterator[ServiceUnderTest]:
     from tilewright.db import open_store
     from tilewright.service.client import Client
     from tilewright.service.http.app import create_app
-    from tilewright.service.jobs.run import Means
+    from tilewright.service.jobs.run import JobContext
     from tilewright.service.jobs.worker import Worker
     from tilewright.service.settings import Settings
 
@@ -76,7 +76,7 @@ def running_service(folder: Path) -> Iterator[ServiceUnderTest]:
     stop = threading.Event()
     with open_store(settings.db) as store:
         store.coordinate()
-        worker = Worker(Means(store, settings.lease_secs, stop), "pytest", settings.poll_secs)
+        worker = Worker(JobContext(store, settings.lease_secs, stop), "pytest", settings.poll_secs)
         app = create_app(settings, store)
         server = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None, lifespan="off"))
         threads = [

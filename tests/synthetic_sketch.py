@@ -23,7 +23,7 @@ from tilewright.schedules.nest.loop_ir import Nest
 from tilewright.schedules.plan import Access, Level, Outline, Plan, axes_of
 from tilewright.schedules.primitives import Parallel, Primitive, Split, Unroll, Vectorize
 from tilewright.schedules.sketches.writer import TraceWriter
-from tilewright.schedules.space import Knob, Part, ScheduleSpace, Sketch
+from tilewright.schedules.space import Knob, ScheduleSpace, Sketch, SpacePart
 from tilewright.schedules.target import Cache, Probes, Target
 from tilewright.schedules.trace import Trace
 from tilewright.schedules.workload.tensors import Axis, Stage, Tensor
@@ -101,7 +101,7 @@ class SyntheticSketch:
         return "packed" if self.packed else "direct"
 
     @property
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[SpacePart, ...]:
         return (self,)
 
     @property

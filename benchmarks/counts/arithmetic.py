@@ -30,7 +30,7 @@ from tilewright.schedules.algebra.scalar import (
     loads,
     vars_of,
 )
-from tilewright.schedules.nest.loop_ir import Prefetch, Store, Update
+from tilewright.schedules.nest.loop_ir import PrefetchHint, StoreElement, Update
 
 from .instances import Never, Placed, Rule, count, names_in
 from .program import Program, is_horizontal
@@ -56,7 +56,7 @@ class Operation:
 def operations(program: Program, place: Placed) -> Iterator[Operation]:
     """Those of one leaf."""
     leaf, masked = place.leaf, is_masked(place)
-    assert not isinstance(leaf, Prefetch)
+    assert not isinstance(leaf, PrefetchHint)
     fused = _fused(leaf)
     for node, ways in ways_to(place, _is_operation).items():
         if node != fused:
@@ -79,7 +79,7 @@ def operations(program: Program, place: Placed) -> Iterator[Operation]:
 
 def ways_to(place: Placed, wanted: Callable[[Scalar], bool]) -> Ways:
     """The `wanted` nodes of a leaf's value."""
-    assert not isinstance(place.leaf, Prefetch)
+    assert not isinstance(place.leaf, PrefetchHint)
     decided = place.decided
     found: Ways = {}
 
@@ -117,7 +117,7 @@ def is_masked(place: Placed) -> bool:
     is a mask, made of a comparison ahead of the loop or beside it; a guard that leaves out zeros,
     which a result has for some steps of its sum, is a branch."""
     leaf, decided, lanes = place.leaf, place.decided, place.lanes
-    assert not isinstance(leaf, Prefetch)
+    assert not isinstance(leaf, PrefetchHint)
     steps = {loop.var for loop in place.loops if loop.reduce and isinstance(leaf, Update)}
     guards = [x for x in leaf.guards if x.index.vars() <= steps or not x.index.vars() & steps]
     conds: list[Cond] = [*guards, *index_conds(leaf.value)]
@@ -138,9 +138,13 @@ def _lanes(place: Placed, node: Scalar) -> int:
     return lanes.extent if lanes is not None and lanes.var in vars_of(node) else 1
 
 
-def _fused(leaf: Store | Update) -> Scalar | None:
+def _fused(leaf: StoreElement | Update) -> Scalar | None:
     """The product that is added in one instruction, if there is one."""
-    if isinstance(leaf, Store) or leaf.reducer is not Reducer.SUM or not leaf.value.dtype.is_float:
+    if (
+        isinstance(leaf, StoreElement)
+        or leaf.reducer is not Reducer.SUM
+        or not leaf.value.dtype.is_float
+    ):
         return None
     value = leaf.value
     while isinstance(value, Select):
@@ -150,7 +154,7 @@ def _fused(leaf: Store | Update) -> Scalar | None:
 
 def _transposed(program: Program, place: Placed) -> list[Load]:
     """Reads of registers whose lanes lie in different ones."""
-    assert not isinstance(place.leaf, Prefetch)
+    assert not isinstance(place.leaf, PrefetchHint)
     lanes = place.lanes
     if lanes is None:
         return []

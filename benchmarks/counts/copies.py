@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from tilewright.schedules.algebra.scalar import Cast, Const, Load, Scalar, Select, loads
-from tilewright.schedules.nest.loop_ir import Buffer, Prefetch, Scope, Store
+from tilewright.schedules.nest.loop_ir import Buffer, BufferScope, PrefetchHint, StoreElement
 
 from .instances import Placed
 
@@ -45,7 +45,7 @@ def find_copies(
     written: dict[str, list[Placed]] = {}
     read: dict[str, list[Placed]] = {}
     for place in leaves:
-        if isinstance(place.leaf, Prefetch):
+        if isinstance(place.leaf, PrefetchHint):
             continue
         written.setdefault(place.leaf.buffer, []).append(place)
         for load in loads(place.leaf.value):
@@ -56,30 +56,30 @@ def find_copies(
 
     def moves(place: Placed) -> bool:
         """Whether the leaf writes elements of memory as they are, or of registers that do."""
-        if not isinstance(place.leaf, Store):
+        if not isinstance(place.leaf, StoreElement):
             return False
         if isinstance(place.leaf.value, Const):  # all of it is padding
-            return buffers[place.leaf.buffer].scope is not Scope.REGISTER
+            return buffers[place.leaf.buffer].scope is not BufferScope.REGISTER
         load = moved(place.leaf.value)
         if load is None:
             return False
-        is_memory = buffers[load.tensor].scope is not Scope.REGISTER
+        is_memory = buffers[load.tensor].scope is not BufferScope.REGISTER
         return is_memory or holds_elements(load.tensor)
 
     def is_copied_out(name: str) -> bool:
         readers = read.get(name, [])
-        memory = (buffers[place.leaf.buffer].scope is not Scope.REGISTER for place in readers)
-        plain = all(isinstance(p.leaf, Store) and moved(p.leaf.value) for p in readers)
-        stored = all(isinstance(place.leaf, Store) for place in written[name])
+        memory = (buffers[place.leaf.buffer].scope is not BufferScope.REGISTER for place in readers)
+        plain = all(isinstance(p.leaf, StoreElement) and moved(p.leaf.value) for p in readers)
+        stored = all(isinstance(place.leaf, StoreElement) for place in written[name])
         return bool(readers) and plain and stored and all(memory)
 
-    private = [n for n in written if n not in stages and buffers[n].scope is Scope.WORKSPACE]
+    private = [n for n in written if n not in stages and buffers[n].scope is BufferScope.WORKSPACE]
     collected = frozenset(name for name in private if is_copied_out(name))
     packed = frozenset(n for n in private if n not in collected and holds_elements(n))
     blocks = frozenset(
         name
         for name in written
-        if buffers[name].scope is Scope.REGISTER
+        if buffers[name].scope is BufferScope.REGISTER
         and all(place.leaf.buffer in packed for place in read.get(name, []))
         and holds_elements(name)
     )

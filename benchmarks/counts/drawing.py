@@ -18,7 +18,7 @@ from tilewright.costmodel.counts.counting import counts
 from tilewright.schedules.errors import ScheduleError, WorkloadError
 from tilewright.schedules.frontend.notation import from_notation
 from tilewright.schedules.lowering.lower import lower
-from tilewright.schedules.nest.loop_ir import Allocate, Nest, Prefetch, Stmt, leaves
+from tilewright.schedules.nest.loop_ir import Allocate, Nest, PrefetchHint, Stmt, leaves
 from tilewright.schedules.nest.prepacking import split_prepack
 from tilewright.schedules.operators import build
 from tilewright.schedules.plan import Plan
@@ -248,7 +248,7 @@ def _divided(nest: Nest, plans: Sequence[Plan]) -> list[tuple[Stmt, ...]]:
 
 def _roots(stmt: Stmt) -> set[str]:
     """Stages that a statement computes, by the names of the buffers it writes."""
-    found = (leaf for leaf in leaves((stmt,)) if not isinstance(leaf, Prefetch))
+    found = (leaf for leaf in leaves((stmt,)) if not isinstance(leaf, PrefetchHint))
     return {leaf.buffer.split(".")[0] for leaf in found}
 
 

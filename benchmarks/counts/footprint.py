@@ -12,7 +12,7 @@ import numpy as np
 
 from tilewright.schedules.algebra.affine import Affine
 from tilewright.schedules.algebra.scalar import All, Load, Scalar, Select, children
-from tilewright.schedules.nest.loop_ir import Prefetch
+from tilewright.schedules.nest.loop_ir import PrefetchHint
 
 from .instances import BoolArray, Never, Placed, Rule, evaluated, grid, names_in, truth
 from .program import Program
@@ -22,7 +22,7 @@ def touched_bytes(program: Program) -> dict[str, int]:
     """Bytes of each tensor that is touched: arguments, and values between stages in memory."""
     marks: dict[str, BoolArray] = {}
     for place in program.leaves:
-        if isinstance(place.leaf, Prefetch):
+        if isinstance(place.leaf, PrefetchHint):
             continue
         for name, index, rules in _accesses(place):
             if program.in_memory(name) and name not in program.copies.buffers:
@@ -38,7 +38,7 @@ def touched_bytes(program: Program) -> dict[str, int]:
 def _accesses(place: Placed) -> Iterator[tuple[str, tuple[Affine, ...], tuple[Rule, ...]]]:
     """Each element that a leaf reads or writes, and what must hold for that."""
     leaf = place.leaf
-    assert not isinstance(leaf, Prefetch)
+    assert not isinstance(leaf, PrefetchHint)
     yield leaf.buffer, leaf.index, ()
     for load, rules in _loads(leaf.value, ()):
         yield load.tensor, load.index, rules

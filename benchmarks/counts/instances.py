@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.schedules.algebra.affine import Affine, Cond, Ge0
-from tilewright.schedules.nest.loop_ir import Allocate, For, Leaf, LoopKind, Prefetch, Stmt
+from tilewright.schedules.nest.loop_ir import Allocate, For, Leaf, LoopKind, PrefetchHint, Stmt
 
 MOST_POINTS = 1 << 26
 """Values that are enumerated at once, at most: workloads here are small."""
@@ -74,7 +74,7 @@ class Placed:
     @property
     def conds(self) -> tuple[Cond, ...]:
         """What must hold for the leaf to run."""
-        guards = () if isinstance(self.leaf, Prefetch) else self.leaf.guards
+        guards = () if isinstance(self.leaf, PrefetchHint) else self.leaf.guards
         return (*bounds_of(self.loops), *guards)
 
     def within(self, loop: For) -> bool:

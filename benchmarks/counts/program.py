@@ -9,9 +9,9 @@ from functools import cached_property
 from tilewright.schedules.algebra.affine import Affine, affine, recombine
 from tilewright.schedules.nest.loop_ir import (
     Buffer,
+    BufferScope,
     Nest,
-    Prefetch,
-    Scope,
+    PrefetchHint,
     Stmt,
     Update,
     buffers_allocated,
@@ -50,7 +50,7 @@ class Program:
         return tuple(
             place
             for place in self.leaves
-            if not isinstance(place.leaf, Prefetch) and not self.copies.fills(place)
+            if not isinstance(place.leaf, PrefetchHint) and not self.copies.fills(place)
         )
 
     @cached_property
@@ -63,7 +63,7 @@ class Program:
         return tuple(tuple(body) for body in found.values())
 
     def in_memory(self, name: str) -> bool:
-        return self.buffers[name].scope is not Scope.REGISTER
+        return self.buffers[name].scope is not BufferScope.REGISTER
 
     def offset(self, name: str, index: tuple[Affine, ...]) -> Affine:
         """The number of an element in its buffer."""

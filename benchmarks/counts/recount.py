@@ -41,7 +41,7 @@ import numpy as np
 
 from tilewright.schedules.algebra.affine import Affine, Var
 from tilewright.schedules.algebra.scalar import Load, loads
-from tilewright.schedules.nest.loop_ir import For, LoopKind, Prefetch, Store, loops
+from tilewright.schedules.nest.loop_ir import For, LoopKind, PrefetchHint, StoreElement, loops
 
 from .arithmetic import Operation, operations
 from .footprint import touched_bytes
@@ -145,7 +145,7 @@ def _is_written_out(body: tuple[Placed, ...]) -> bool:
 
 
 def _bytes(found: Program, place: Placed) -> int:
-    if isinstance(place.leaf, Prefetch):
+    if isinstance(place.leaf, PrefetchHint):
         return 0
     return elements(place) * found.buffers[place.leaf.buffer].dtype.bytes
 
@@ -153,7 +153,7 @@ def _bytes(found: Program, place: Placed) -> int:
 def _is_piecemeal(found: Program, place: Placed) -> bool:
     """Whether a copy goes element by element: no lanes, or lanes apart on one of its sides."""
     leaf, lanes = place.leaf, place.lanes
-    if isinstance(leaf, Prefetch):
+    if isinstance(leaf, PrefetchHint):
         return False
     if lanes is None:
         return True
@@ -166,7 +166,7 @@ def _is_piecemeal(found: Program, place: Placed) -> bool:
 def _is_transposed(found: Program, place: Placed) -> bool:
     """Whether a copy takes its lanes from different registers."""
     leaf, lanes = place.leaf, place.lanes
-    if isinstance(leaf, Prefetch) or lanes is None or leaf.buffer not in found.copies.packed:
+    if isinstance(leaf, PrefetchHint) or lanes is None or leaf.buffer not in found.copies.packed:
         return False
     return any(
         found.offset(load.tensor, load.index).coefficient(lanes.var) > 1
@@ -185,19 +185,23 @@ def _passes(found: Program, place: Placed) -> bool:
 
 
 def _reads(place: Placed, buffer: str) -> bool:
-    assert not isinstance(place.leaf, Prefetch)
+    assert not isinstance(place.leaf, PrefetchHint)
     return any(load.tensor == buffer for load in loads(place.leaf.value))
 
 
 def _memory_loads(found: Program, place: Placed) -> list[Load]:
-    assert not isinstance(place.leaf, Prefetch)
+    assert not isinstance(place.leaf, PrefetchHint)
     return [load for load in loads(place.leaf.value) if found.in_memory(load.tensor)]
 
 
 def _is_streamed(found: Program, place: Placed) -> bool:
     """Whether the leaf stores whole vectors past the caches, at multiples of their size."""
     leaf, lanes = place.leaf, place.lanes
-    if leaf.buffer not in found.nest.streamed or not isinstance(leaf, Store) or lanes is None:
+    if (
+        leaf.buffer not in found.nest.streamed
+        or not isinstance(leaf, StoreElement)
+        or lanes is None
+    ):
         return False
     rest = found.offset(leaf.buffer, leaf.index) - Affine(((Var(lanes.var), 1),), 0)
     return gcd(rest.const, *(factor for _, factor in rest.terms)) % lanes.extent == 0
@@ -223,7 +227,7 @@ def _work_by(found: Program, inside: Sequence[Placed], loop: For) -> IntArray:
     """(extent,) vectors of results that each iteration of a parallel loop works on: of the leaf
     that runs most often, and of the same one where loops were cut."""
     most = max(inside, key=lambda place: _weight(found, place))
-    starts = (Store, _stem(most)[1])  # of its sums, where there are some
+    starts = (StoreElement, _stem(most)[1])  # of its sums, where there are some
     wanted = starts if any(_stem(place) == starts for place in inside) else _stem(most)
     total = np.zeros(loop.extent, np.int64)
     for place in inside:
@@ -242,7 +246,7 @@ def _stem(place: Placed) -> tuple[type, str]:
 def _weight(found: Program, place: Placed) -> int:
     """Operations of a leaf; those that read registers and nothing else are not what takes long."""
     leaf = place.leaf
-    assert not isinstance(leaf, Prefetch)
+    assert not isinstance(leaf, PrefetchHint)
     if isinstance(leaf.value, Load) and not found.in_memory(leaf.value.tensor):
         return int(found.in_memory(leaf.buffer))
     return sum(op.times for op in operations(found, place)) + instructions(place)

@@ -21,7 +21,7 @@ from itertools import product
 from tilewright.schedules.algebra.affine import Affine, substitute_cond
 from tilewright.schedules.algebra.scalar import All, Load, Scalar, Select, children, loads
 from tilewright.schedules.nest.editing import substitute_leaf
-from tilewright.schedules.nest.loop_ir import For, LoopKind, Prefetch, Store, Update
+from tilewright.schedules.nest.loop_ir import For, LoopKind, PrefetchHint, StoreElement, Update
 
 from .copies import moved
 from .instances import Placed, count
@@ -157,7 +157,7 @@ def _copy(
 ) -> _Copy | None:
     """None where what unrolled loops decide leaves nothing to do."""
     leaf = place.leaf
-    assert not isinstance(leaf, Prefetch)
+    assert not isinstance(leaf, PrefetchHint)
     fixed = {name: Affine((), value) for name, value in env.items()}
     known = [substitute_cond(cond, fixed) for cond in leaf.guards]
     if not count((), [cond for cond in known if not cond.index.vars()], ()):
@@ -227,7 +227,7 @@ def _width(program: Program, buffer: str) -> int:
     found = 1
     for place in program.leaves:
         leaf, lanes = place.leaf, place.lanes
-        if lanes is not None and not isinstance(leaf, Prefetch) and leaf.buffer == buffer:
+        if lanes is not None and not isinstance(leaf, PrefetchHint) and leaf.buffer == buffer:
             is_vector = program.offset(buffer, leaf.index).coefficient(lanes.var) == 1
             found = max(found, lanes.extent if is_vector else 1)
     return found
@@ -268,7 +268,7 @@ def _measured(
 
 def _blocks(program: Program, body: tuple[Placed, ...]) -> set[str]:
     """Register buffers that hold what was read: they are alive, whatever the steps are."""
-    stores = (place.leaf for place in body if isinstance(place.leaf, Store))
+    stores = (place.leaf for place in body if isinstance(place.leaf, StoreElement))
     found = {leaf.buffer for leaf in stores if moved(leaf.value)}
     return {name for name in found if not program.in_memory(name)}
 
@@ -313,7 +313,7 @@ def _read_elsewhere(program: Program, body: tuple[Placed, ...]) -> set[str]:
     return {
         load.tensor
         for place in program.leaves
-        if id(place) not in inside and not isinstance(place.leaf, Prefetch)
+        if id(place) not in inside and not isinstance(place.leaf, PrefetchHint)
         for load in loads(place.leaf.value)
         if not program.in_memory(load.tensor)
     }

@@ -20,7 +20,7 @@ import numpy as np
 
 from tilewright.schedules.algebra.affine import Affine
 from tilewright.schedules.algebra.scalar import Load
-from tilewright.schedules.nest.loop_ir import LoopKind, Prefetch, Update
+from tilewright.schedules.nest.loop_ir import LoopKind, PrefetchHint, Update
 
 from .arithmetic import ways_to
 from .instances import IntArray, Placed, Rule, count_by, evaluated, grid, names_in
@@ -108,7 +108,7 @@ def _is_gathered(step: int | None) -> bool:
 def reads(program: Program, place: Placed) -> Iterator[Touch]:
     """What a leaf reads from memory."""
     leaf = place.leaf
-    assert not isinstance(leaf, Prefetch)
+    assert not isinstance(leaf, PrefetchHint)
     for node, ways in ways_to(place, lambda node: isinstance(node, Load)).items():
         assert isinstance(node, Load)
         if program.in_memory(node.tensor):
@@ -121,7 +121,7 @@ def reads(program: Program, place: Placed) -> Iterator[Touch]:
 def writes(program: Program, place: Placed) -> Touch | None:
     """What a leaf writes to memory."""
     leaf = place.leaf
-    assert not isinstance(leaf, Prefetch)
+    assert not isinstance(leaf, PrefetchHint)
     if not program.in_memory(leaf.buffer):
         return None
     return _touch(program, place, leaf.buffer, leaf.index, (), is_store=True)

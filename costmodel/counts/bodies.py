@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.schedules.arrays import BoolArray, FloatArray, IntArray
-from tilewright.schedules.leaves import Leaf, Number, Place
+from tilewright.schedules.leaves import AccessPattern, Leaf, Number
 
 Bits = npt.NDArray[np.uint64]
 
@@ -62,7 +62,7 @@ class Uses:
         self.of: dict[object, list[Use]] = {}
 
     def add(
-        self, number: int, leaf: Leaf, place: Place, start: Number, body: IntArray,
+        self, number: int, leaf: Leaf, place: AccessPattern, start: Number, body: IntArray,
         present: BoolArray, *, is_read: bool,
     ) -> FloatArray:  # fmt: skip
         """Add one, whose vectors begin at number `start`: (P,) the share of them that no leaf of

@@ -9,7 +9,7 @@ from tilewright.schedules.sketches.fused.transform import TransformSketch
 from tilewright.schedules.sketches.inner_product.sketch import InnerProductSketch
 from tilewright.schedules.sketches.tile.sketch import TileSketch
 from tilewright.schedules.sketches.transpose.copies import TransposeSketch
-from tilewright.schedules.space import Part
+from tilewright.schedules.space import SpacePart
 
 from .inner_products import inner_product_counts
 from .plans import plan_counts
@@ -20,7 +20,7 @@ from .transpose import transpose_counts
 
 
 @singledispatch
-def counts(part: Part, settings: IntArray) -> Counts:
+def counts(part: SpacePart, settings: IntArray) -> Counts:
     """COUNTS of (P, J) `settings` of `part`, each (P,)."""
     return plan_counts(part, settings)
 

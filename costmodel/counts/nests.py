@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilewright.schedules.arrays import BoolArray, FloatArray, IntArray
-from tilewright.schedules.leaves import Leaf, Loop, Number, Place
+from tilewright.schedules.leaves import AccessPattern, Leaf, LeafLoop, Number
 from tilewright.schedules.sketches.analysis import MOST_STEP
 from tilewright.schedules.sketches.hardware import FMA_LATENCY
 
@@ -43,7 +43,7 @@ class _Nest:
 
     def __init__(self, leaves: Sequence[Leaf], settings: int) -> None:
         self.leaves, self.every = leaves, np.arange(settings)
-        self.loops: list[Loop | None] = [None]
+        self.loops: list[LeafLoop | None] = [None]
         for leaf in leaves:
             self._add(leaf.loop)
         self.number = {id(loop): n for n, loop in enumerate(self.loops)}
@@ -70,7 +70,7 @@ class _Nest:
         self.uses = Uses()
         self.parts: list[_Part] = []
 
-    def _add(self, loop: Loop | None) -> None:
+    def _add(self, loop: LeafLoop | None) -> None:
         if loop is not None and not any(loop is one for one in self.loops):
             self._add(loop.around)
             self.loops.append(loop)
@@ -165,7 +165,13 @@ class _Nest:
         return moved, values, waiting
 
     def _share(
-        self, number: int, place: Place, body: IntArray, present: BoolArray, *, is_read: bool
+        self,
+        number: int,
+        place: AccessPattern,
+        body: IntArray,
+        present: BoolArray,
+        *,
+        is_read: bool,
     ) -> FloatArray:
         """(P,) how much of what a leaf reads or writes is new in its body."""
         leaf, start = self.leaves[number], self._start(number)
@@ -210,7 +216,7 @@ class _Nest:
                 most = np.maximum(most, here * needed)
         return np.asarray(most + sum(lasting.values()))
 
-    def _whole(self, leaf: Leaf, place: Place, accesses: FloatArray) -> FloatArray:
+    def _whole(self, leaf: Leaf, place: AccessPattern, accesses: FloatArray) -> FloatArray:
         """Those of `accesses` that are of whole vectors; lanes further apart go one by one."""
         if abs(place.steps.get(leaf.along, 0)) <= MOST_STEP:
             return accesses

@@ -8,14 +8,14 @@ import numpy as np
 
 from tilewright.schedules.arrays import FloatArray, IntArray
 from tilewright.schedules.plan import Access, Plan
-from tilewright.schedules.space import Part
+from tilewright.schedules.space import SpacePart
 
 from ..footprint import reached
 from .nests import nest_counts
 from .table import Counts
 
 
-def plan_counts(part: Part, settings: IntArray) -> Counts:
+def plan_counts(part: SpacePart, settings: IntArray) -> Counts:
     """See the module. Settings that are there more than once are counted once."""
     settings = np.atleast_2d(settings)
     sizes = [len(knob.values) for knob in part.knobs]
@@ -25,7 +25,7 @@ def plan_counts(part: Part, settings: IntArray) -> Counts:
     return {name: values[places] for name, values in found.items()}
 
 
-def _of_leaves(part: Part, settings: IntArray) -> Counts:
+def _of_leaves(part: SpacePart, settings: IntArray) -> Counts:
     plan = part.plan(settings)
     found = nest_counts(tuple(part.leaves(settings)), plan.settings)
     tensors = part.workload.tensors

@@ -9,7 +9,7 @@ import numpy as np
 
 from tilewright.schedules.arrays import BoolArray, FloatArray
 from tilewright.schedules.plan import Access, Plan
-from tilewright.schedules.sketches.analysis import Read
+from tilewright.schedules.sketches.analysis import StageRead
 from tilewright.schedules.sketches.tile.loops import Values, copy_places
 from tilewright.schedules.sketches.tile.sketch import TileSketch
 
@@ -48,7 +48,7 @@ def packed(sketch: TileSketch, plan: Plan, v: Values, s: Values) -> Counts:
     }
 
 
-def _is_piecemeal(read: Read, access: Access, sides: Sequence[FloatArray]) -> BoolArray:
+def _is_piecemeal(read: StageRead, access: Access, sides: Sequence[FloatArray]) -> BoolArray:
     """(P,) whether elements that a copy has side by side are apart in the tensor."""
     found, only = np.zeros(sides[0].shape, np.bool_), np.ones(sides[0].shape, np.bool_)
     for dim in reversed(range(len(sides))):

@@ -7,7 +7,7 @@ from math import prod
 
 import numpy as np
 
-from tilewright.schedules.leaves import Dim, Leaf, Number, Place
+from tilewright.schedules.leaves import AccessPattern, Dim, Leaf, Number
 from tilewright.schedules.sketches.analysis import MOST_STEP
 from tilewright.schedules.sketches.knobs import each_of
 
@@ -15,7 +15,7 @@ MOST_SHAPES = 1 << 14
 """Shapes of leaves that are remembered: a search meets few, often."""
 
 
-def read_by(leaf: Leaf, place: Place) -> tuple[Number, Number, Number]:
+def read_by(leaf: Leaf, place: AccessPattern) -> tuple[Number, Number, Number]:
     """(P,) different vectors that all copies of a leaf read, or elements that lanes share; the
     registers that they take in one step of a reduction, and those that wait beside them for a later
     one. An element that all lanes and several steps read is loaded ahead of all steps, as LLVM does
@@ -40,7 +40,7 @@ def read_by(leaf: Leaf, place: Place) -> tuple[Number, Number, Number]:
     return found, several + here * (several < found), 0
 
 
-def _met_again(leaf: Leaf, place: Place, steps: list[str]) -> Number:
+def _met_again(leaf: Leaf, place: AccessPattern, steps: list[str]) -> Number:
     """What one step keeps while it goes through its copies in their order."""
     kept: Number = 1
     again = np.zeros(1, np.bool_)

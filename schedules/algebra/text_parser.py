@@ -103,7 +103,7 @@ Tree: TypeAlias = Number | Name | Ref | Call | Prefix | Infix
 
 
 @dataclass(frozen=True, slots=True)
-class Statement:
+class AssignmentTree:
     """`target = value`; `reducer` is "sum", "max", ... for `+=`, `max=`, ... and None for `=`."""
 
     target: Ref
@@ -156,10 +156,10 @@ def tokens(text: str) -> list[_Token]:
     return found
 
 
-def parse_program(text: str) -> list[Statement]:
+def parse_program(text: str) -> list[AssignmentTree]:
     """The statements of `text`, at least one."""
     parser = _Parser(text)
-    statements: list[Statement] = []
+    statements: list[AssignmentTree] = []
     while not parser.at("end"):
         if parser.take(";"):
             continue
@@ -215,12 +215,12 @@ class _Parser:
         found = "the end" if token.kind == "end" else f"'{token.text}'"
         raise syntax_error(self._text, token.pos, f"expected {wanted}, found {found}")
 
-    def statement(self) -> Statement:
+    def statement(self) -> AssignmentTree:
         name = self.expect("name")
         self.expect("[")
         args = self._arguments("]")
         target = Ref(name.text, args, name.pos, self._depth(name.pos, *args))
-        return Statement(target, self._assignment(), self.expression())
+        return AssignmentTree(target, self._assignment(), self.expression())
 
     def _assignment(self) -> str | None:
         token = self._token

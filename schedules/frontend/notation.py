@@ -15,13 +15,13 @@ from ..algebra.affine import Affine
 from ..algebra.index_text import affine_of
 from ..algebra.scalar import Reducer
 from ..algebra.text_parser import (
+    AssignmentTree,
     Call,
     Infix,
     Name,
     Number,
     Prefix,
     Ref,
-    Statement,
     Tree,
     parse_program,
     references,
@@ -34,7 +34,7 @@ from ..workload.workload import Workload
 from . import expr
 from .expr_core import Expr, Index, Operand, ReduceAxis, TensorExpr
 from .notation_eval import CONSTANTS, Evaluator
-from .notation_ranges import Read, infer_extents
+from .notation_ranges import TensorUse, infer_extents
 
 TensorSpecs: TypeAlias = Mapping[str, tuple[str, Sequence[int]]] | Sequence[Tensor]
 """Declared tensors in argument order: name to (dtype, shape), or `Tensor` values."""
@@ -159,7 +159,7 @@ class _Program:
     def _error(self, tree: Tree, message: str, code: str) -> WorkloadError:
         return syntax_error(self._text, tree.pos, message, code)
 
-    def _compute(self, statement: Statement) -> TensorExpr:
+    def _compute(self, statement: AssignmentTree) -> TensorExpr:
         target = statement.target
         if target.name in self._tensors:
             raise self._error(
@@ -168,7 +168,7 @@ class _Program:
             )  # fmt: skip
         left = self._left_names(target)
         used: dict[str, Tree] = {}
-        reads: list[Read] = []
+        reads: list[TensorUse] = []
         self._survey(statement.value, target, used, reads)
         extents = self._extents(statement, left, used, reads)
         inner = [n for n in used if n not in left]
@@ -199,7 +199,7 @@ class _Program:
         stated = self._stated.get(target.name)
         return expr.compute_labelled(target.name, axes, element, stated.dtype if stated else None)
 
-    def _reduction(self, statement: Statement, value: Operand, axes: list[ReduceAxis]) -> Expr:
+    def _reduction(self, statement: AssignmentTree, value: Operand, axes: list[ReduceAxis]) -> Expr:
         return expr.reduction(Reducer(statement.reducer or ""), value, tuple(axes))
 
     def _left_names(self, target: Ref) -> list[str]:
@@ -224,7 +224,9 @@ class _Program:
             raise self._error(target, "only one index may be 0", "bad_index")
         return names
 
-    def _survey(self, tree: Tree, target: Ref, used: dict[str, Tree], reads: list[Read]) -> None:
+    def _survey(
+        self, tree: Tree, target: Ref, used: dict[str, Tree], reads: list[TensorUse]
+    ) -> None:
         """Index names in order of appearance, and every read with its affine indices."""
         match tree:
             case Number():
@@ -238,7 +240,7 @@ class _Program:
                 self._check_read(tree, target)
                 self._read.add(name)
                 indices = tuple(affine_of(a, self._text) for a in args)
-                reads.append(Read(tree, self._tensors[name].shape, indices))
+                reads.append(TensorUse(tree, self._tensors[name].shape, indices))
                 for a in args:
                     self._survey(a, target, used, reads)
             case Call(_, args):
@@ -269,7 +271,11 @@ class _Program:
             )
 
     def _extents(
-        self, statement: Statement, left: list[str], used: dict[str, Tree], reads: list[Read]
+        self,
+        statement: AssignmentTree,
+        left: list[str],
+        used: dict[str, Tree],
+        reads: list[TensorUse],
     ) -> dict[str, int]:
         target = statement.target
         stated = self._stated.get(target.name)
@@ -283,7 +289,7 @@ class _Program:
                 )
             indices = tuple(Affine((), 0) if not n else affine_of(a, self._text)
                             for n, a in zip(left, target.args, strict=True))  # fmt: skip
-            reads = [Read(target, stated.shape, indices), *reads]
+            reads = [TensorUse(target, stated.shape, indices), *reads]
         places = {n: a for n, a in zip(left, target.args, strict=True) if n} | used
         self._used_ranges |= self._ranges.keys() & places.keys()
         given = {n: e for n, e in self._ranges.items() if n in places}

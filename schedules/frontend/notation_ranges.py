@@ -17,7 +17,7 @@ from ..algebra.text_parser import Ref, Tree, syntax_error
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class TensorUse:
     """One use of a tensor of `shape`, with an affine index a dimension."""
 
     place: Ref
@@ -34,7 +34,7 @@ class _Source:
 
 
 def infer_extents(
-    text: str, places: Mapping[str, Tree], reads: list[Read], given: Mapping[str, int]
+    text: str, places: Mapping[str, Tree], reads: list[TensorUse], given: Mapping[str, int]
 ) -> dict[str, int]:
     """An extent for every name in `places`; WorkloadError explains a clash or what is missing."""
     found = {n: _Source(e, "the range given") for n, e in given.items()}
@@ -57,7 +57,7 @@ def infer_extents(
 
 
 def _from_whole_dimensions(
-    text: str, reads: list[Read], found: dict[str, _Source], given: Mapping[str, int]
+    text: str, reads: list[TensorUse], found: dict[str, _Source], given: Mapping[str, int]
 ) -> None:
     for read in reads:
         for dim, (index, extent) in enumerate(zip(read.indices, read.shape, strict=True)):
@@ -75,7 +75,9 @@ def _alone(index: Affine) -> str | None:
     return atom.name if isinstance(atom, Var) else None
 
 
-def _agree(text: str, read: Read, name: str, source: _Source, found: dict[str, _Source]) -> None:
+def _agree(
+    text: str, read: TensorUse, name: str, source: _Source, found: dict[str, _Source]
+) -> None:
     before = found.setdefault(name, source)
     if before.extent != source.extent:
         raise syntax_error(
@@ -86,7 +88,7 @@ def _agree(text: str, read: Read, name: str, source: _Source, found: dict[str, _
         )  # fmt: skip
 
 
-def _one_round(text: str, reads: list[Read], found: dict[str, _Source]) -> bool:
+def _one_round(text: str, reads: list[TensorUse], found: dict[str, _Source]) -> bool:
     """Ranges of indices that are the only unknown of a dimension; whether any was found."""
     inferred: dict[str, _Source] = {}
     for read in reads:

@@ -13,7 +13,16 @@ from __future__ import annotations
 
 from ..algebra.affine import Affine, Cond, Ge0, Ranges, Var, affine, prove, substitute_cond
 from ..nest.finding import ranges_of
-from ..nest.loop_ir import Allocate, For, LoopKind, Prefetch, Stmt, Store, Update, with_body
+from ..nest.loop_ir import (
+    Allocate,
+    For,
+    LoopKind,
+    PrefetchHint,
+    Stmt,
+    StoreElement,
+    Update,
+    with_body,
+)
 
 
 def end_early(stmts: tuple[Stmt, ...], ranges: Ranges) -> tuple[Stmt, ...]:
@@ -25,7 +34,7 @@ def end_early(stmts: tuple[Stmt, ...], ranges: Ranges) -> tuple[Stmt, ...]:
                 result.append(_ended(stmt, ranges))
             case Allocate():
                 result.append(with_body(stmt, end_early(stmt.body, ranges)))
-            case Store() | Update() | Prefetch():
+            case StoreElement() | Update() | PrefetchHint():
                 result.append(stmt)
     return tuple(result)
 
@@ -51,9 +60,9 @@ def _needed(stmts: tuple[Stmt, ...], inside: Ranges) -> set[Cond]:
                 here = _needed(stmt.body, {**inside, **ranges_of((stmt,))})
             case Allocate():
                 here = _needed(stmt.body, inside)
-            case Store() | Update():
+            case StoreElement() | Update():
                 here = {easiest(guard, inside) for guard in stmt.guards}
-            case Prefetch():
+            case PrefetchHint():
                 continue  # a prefetch where nothing else is left to do is of no use
         common = here if common is None else common & here
     return common or set()

@@ -22,13 +22,13 @@ from ..nest.finding import accesses_of, ranges_of, write_sites
 from ..nest.loop_ir import (
     Allocate,
     Buffer,
+    BufferScope,
     For,
     LoopKind,
     Nest,
-    Prefetch,
-    Scope,
+    PrefetchHint,
     Stmt,
-    Store,
+    StoreElement,
     Update,
     buffers_allocated,
     leaves,
@@ -104,7 +104,7 @@ def plain_nest(workload: Workload) -> Nest:
     for stage in reversed(workload.stages):
         if stage.name not in outputs:
             tensor = stage.tensor
-            buffer = Buffer(tensor.name, tensor.shape, tensor.dtype, Scope.WORKSPACE)
+            buffer = Buffer(tensor.name, tensor.shape, tensor.dtype, BufferScope.WORKSPACE)
             body = (Allocate(buffer, body),)
     return Nest(workload.inputs, workload.output_tensors, body)
 
@@ -122,7 +122,7 @@ def _stage_nest(stage: Stage) -> Stmt:
     value = substitute(stage.body, renamed)
     stmt: Stmt
     if stage.reducer is None:
-        stmt = Store(stage.name, index, value)
+        stmt = StoreElement(stage.name, index, value)
     else:
         first = tuple(Eq0(renamed[a.name]) for a in stage.reduce_axes)
         stmt = Update(stage.name, index, value, stage.reducer, first)
@@ -164,10 +164,10 @@ def _shrink(
                 body = _shrink(stmt.body, ranges, zero)
                 if body:
                     result.append(with_body(stmt, body))
-            case Store() | Update():
+            case StoreElement() | Update():
                 if simplify_conds(stmt.guards, ranges) is not None:
                     result.append(stmt)
-            case Prefetch():
+            case PrefetchHint():
                 result.append(stmt)
     return tuple(result)
 
@@ -218,26 +218,26 @@ def _simplify(stmts: tuple[Stmt, ...], ranges: dict[str, Interval]) -> tuple[Stm
                 body = _simplify(stmt.body, ranges)
                 if body:
                     result.append(with_body(stmt, body))
-            case Prefetch():
+            case PrefetchHint():
                 result.append(replace(stmt, index=tuple(simplify(i, ranges) for i in stmt.index)))
-            case Store() | Update():
+            case StoreElement() | Update():
                 result.extend(_simplify_leaf(stmt, ranges))
     return tuple(result)
 
 
-def _simplify_leaf(stmt: Store | Update, ranges: dict[str, Interval]) -> tuple[Stmt, ...]:
+def _simplify_leaf(stmt: StoreElement | Update, ranges: dict[str, Interval]) -> tuple[Stmt, ...]:
     guards = simplify_conds(stmt.guards, ranges)
     if guards is None:
         return ()
     index = tuple(simplify(i, ranges) for i in stmt.index)
     value = simplify_scalar(stmt.value, ranges, guards)
-    if isinstance(stmt, Store):
-        return (Store(stmt.buffer, index, value, guards),)
+    if isinstance(stmt, StoreElement):
+        return (StoreElement(stmt.buffer, index, value, guards),)
     first = stmt.first
     if first is not None:
         first = simplify_conds(first, ranges)
         if first == ():
-            return (Store(stmt.buffer, index, value, guards),)
+            return (StoreElement(stmt.buffer, index, value, guards),)
     return (Update(stmt.buffer, index, value, stmt.reducer, first, guards),)
 
 
@@ -269,7 +269,7 @@ def _bound_loops(stmts: tuple[Stmt, ...], ranges: dict[str, Interval]) -> tuple[
                 result.append(_bound_loop(stmt, ranges))
             case Allocate():
                 result.append(with_body(stmt, _bound_loops(stmt.body, ranges)))
-            case Store() | Update() | Prefetch():
+            case StoreElement() | Update() | PrefetchHint():
                 result.append(stmt)
     return tuple(result)
 
@@ -279,7 +279,7 @@ def _bound_loop(loop: For, ranges: dict[str, Interval]) -> For:
     bounds: tuple[Cond, ...] = loop.bounds
     body = loop.body
     if loop.kind in (LoopKind.SERIAL, LoopKind.UNROLLED):
-        guards = [set(leaf.guards) for leaf in leaves(body) if not isinstance(leaf, Prefetch)]
+        guards = [set(leaf.guards) for leaf in leaves(body) if not isinstance(leaf, PrefetchHint)]
         shared = set.intersection(*guards) if guards else set()
         serial = loop.kind is LoopKind.SERIAL
         found = (
@@ -299,7 +299,7 @@ def _bound_loop(loop: For, ranges: dict[str, Interval]) -> For:
 
 def check_registers(nest: Nest) -> None:
     """ScheduleError where a register buffer is indexed by a loop that runs at run time."""
-    registers = {b.name for b in buffers_allocated(nest.body) if b.scope is Scope.REGISTER}
+    registers = {b.name for b in buffers_allocated(nest.body) if b.scope is BufferScope.REGISTER}
     if not registers:
         return
     at_run_time = (LoopKind.SERIAL, LoopKind.PARALLEL)

@@ -15,13 +15,13 @@ from ..algebra.scalar import Binary, Const, Load, Scalar, Unary, loads, walk
 from ..nest.loop_ir import (
     Allocate,
     Buffer,
+    BufferScope,
     For,
     Inside,
     LoopKind,
-    Prefetch,
-    Scope,
+    PrefetchHint,
     Stmt,
-    Store,
+    StoreElement,
     Update,
     loops,
 )
@@ -68,21 +68,23 @@ class _Outline:
             case For() if Walk.ENDS in self._origin(stmt).walks:
                 written = {leaf.buffer for leaf in stmt.inside.leaves} & self._arguments
                 return [f"{pad}write {', '.join(sorted(written))}"] if written else []
-            case For(inside=Inside(around_it, (Store() as leaf,), ())) if self._is_copy(stmt):
+            case For(inside=Inside(around_it, (StoreElement() as leaf,), ())) if self._is_copy(
+                stmt
+            ):
                 return [f"{pad}{self._work(leaf, around_it)}"]
             case For() if stmt.kind in (LoopKind.UNROLLED, LoopKind.VECTORIZED):
                 return self.lines(stmt.body, depth, (*around, stmt))
             case For():
                 inside = self.lines(stmt.body, depth + 1, around)
                 return [f"{pad}{self._loop(stmt)}", *inside] if inside else []
-            case Prefetch(buffer):
+            case PrefetchHint(buffer):
                 return [f"{pad}prefetch {buffer}"]
-            case Store() | Update():
+            case StoreElement() | Update():
                 return [] if self._is_a_move(stmt) else [f"{pad}{self._work(stmt, around)}"]
 
-    def _is_a_move(self, leaf: Store | Update) -> bool:
+    def _is_a_move(self, leaf: StoreElement | Update) -> bool:
         """Whether a leaf sets a constant, or takes one value from register to memory."""
-        if not isinstance(leaf, Store) or leaf.buffer in self._arguments:
+        if not isinstance(leaf, StoreElement) or leaf.buffer in self._arguments:
             return False
         single = isinstance(leaf.value, Load) and not any(i.vars() for i in leaf.value.index)
         return isinstance(leaf.value, Const) or single
@@ -134,7 +136,7 @@ class _Outline:
                 yield first
             body = first.body
 
-    def _work(self, leaf: Store | Update, around: tuple[For, ...]) -> str:
+    def _work(self, leaf: StoreElement | Update, around: tuple[For, ...]) -> str:
         """What a leaf computes, over the loops `around` it that are written out or in lanes."""
         read = list(dict.fromkeys(load.tensor for load in loads(leaf.value)))
         operations = _operations(leaf.value)
@@ -175,14 +177,14 @@ def _points(stmt: Stmt) -> int:
     if isinstance(stmt, For | Allocate):
         times = stmt.extent if isinstance(stmt, For) else 1
         return times * max((_points(inner) for inner in stmt.body), default=0)
-    return 0 if isinstance(stmt, Prefetch) else 1
+    return 0 if isinstance(stmt, PrefetchHint) else 1
 
 
 def _held(buffer: Buffer) -> str:
     shape = " x ".join(str(extent) for extent in buffer.shape if extent > 1) or "1"
-    if buffer.scope is Scope.REGISTER:
+    if buffer.scope is BufferScope.REGISTER:
         return f"keep {buffer.name} in registers: {shape} of {buffer.dtype}"
-    when = ", prepacked" if buffer.scope is Scope.PREPACKED else ""
+    when = ", prepacked" if buffer.scope is BufferScope.PREPACKED else ""
     return f"keep {buffer.name} in memory: {shape} of {buffer.dtype}, {_size(buffer.bytes)}{when}"
 
 

@@ -36,7 +36,7 @@ from ..nest.loop_ir import (
     For,
     Leaf,
     Stmt,
-    Store,
+    StoreElement,
     Update,
     buffers_allocated,
     transform,
@@ -44,7 +44,7 @@ from ..nest.loop_ir import (
 from .empty_iterations import greatest
 
 Guards: TypeAlias = tuple[Cond, ...]
-Sites: TypeAlias = Sequence[tuple[Store | Update, tuple[For, ...]]]
+Sites: TypeAlias = Sequence[tuple[StoreElement | Update, tuple[For, ...]]]
 """Leaves that write, with the loops around them."""
 
 
@@ -173,12 +173,15 @@ def _droppable(
 
 
 def _is_started(
-    writer: Store | Update, chain: tuple[For, ...], writers: Sites, dropped: Mapping[int, Guards]
+    writer: StoreElement | Update,
+    chain: tuple[For, ...],
+    writers: Sites,
+    dropped: Mapping[int, Guards],
 ) -> bool:
     """Whether what an update combines with was written, also where only the guards `dropped` kept
     it from looking: another writer, which does not look itself, then comes as far."""
     gone = dropped[id(writer)]
-    if isinstance(writer, Store) or writer.first is not None or not gone:
+    if isinstance(writer, StoreElement) or writer.first is not None or not gone:
         return True
     own = Load(writer.buffer, writer.index, writer.value.dtype)
     ranges = ranges_of(chain)
@@ -186,7 +189,7 @@ def _is_started(
     return any(
         _writes(w, c, own, ranges, dropped[id(w)], kept)
         for w, c in writers
-        if isinstance(w, Store) or w.first is not None
+        if isinstance(w, StoreElement) or w.first is not None
     )
 
 
@@ -208,7 +211,7 @@ def _is_one_to_one(index: tuple[Affine, ...], ranges: dict[str, Interval], fixed
 
 
 def _fills(
-    writer: Store | Update, chain: tuple[For, ...], buffer: Buffer, dropped: tuple[Cond, ...]
+    writer: StoreElement | Update, chain: tuple[For, ...], buffer: Buffer, dropped: tuple[Cond, ...]
 ) -> bool:
     """Whether `writer` writes every element of `buffer`, once the guards `dropped` are gone: its
     index counts through all dimensions, and guards that stay only end it where the buffer ends."""
@@ -229,7 +232,7 @@ def _fills(
 
 
 def _writes(
-    writer: Store | Update,
+    writer: StoreElement | Update,
     chain: tuple[For, ...],
     load: Load,
     ranges: Mapping[str, Interval],

@@ -31,7 +31,7 @@ from ..algebra.affine import (
     var,
 )
 from .finding import chain_to, writes_of
-from .loop_ir import Allocate, Buffer, For, Nest, Store, Update, walk
+from .loop_ir import Allocate, Buffer, For, Nest, StoreElement, Update, walk
 
 MOST_POINTS = 1 << 20
 """Iterations that are looked at one by one, at most: 8 MB an index, and some 10 ms."""
@@ -71,7 +71,7 @@ def _loops_inside(nest: Nest, buffer: Buffer) -> Iterator[For]:
     return (s for s in walk(made.body if made else nest.body) if isinstance(s, For))
 
 
-def _elements(write: Store | Update, extents: Extents, own: set[str], buffer: Buffer) -> int:
+def _elements(write: StoreElement | Update, extents: Extents, own: set[str], buffer: Buffer) -> int:
     """How many elements `write` can give a value at the most, in loops of these `extents`; 0 where
     a guard may keep some of them from it. Guards on loops `own` are counted out."""
     guards = [guard for guard in write.guards if guard not in _inside(write.index, buffer)]

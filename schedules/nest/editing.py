@@ -31,9 +31,9 @@ from .loop_ir import (
     For,
     Leaf,
     Nest,
-    Prefetch,
+    PrefetchHint,
     Stmt,
-    Store,
+    StoreElement,
     Update,
     buffers_allocated,
     loops,
@@ -49,12 +49,12 @@ def map_leaf(
 ) -> Leaf:
     """`leaf` with its index, value and conditions changed."""
     new_index = tuple(index(i) for i in leaf.index)
-    if isinstance(leaf, Prefetch):
+    if isinstance(leaf, PrefetchHint):
         return replace(leaf, index=new_index)
     guards = tuple(cond(g) for g in leaf.guards)
     value = scalar(leaf.value)
-    if isinstance(leaf, Store):
-        return Store(leaf.buffer, new_index, value, guards)
+    if isinstance(leaf, StoreElement):
+        return StoreElement(leaf.buffer, new_index, value, guards)
     first = None if leaf.first is None else tuple(cond(c) for c in leaf.first)
     return Update(leaf.buffer, new_index, value, leaf.reducer, first, guards)
 
@@ -88,7 +88,7 @@ def substitute_body(
         return c if new is c.index else type(c)(new)
 
     def change(stmt: Stmt) -> tuple[Stmt, ...] | None:
-        if isinstance(stmt, Store | Update | Prefetch):
+        if isinstance(stmt, StoreElement | Update | PrefetchHint):
             return (map_leaf(stmt, index, lambda s: map_scalar_index(s, index), cond),)
         return None
 
@@ -107,10 +107,12 @@ def _divided_out(index: Affine, known: Mapping[str, Interval]) -> Affine:
 
 
 def map_writes(
-    stmts: tuple[Stmt, ...], change: Callable[[Store | Update], Store | Update]
+    stmts: tuple[Stmt, ...], change: Callable[[StoreElement | Update], StoreElement | Update]
 ) -> tuple[Stmt, ...]:
     """`stmts` with what `change` makes of each leaf that writes."""
-    return transform(stmts, lambda s: (change(s),) if isinstance(s, Store | Update) else None)
+    return transform(
+        stmts, lambda s: (change(s),) if isinstance(s, StoreElement | Update) else None
+    )
 
 
 def map_values(
@@ -118,7 +120,7 @@ def map_values(
 ) -> tuple[Stmt, ...]:
     """`stmts` with every part of a value for which `change` gives another one replaced."""
 
-    def rewritten(leaf: Store | Update) -> Store | Update:
+    def rewritten(leaf: StoreElement | Update) -> StoreElement | Update:
         value = rewrite_scalar(leaf.value, change)
         return leaf if value is leaf.value else replace(leaf, value=value)
 
@@ -168,14 +170,14 @@ def rename_all(
                 new = buffer_names.get(stmt.buffer.name, stmt.buffer.name)
                 body = transform(stmt.body, change)
                 return (Allocate(replace(stmt.buffer, name=new), body),)
-            case Store() | Update() | Prefetch():
+            case StoreElement() | Update() | PrefetchHint():
                 leaf = substitute_leaf(stmt, variables)
                 name = buffer_names.get(leaf.buffer, leaf.buffer)
-                if isinstance(leaf, Prefetch):
+                if isinstance(leaf, PrefetchHint):
                     return (replace(leaf, buffer=name),)
                 value = rename_tensors(leaf.value, buffer_names)
-                if isinstance(leaf, Store):
-                    return (Store(name, leaf.index, value, leaf.guards),)
+                if isinstance(leaf, StoreElement):
+                    return (StoreElement(name, leaf.index, value, leaf.guards),)
                 return (Update(name, leaf.index, value, leaf.reducer, leaf.first, leaf.guards),)
 
     return transform(stmts, change)

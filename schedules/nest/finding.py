@@ -13,9 +13,9 @@ from .loop_ir import (
     For,
     Leaf,
     Nest,
-    Prefetch,
+    PrefetchHint,
     Stmt,
-    Store,
+    StoreElement,
     Update,
     buffers_allocated,
     leaves,
@@ -55,14 +55,14 @@ def reads_of(stmts: tuple[Stmt, ...], buffer: str) -> list[Load]:
     """Every load of `buffer` below `stmts`."""
     found: list[Load] = []
     for leaf in leaves(stmts):
-        if not isinstance(leaf, Prefetch):
+        if not isinstance(leaf, PrefetchHint):
             found.extend(ld for ld in loads(leaf.value) if ld.tensor == buffer)
     return found
 
 
-def writes_of(stmts: tuple[Stmt, ...], buffer: str) -> list[Store | Update]:
+def writes_of(stmts: tuple[Stmt, ...], buffer: str) -> list[StoreElement | Update]:
     """Every leaf below `stmts` that writes `buffer`."""
-    return [w for w in writing(stmts, buffer) if not isinstance(w, Prefetch)]
+    return [w for w in writing(stmts, buffer) if not isinstance(w, PrefetchHint)]
 
 
 def private_buffers(stmts: tuple[Stmt, ...]) -> set[str]:
@@ -115,7 +115,7 @@ def perfect_chain(loop: For) -> tuple[For, ...]:
 def accesses_of(leaf: Leaf) -> list[tuple[str, Index]]:
     """What `leaf` writes or prefetches, and what it reads: buffers and indices."""
     own = [(leaf.buffer, leaf.index)]
-    if isinstance(leaf, Prefetch):
+    if isinstance(leaf, PrefetchHint):
         return own
     return own + [(ld.tensor, ld.index) for ld in loads(leaf.value)]
 
@@ -129,7 +129,7 @@ def accesses_within(stmts: tuple[Stmt, ...]) -> Accesses:
     private = private_buffers(stmts)
     found: Accesses = {}
     for leaf in leaves(stmts):
-        if isinstance(leaf, Prefetch):
+        if isinstance(leaf, PrefetchHint):
             continue
         for n, (buffer, index) in enumerate(accesses_of(leaf)):
             if buffer not in private:
@@ -155,12 +155,12 @@ def leaf_sites(
                 yield from leaf_sites(stmt.body, (*outer, stmt))
             case Allocate():
                 yield from leaf_sites(stmt.body, outer)
-            case Store() | Update() | Prefetch():
+            case StoreElement() | Update() | PrefetchHint():
                 yield stmt, outer
 
 
-def write_sites(stmts: tuple[Stmt, ...]) -> Iterator[tuple[Store | Update, tuple[For, ...]]]:
+def write_sites(stmts: tuple[Stmt, ...]) -> Iterator[tuple[StoreElement | Update, tuple[For, ...]]]:
     """Every leaf that writes with the loops around it."""
     for leaf, around in leaf_sites(stmts):
-        if not isinstance(leaf, Prefetch):
+        if not isinstance(leaf, PrefetchHint):
             yield leaf, around

@@ -16,21 +16,28 @@ import numpy.typing as npt
 
 from ..algebra import arithmetic
 from ..algebra.affine import Cond
-from .interpret_memory import InterpretError, Iterations, Memory, Place, Watch, element_text
-from .interpret_values import Scope, conds_test, evaluator, flat_evaluator
+from .interpret_memory import (
+    BufferView,
+    InterpreterMemory,
+    InterpretError,
+    Iterations,
+    Watch,
+    element_text,
+)
+from .interpret_values import NameScope, conds_test, evaluator, flat_evaluator
 from .loop_ir import (
     Allocate,
     Buffer,
+    BufferScope,
     For,
     LoopKind,
     Nest,
-    Prefetch,
+    PrefetchHint,
     Stmt,
-    Store,
+    StoreElement,
     Update,
     leaves,
 )
-from .loop_ir import Scope as BufferScope
 
 Run: TypeAlias = Callable[[], None]
 
@@ -47,7 +54,7 @@ def interpret(nest: Nest, inputs: Sequence[npt.NDArray[Any]]) -> list[npt.NDArra
     operation that does not exist for its type.
     """
     check_inputs(nest, inputs)
-    scope = Scope()
+    scope = NameScope()
     for tensor, array in zip(nest.inputs, inputs, strict=True):
         buffer = Buffer(tensor.name, tensor.shape, tensor.dtype, BufferScope.ARGUMENT)
         place = scope.memory.add(buffer, read_only=True)
@@ -75,7 +82,7 @@ def check_inputs(nest: Nest, inputs: Sequence[npt.NDArray[Any]]) -> None:
             )
 
 
-def _finished(place: Place, memory: Memory) -> npt.NDArray[Any]:
+def _finished(place: BufferView, memory: InterpreterMemory) -> npt.NDArray[Any]:
     cells, buffer = memory.cells[place.number], place.buffer
     missing = [flat for flat, value in enumerate(cells) if value is None]
     if missing:
@@ -86,8 +93,8 @@ def _finished(place: Place, memory: Memory) -> npt.NDArray[Any]:
     return arithmetic.to_storage(cells, buffer.dtype, buffer.shape)
 
 
-def _block(stmts: tuple[Stmt, ...], scope: Scope) -> Run:
-    runs = [_stmt(s, scope) for s in stmts if not isinstance(s, Prefetch)]
+def _block(stmts: tuple[Stmt, ...], scope: NameScope) -> Run:
+    runs = [_stmt(s, scope) for s in stmts if not isinstance(s, PrefetchHint)]
     if len(runs) == 1:
         return runs[0]
 
@@ -98,13 +105,13 @@ def _block(stmts: tuple[Stmt, ...], scope: Scope) -> Run:
     return run
 
 
-def _stmt(stmt: For | Allocate | Store | Update, scope: Scope) -> Run:
+def _stmt(stmt: For | Allocate | StoreElement | Update, scope: NameScope) -> Run:
     match stmt:
         case For():
             return _loop(stmt, scope)
         case Allocate():
             return _allocate(stmt, scope)
-        case Store():
+        case StoreElement():
             return _guarded(stmt.guards, _store(stmt, scope), scope)
         case Update():
             return _guarded(stmt.guards, _update(stmt, scope), scope)
@@ -112,7 +119,7 @@ def _stmt(stmt: For | Allocate | Store | Update, scope: Scope) -> Run:
             assert_never(stmt)
 
 
-def _loop(loop: For, scope: Scope) -> Run:
+def _loop(loop: For, scope: NameScope) -> Run:
     scope = scope.with_var(loop.var)
     variables, slot, extent = scope.variables, scope.slot(loop.var), loop.extent
     goes_on = conds_test(loop.bounds, scope)
@@ -132,10 +139,10 @@ def _loop(loop: For, scope: Scope) -> Run:
 
 
 def _written(loop: For) -> frozenset[str]:
-    return frozenset(s.buffer for s in leaves(loop.body) if isinstance(s, Store | Update))
+    return frozenset(s.buffer for s in leaves(loop.body) if isinstance(s, StoreElement | Update))
 
 
-def _allocate(stmt: Allocate, scope: Scope) -> Run:
+def _allocate(stmt: Allocate, scope: NameScope) -> Run:
     place = scope.memory.add(stmt.buffer)
     cells, number, elements = scope.memory.cells, place.number, stmt.buffer.elements
     body = _block(stmt.body, scope.with_place(place))
@@ -147,7 +154,7 @@ def _allocate(stmt: Allocate, scope: Scope) -> Run:
     return run
 
 
-def _guarded(guards: tuple[Cond, ...], leaf: Run, scope: Scope) -> Run:
+def _guarded(guards: tuple[Cond, ...], leaf: Run, scope: NameScope) -> Run:
     if not guards:
         return leaf
     test = conds_test(guards, scope)
@@ -159,7 +166,7 @@ def _guarded(guards: tuple[Cond, ...], leaf: Run, scope: Scope) -> Run:
     return run
 
 
-def _store(stmt: Store, scope: Scope) -> Run:
+def _store(stmt: StoreElement, scope: NameScope) -> Run:
     place = scope.place(stmt.buffer, stmt.index)
     _check_value_type(stmt, place)
     flat, value = flat_evaluator(place, stmt.index, scope), evaluator(stmt.value, scope)
@@ -171,7 +178,7 @@ def _store(stmt: Store, scope: Scope) -> Run:
     return run
 
 
-def _update(stmt: Update, scope: Scope) -> Run:
+def _update(stmt: Update, scope: NameScope) -> Run:
     place = scope.place(stmt.buffer, stmt.index)
     _check_value_type(stmt, place)
     flat, value = flat_evaluator(place, stmt.index, scope), evaluator(stmt.value, scope)
@@ -194,7 +201,7 @@ def _update(stmt: Update, scope: Scope) -> Run:
     return run_first
 
 
-def _update_watches(stmt: Update, scope: Scope) -> tuple[Watch, ...]:
+def _update_watches(stmt: Update, scope: NameScope) -> tuple[Watch, ...]:
     """Lanes may update one element together; then they count as one, apart from other leaves."""
     varying = frozenset[str]().union(*(i.vars() for i in stmt.index))
     together = next(scope.leaf_numbers)
@@ -206,7 +213,7 @@ def _update_watches(stmt: Update, scope: Scope) -> tuple[Watch, ...]:
     )
 
 
-def _check_value_type(stmt: Store | Update, place: Place) -> None:
+def _check_value_type(stmt: StoreElement | Update, place: BufferView) -> None:
     if stmt.value.dtype is not place.buffer.dtype:
         raise InterpretError(
             f"{place.buffer.name} holds {place.buffer.dtype}, the value written "

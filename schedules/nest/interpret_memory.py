@@ -69,7 +69,7 @@ Watch: TypeAlias = tuple[Iterations, int | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class BufferView:
     """Where a buffer is: its elements are `memory.cells[number]`. Inputs are read-only."""
 
     buffer: Buffer
@@ -78,17 +78,17 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class InterpreterMemory:
     """`cells[number][flat]` is an element of a buffer in row-major order; None: never written."""
 
     cells: list[list[Value]] = field(default_factory=list)
 
-    def add(self, buffer: Buffer, *, read_only: bool = False) -> Place:
+    def add(self, buffer: Buffer, *, read_only: bool = False) -> BufferView:
         """A place for `buffer`, without contents."""
         self.cells.append([None] * buffer.elements)
-        return Place(buffer, len(self.cells) - 1, read_only)
+        return BufferView(buffer, len(self.cells) - 1, read_only)
 
-    def reader(self, place: Place, watches: tuple[Watch, ...]) -> Callable[[int], Value]:
+    def reader(self, place: BufferView, watches: tuple[Watch, ...]) -> Callable[[int], Value]:
         """A function that gives the element at a flat index."""
         cells, number, buffer = self.cells, place.number, place.buffer
 
@@ -105,7 +105,7 @@ class Memory:
 
         return read_watched if watches else read
 
-    def writer(self, place: Place, watches: tuple[Watch, ...]) -> Callable[[int, Value], None]:
+    def writer(self, place: BufferView, watches: tuple[Watch, ...]) -> Callable[[int, Value], None]:
         """A function that sets the element at a flat index."""
         cells, number, buffer = self.cells, place.number, place.buffer
         if place.read_only:

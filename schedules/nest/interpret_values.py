@@ -27,10 +27,10 @@ from ..algebra.scalar import (
 )
 from .interpret_memory import (
     SEVERAL,
+    BufferView,
+    InterpreterMemory,
     InterpretError,
     Iterations,
-    Memory,
-    Place,
     Watch,
     out_of_bounds,
 )
@@ -42,7 +42,7 @@ Test: TypeAlias = Callable[[], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class NameScope:
     """What names mean at one place of a nest.
 
     `variables[slots[name]]` is the value of a loop variable now. `watching[name]` are the
@@ -51,25 +51,25 @@ class Scope:
     """
 
     variables: list[int] = field(default_factory=list)
-    memory: Memory = field(default_factory=Memory)
+    memory: InterpreterMemory = field(default_factory=InterpreterMemory)
     slots: dict[str, int] = field(default_factory=dict)
-    places: dict[str, Place] = field(default_factory=dict)
+    places: dict[str, BufferView] = field(default_factory=dict)
     watching: dict[str, tuple[Iterations, ...]] = field(default_factory=dict)
     leaf_numbers: Iterator[int] = field(default_factory=lambda: count(SEVERAL - 1, -1))
 
-    def with_var(self, name: str) -> Scope:
+    def with_var(self, name: str) -> NameScope:
         """With a loop variable of its own."""
         self.variables.append(0)
         return replace(self, slots={**self.slots, name: len(self.variables) - 1})
 
-    def with_place(self, place: Place) -> Scope:
+    def with_place(self, place: BufferView) -> NameScope:
         """With one more buffer, not shared by iterations of the loops so far."""
         name = place.buffer.name
         return replace(
             self, places={**self.places, name: place}, watching={**self.watching, name: ()}
         )
 
-    def watched_by(self, iterations: Iterations) -> Scope:
+    def watched_by(self, iterations: Iterations) -> NameScope:
         """With one more loop around. What it does not write needs no watching."""
         watching = {
             name: (*loops, iterations) if name in iterations.written else loops
@@ -86,7 +86,7 @@ class Scope:
             raise InterpretError(f"variable {name} has no loop around it; there are: {known}")
         return self.slots[name]
 
-    def place(self, name: str, index: tuple[Affine, ...]) -> Place:
+    def place(self, name: str, index: tuple[Affine, ...]) -> BufferView:
         """Where buffer `name` is. InterpretError if there is none with so many axes."""
         if name not in self.places:
             known = ", ".join(self.places)
@@ -100,7 +100,7 @@ class Scope:
         return place
 
 
-def index_evaluator(index: Affine, scope: Scope) -> EvaluateIndex:
+def index_evaluator(index: Affine, scope: NameScope) -> EvaluateIndex:
     """A function that gives the value of `index` now."""
     const = index.const
     terms = [(_atom(atom, scope), c) for atom, c in index.terms]
@@ -126,7 +126,7 @@ def index_evaluator(index: Affine, scope: Scope) -> EvaluateIndex:
     return evaluate
 
 
-def _atom(atom: Atom, scope: Scope) -> EvaluateIndex:
+def _atom(atom: Atom, scope: NameScope) -> EvaluateIndex:
     if isinstance(atom, Var):
         variables, slot = scope.variables, scope.slot(atom.name)
         return lambda: variables[slot]
@@ -140,7 +140,7 @@ def _atom(atom: Atom, scope: Scope) -> EvaluateIndex:
             assert_never(atom)
 
 
-def conds_test(conds: tuple[Cond, ...], scope: Scope) -> Test:
+def conds_test(conds: tuple[Cond, ...], scope: NameScope) -> Test:
     """A function that says whether all of `conds` hold now."""
     tests = [_cond(c, scope) for c in conds]
     if len(tests) == 1:
@@ -155,14 +155,14 @@ def conds_test(conds: tuple[Cond, ...], scope: Scope) -> Test:
     return test
 
 
-def _cond(cond: Cond, scope: Scope) -> Test:
+def _cond(cond: Cond, scope: NameScope) -> Test:
     index = index_evaluator(cond.index, scope)
     if isinstance(cond, Ge0):
         return lambda: index() >= 0
     return lambda: index() == 0
 
 
-def flat_evaluator(place: Place, index: tuple[Affine, ...], scope: Scope) -> EvaluateIndex:
+def flat_evaluator(place: BufferView, index: tuple[Affine, ...], scope: NameScope) -> EvaluateIndex:
     """A function that gives the flat index of the element at `index` now.
 
     InterpretError there if it is out of bounds in any axis.
@@ -182,7 +182,7 @@ def flat_evaluator(place: Place, index: tuple[Affine, ...], scope: Scope) -> Eva
     return evaluate
 
 
-def evaluator(node: Scalar, scope: Scope) -> Evaluate:
+def evaluator(node: Scalar, scope: NameScope) -> Evaluate:
     """A function that gives the value of `node` now. Only the side of a select taken is read."""
     match node:
         case Const(value, dtype):
@@ -220,7 +220,7 @@ def evaluator(node: Scalar, scope: Scope) -> Evaluate:
             assert_never(node)
 
 
-def _load(load: Load, scope: Scope) -> Evaluate:
+def _load(load: Load, scope: NameScope) -> Evaluate:
     place = scope.place(load.tensor, load.index)
     flat = flat_evaluator(place, load.index, scope)
     read = scope.memory.reader(place, scope.watches(load.tensor))

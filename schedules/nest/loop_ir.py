@@ -1,12 +1,12 @@
 """The loop nest: frozen nodes with structural equality. `printer.py` shows it, `interpret.py`
 defines its meaning, `verify_nest.py` says what is well formed, `primitives/` rewrite it.
 
-Semantics in one paragraph. Statements run in order. `For` runs its body for var = 0, 1, ...,
-below `extent` and, where `bounds` are given, only while every bound condition holds (bounds are
-monotone: once false they stay false as the variable grows). A guard makes a leaf do nothing
-where one of its conditions is false. `Store` writes; `Update` combines: where every condition
-of `first` holds it writes `value`, elsewhere `op(old, value)`. Before the first write, an
-element of a buffer has no defined value. All arithmetic of a leaf is done in its value's dtype.
+Semantics in one paragraph. Statements run in order. `For` runs its body for var = 0, 1, ..., below
+`extent` and, where `bounds` are given, only while every bound condition holds (bounds are monotone:
+once false they stay false as the variable grows). A guard makes a leaf do nothing where one of its
+conditions is false. `StoreElement` writes; `Update` combines: where every condition of `first`
+holds it writes `value`, elsewhere `op(old, value)`. Before the first write, an element of a buffer
+has no defined value. All arithmetic of a leaf is done in its value's dtype.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class LoopKind(StrEnum):
     PARALLEL = "parallel"
 
 
-class Scope(StrEnum):
+class BufferScope(StrEnum):
     """Where a buffer lives: the caller's argument, what was packed of constant inputs before the
     call (`prepacking.py`), the caller's workspace, or registers."""
 
@@ -50,7 +50,7 @@ class Buffer:
     name: str
     shape: tuple[int, ...]
     dtype: DType
-    scope: Scope
+    scope: BufferScope
 
     @property
     def elements(self) -> int:
@@ -62,7 +62,7 @@ class Buffer:
 
 
 @dataclass(frozen=True, slots=True)
-class Store:
+class StoreElement:
     """`buffer[index] = value`, where every guard holds."""
 
     buffer: str
@@ -86,7 +86,7 @@ class Update:
 
 
 @dataclass(frozen=True, slots=True)
-class Prefetch:
+class PrefetchHint:
     """`buffer[index]` is needed soon, or, where `far`, not so soon that the first cache should keep
     it; it has no meaning and may be out of bounds."""
 
@@ -127,10 +127,10 @@ class Allocate:
     body: tuple[Stmt, ...]
 
 
-Leaf: TypeAlias = Store | Update | Prefetch
-Stmt: TypeAlias = For | Allocate | Store | Update | Prefetch
+Leaf: TypeAlias = StoreElement | Update | PrefetchHint
+Stmt: TypeAlias = For | Allocate | StoreElement | Update | PrefetchHint
 
-_PARENTS, _LEAVES = (For, Allocate), (Store, Update, Prefetch)
+_PARENTS, _LEAVES = (For, Allocate), (StoreElement, Update, PrefetchHint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +178,8 @@ class Nest:
     @property
     def argument_buffers(self) -> tuple[Buffer, ...]:
         return tuple(
-            Buffer(t.name, t.shape, t.dtype, Scope.ARGUMENT) for t in (*self.inputs, *self.outputs)
+            Buffer(t.name, t.shape, t.dtype, BufferScope.ARGUMENT)
+            for t in (*self.inputs, *self.outputs)
         )
 
 
@@ -295,7 +296,7 @@ def transform(
                 body = transform(stmt.body, change)
                 changed = changed or body is not stmt.body
                 result.append(stmt if body is stmt.body else with_body(stmt, body))
-            case Store() | Update() | Prefetch():
+            case StoreElement() | Update() | PrefetchHint():
                 result.append(stmt)
             case _:
                 assert_never(stmt)

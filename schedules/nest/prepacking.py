@@ -17,10 +17,10 @@ from .finding import private_buffers
 from .loop_ir import (
     Allocate,
     Buffer,
+    BufferScope,
     LoopKind,
     Nest,
-    Prefetch,
-    Scope,
+    PrefetchHint,
     Stmt,
     buffers_allocated,
     leaves,
@@ -49,7 +49,7 @@ def split_prepack(nest: Nest) -> PrepackParts:
         for stmt in stmts:
             if not isinstance(stmt, Allocate):
                 kept.append(stmt)
-            elif stmt.buffer.scope is Scope.PREPACKED:
+            elif stmt.buffer.scope is BufferScope.PREPACKED:
                 first = _fillers(stmt)
                 buffers.append(stmt.buffer)
                 copies.extend(stmt.body[:first])
@@ -66,7 +66,7 @@ def _fillers(stmt: Allocate) -> int:
     """How many statements at the start of the body do nothing but fill the buffer."""
     count = 0
     for inner in stmt.body:
-        written = {leaf.buffer for leaf in leaves((inner,)) if not isinstance(leaf, Prefetch)}
+        written = {leaf.buffer for leaf in leaves((inner,)) if not isinstance(leaf, PrefetchHint)}
         if written - private_buffers((inner,)) != {stmt.buffer.name}:
             break
         count += 1
@@ -80,7 +80,7 @@ def prepack_problem(nest: Nest) -> str | None:
     its block from constant inputs alone, with no memory besides but registers, and is not written
     again.
     """
-    marked = [b.name for b in buffers_allocated(nest.body) if b.scope is Scope.PREPACKED]
+    marked = [b.name for b in buffers_allocated(nest.body) if b.scope is BufferScope.PREPACKED]
     if not marked:
         return None
     parts = split_prepack(nest)
@@ -101,11 +101,11 @@ def _filling_problem(nest: Nest, parts: PrepackParts, packed: set[str]) -> str |
     for stmt in walk(parts.copies):
         if isinstance(stmt, Allocate):
             shared = any(loop.kind is LoopKind.PARALLEL for loop in loops(stmt.body))
-            if stmt.buffer.scope is not Scope.REGISTER or shared:  # threads share memory only
+            if stmt.buffer.scope is not BufferScope.REGISTER or shared:  # threads share memory only
                 return f"filling it takes a buffer of its own, {stmt.buffer.name!r}"
             registers.add(stmt.buffer.name)
     for leaf in leaves(parts.copies):
-        if isinstance(leaf, Prefetch):
+        if isinstance(leaf, PrefetchHint):
             seen = {leaf.buffer} - packed
         else:
             filled.add(leaf.buffer)
@@ -120,6 +120,6 @@ def _filling_problem(nest: Nest, parts: PrepackParts, packed: set[str]) -> str |
 
 def _writing_problem(parts: PrepackParts, packed: set[str]) -> str | None:
     for leaf in leaves(parts.rest):
-        if not isinstance(leaf, Prefetch) and leaf.buffer in packed:
+        if not isinstance(leaf, PrefetchHint) and leaf.buffer in packed:
             return f"{leaf.buffer!r} is written again after it was filled"
     return None

@@ -41,7 +41,18 @@ from ..algebra.scalar import (
 )
 from ..dtypes import DType
 from ..workload.tensors import Tensor
-from .loop_ir import Allocate, Buffer, For, LoopKind, Nest, Prefetch, Scope, Stmt, Store, Update
+from .loop_ir import (
+    Allocate,
+    Buffer,
+    BufferScope,
+    For,
+    LoopKind,
+    Nest,
+    PrefetchHint,
+    Stmt,
+    StoreElement,
+    Update,
+)
 
 INDENT = "  "
 MARK_COLUMN = 56
@@ -149,22 +160,22 @@ def _allocate_lines(stmt: Allocate, depth: int, *, ends_block: bool) -> Iterator
 
 
 def _guards(stmt: Stmt) -> tuple[Cond, ...]:
-    return stmt.guards if isinstance(stmt, Store | Update) else ()
+    return stmt.guards if isinstance(stmt, StoreElement | Update) else ()
 
 
-def _stmt_lines(stmt: For | Store | Update | Prefetch, depth: int) -> Iterator[Line]:
+def _stmt_lines(stmt: For | StoreElement | Update | PrefetchHint, depth: int) -> Iterator[Line]:
     match stmt:
         case For():
             yield depth, _loop_text(stmt), _loop_mark(stmt)
             yield from _body_lines(stmt.body, depth + 1)
-        case Store():
+        case StoreElement():
             target = _access(stmt.buffer, stmt.index)
             yield depth, f"{target} ={_KEPT}{_scalar(stmt.value)[0]}", ""
         case Update():
             target = _access(stmt.buffer, stmt.index)
             sign = _REDUCER_SIGN[stmt.reducer]
             yield depth, f"{target} {sign}{_KEPT}{_scalar(stmt.value)[0]}", _first_mark(stmt.first)
-        case Prefetch():
+        case PrefetchHint():
             mark = "for writing" if stmt.for_write else "far ahead" if stmt.far else ""
             yield depth, f"prefetch {_access(stmt.buffer, stmt.index)}", mark
         case _:
@@ -188,10 +199,10 @@ def _first_mark(first: tuple[Cond, ...] | None) -> str:
 
 
 _SCOPE_MARK = {
-    Scope.ARGUMENT: "argument",
-    Scope.PREPACKED: "prepacked",
-    Scope.WORKSPACE: "workspace",
-    Scope.REGISTER: "registers",
+    BufferScope.ARGUMENT: "argument",
+    BufferScope.PREPACKED: "prepacked",
+    BufferScope.WORKSPACE: "workspace",
+    BufferScope.REGISTER: "registers",
 }
 _REDUCER_SIGN = {
     Reducer.SUM: "+=",

@@ -28,7 +28,7 @@ from ..algebra.affine import (
 from ..algebra.conditions import follows, negated, normal_cond, related
 from ..algebra.elimination import exclude_each_other
 from ..algebra.scalar import All, Load, Scalar, Select, children
-from .loop_ir import Allocate, For, Nest, Prefetch, Stmt, Store, Update
+from .loop_ir import Allocate, For, Nest, PrefetchHint, Stmt, StoreElement, Update
 from .printer import access_text
 
 Shapes: TypeAlias = Mapping[str, tuple[int, ...]]
@@ -40,7 +40,7 @@ about a millisecond."""
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class BoundedAccess:
     """`buffer[index]`, where index number `axis` may leave 0..extent-1."""
 
     buffer: str
@@ -87,7 +87,7 @@ class Facts:
         return exclude_each_other((goal, *related(goal, self.conds)), self.ranges)
 
 
-def unproven_accesses(nest: Nest) -> tuple[Access, ...]:
+def unproven_accesses(nest: Nest) -> tuple[BoundedAccess, ...]:
     """Reads and writes not provably in bounds, in program order; prefetches may be anywhere.
 
     Proofs are by intervals, by adding up conditions that hold, and by elimination
@@ -97,17 +97,17 @@ def unproven_accesses(nest: Nest) -> tuple[Access, ...]:
     return tuple(dict.fromkeys(_unproven(nest)))
 
 
-def first_unproven(nest: Nest) -> Access | None:
+def first_unproven(nest: Nest) -> BoundedAccess | None:
     """The first of `unproven_accesses`; None where all are proved."""
     return next(_unproven(nest), None)
 
 
-def _unproven(nest: Nest) -> Iterator[Access]:
+def _unproven(nest: Nest) -> Iterator[BoundedAccess]:
     shapes = {b.name: b.shape for b in nest.argument_buffers}
     return _in_block(nest.body, Facts({}), shapes)
 
 
-def _in_block(stmts: tuple[Stmt, ...], facts: Facts, shapes: Shapes) -> Iterator[Access]:
+def _in_block(stmts: tuple[Stmt, ...], facts: Facts, shapes: Shapes) -> Iterator[BoundedAccess]:
     for stmt in stmts:
         match stmt:
             case For():
@@ -116,17 +116,17 @@ def _in_block(stmts: tuple[Stmt, ...], facts: Facts, shapes: Shapes) -> Iterator
             case Allocate():
                 buffer = stmt.buffer
                 yield from _in_block(stmt.body, facts, {**shapes, buffer.name: buffer.shape})
-            case Store() | Update():
+            case StoreElement() | Update():
                 inside = facts.with_conds(stmt.guards)
                 yield from _in_scalar(stmt.value, inside, shapes)
                 yield from _in_access(stmt.buffer, stmt.index, inside, shapes)
-            case Prefetch():
+            case PrefetchHint():
                 pass
             case _:
                 assert_never(stmt)
 
 
-def _in_scalar(node: Scalar, facts: Facts, shapes: Shapes) -> Iterator[Access]:
+def _in_scalar(node: Scalar, facts: Facts, shapes: Shapes) -> Iterator[BoundedAccess]:
     match node:
         case Load(name, index, _):
             yield from _in_access(name, index, facts, shapes)
@@ -142,13 +142,13 @@ def _in_scalar(node: Scalar, facts: Facts, shapes: Shapes) -> Iterator[Access]:
 
 def _in_access(
     name: str, index: tuple[Affine, ...], facts: Facts, shapes: Shapes
-) -> Iterator[Access]:
+) -> Iterator[BoundedAccess]:
     for axis, (i, extent) in enumerate(zip(index, shapes[name], strict=True)):
         bounds = interval(i, facts.ranges)
         sides = [at_least(i, 0)] if bounds.lo < 0 else []
         sides += [less(i, extent)] if bounds.hi >= extent else []
         if not all(facts.proves(side) or _holds_everywhere(side, facts) for side in sides):
-            yield Access(name, index, axis, extent)
+            yield BoundedAccess(name, index, axis, extent)
 
 
 def _holds_everywhere(cond: Ge0, facts: Facts) -> bool:

@@ -29,13 +29,13 @@ from ..dtypes import DType
 from .loop_ir import (
     Allocate,
     Buffer,
+    BufferScope,
     For,
     LoopKind,
     Nest,
-    Prefetch,
-    Scope,
+    PrefetchHint,
     Stmt,
-    Store,
+    StoreElement,
     Update,
     buffers_allocated,
     leaves,
@@ -43,9 +43,9 @@ from .loop_ir import (
 )
 from .prepacking import prepack_problem
 from .printer import access_text, to_scalar_text
-from .verify_bounds import Access, unproven_accesses
+from .verify_bounds import BoundedAccess, unproven_accesses
 
-__all__ = ["Access", "MalformedNest", "unproven_accesses", "verify"]
+__all__ = ["BoundedAccess", "MalformedNest", "unproven_accesses", "verify"]
 
 
 class MalformedNest(Exception):  # noqa: N818 (it names what was found)
@@ -105,7 +105,7 @@ def _check_unique(what: str, names: list[str]) -> None:
 
 
 def _check_arguments(nest: Nest) -> None:
-    written = {leaf.buffer for leaf in leaves(nest.body) if isinstance(leaf, Store | Update)}
+    written = {leaf.buffer for leaf in leaves(nest.body) if isinstance(leaf, StoreElement | Update)}
     for buffer in nest.argument_buffers:
         _check_shape(buffer)
     for tensor in nest.outputs:
@@ -128,12 +128,12 @@ def _check_block(stmts: tuple[Stmt, ...], place: _Place) -> None:
                 _check_loop(stmt, place)
             case Allocate():
                 _check_allocate(stmt, place)
-            case Store():
+            case StoreElement():
                 _check_write(stmt, place)
             case Update():
                 _check_write(stmt, place)
                 _check_update(stmt, place)
-            case Prefetch():
+            case PrefetchHint():
                 _check_access(stmt.buffer, stmt.index, place)
             case _:
                 assert_never(stmt)
@@ -192,14 +192,14 @@ def _check_allocate(stmt: Allocate, place: _Place) -> None:
     buffer = stmt.buffer
     _check_shape(buffer)
     _need(
-        buffer.scope is not Scope.ARGUMENT,
+        buffer.scope is not BufferScope.ARGUMENT,
         f"allocated buffer {buffer.name} is workspace, registers or prepacked,"
         f" found {buffer.scope}",
     )
     _check_block(stmt.body, replace(place, buffers={**place.buffers, buffer.name: buffer}))
 
 
-def _check_write(stmt: Store | Update, place: _Place) -> None:
+def _check_write(stmt: StoreElement | Update, place: _Place) -> None:
     buffer = _check_access(stmt.buffer, stmt.index, place)
     _need(stmt.buffer not in place.inputs, f"input {stmt.buffer} is written")
     where = f"the value written to {access_text(stmt.buffer, stmt.index)}"

@@ -29,7 +29,7 @@ from .registry import ANY, FLOATS, PRODUCTS, Draft, Operator, Param, Sizes, Type
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class ConvolutionWindow:
     """How a kernel of `kernel` taps slides along one axis of extent `size`."""
 
     name: str
@@ -57,14 +57,14 @@ class Window:
         return index
 
 
-def _windows(p: Sizes, axes: str) -> tuple[Window, ...]:
+def _windows(p: Sizes, axes: str) -> tuple[ConvolutionWindow, ...]:
     """One window for each letter of `axes`: `K`, `KH`, `pad`, `pad_h`, ..."""
 
     def size(general: str, one: str) -> int:
         return p[one] if one in p else p.get(general, 1)
 
     return tuple(
-        Window(
+        ConvolutionWindow(
             a,
             p[a],
             size("K", f"K{a}"),
@@ -169,7 +169,7 @@ def _transposed(p: Sizes, t: Types) -> Draft:
     return Draft(y, (x, f), 2 * p["N"] * p["CI"] * p["CO"] * useful)
 
 
-def _useful_taps(v: Window, out: int) -> int:
+def _useful_taps(v: ConvolutionWindow, out: int) -> int:
     """Pairs (input i, tap r) that land in the output: 0 <= i*stride - pad + r < out."""
     total = 0
     for tap in range(v.kernel):
@@ -270,4 +270,4 @@ OPERATORS = (
              (*_IMAGE, Param("C"), *_window_params("HW")), ANY, _max_pool),
 )  # fmt: skip
 
-__all__ = ["OPERATORS", "Window"]
+__all__ = ["OPERATORS", "ConvolutionWindow"]

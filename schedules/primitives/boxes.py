@@ -20,11 +20,11 @@ from ..algebra.affine import (
 )
 from ..dtypes import DType
 from ..errors import ScheduleError
-from ..nest.loop_ir import Buffer, For, Scope
+from ..nest.loop_ir import Buffer, BufferScope, For
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class DimensionSpan:
     """The elements `base`, `base + step`, ... up to `base + width` of one dimension.
 
     `base` mentions only variables of loops around the piece; `step` is 0 where there is but one.
@@ -46,7 +46,7 @@ class Span:
         assert offset.const % step == 0 or any(not isinstance(a, Var) for a, _ in offset.terms)
         return offset // step
 
-    def joined(self, other: Span, asked_by: object) -> Span:
+    def joined(self, other: DimensionSpan, asked_by: object) -> DimensionSpan:
         """The least span around both. ScheduleError: their distance moves."""
         offset = other.base - self.base
         if not offset.is_const:
@@ -54,14 +54,14 @@ class Span:
             raise ScheduleError(asked_by, problem)
         shift, low = offset.const, min(0, offset.const)
         width = max(self.width, shift + other.width) - low
-        return Span(self.base + low, width, gcd(self.step, other.step, shift))
+        return DimensionSpan(self.base + low, width, gcd(self.step, other.step, shift))
 
 
 @dataclass(frozen=True, slots=True)
-class Region:
+class TensorRegion:
     """A box of elements of a tensor: a span in each dimension."""
 
-    spans: tuple[Span, ...]
+    spans: tuple[DimensionSpan, ...]
 
     @property
     def extent(self) -> tuple[int, ...]:
@@ -78,7 +78,7 @@ class Region:
 
 
 @dataclass(frozen=True, slots=True)
-class Box:
+class BufferBox:
     """A private buffer with a loop over each dimension of more than one element; `names` are those
     of the loops, also of the ones that are left out."""
 
@@ -88,7 +88,7 @@ class Box:
     @classmethod
     def of(
         cls, name: str, extent: tuple[int, ...], dtype: DType, register: bool, taken: set[str]
-    ) -> Box:
+    ) -> BufferBox:
         """A box in registers or in the workspace, its loops called `name`.0, `name`.1, ... with a
         quote where that is `taken`."""
         names = []
@@ -97,7 +97,7 @@ class Box:
             while loop in taken:
                 loop += "'"
             names.append(loop)
-        scope = Scope.REGISTER if register else Scope.WORKSPACE
+        scope = BufferScope.REGISTER if register else BufferScope.WORKSPACE
         return cls(Buffer(name, extent, dtype, scope), tuple(names))
 
     @property
@@ -117,7 +117,9 @@ class Box:
         return self.index(self.names)
 
 
-def region_of(indices: Iterable[Index], inner: Ranges, outer: Ranges, asked_by: object) -> Region:
+def region_of(
+    indices: Iterable[Index], inner: Ranges, outer: Ranges, asked_by: object
+) -> TensorRegion:
     """The smallest box around all `indices`, the `inner` variables running over their ranges.
 
     ScheduleError where an index mixes inner and outer variables in one division, so that the
@@ -127,10 +129,10 @@ def region_of(indices: Iterable[Index], inner: Ranges, outer: Ranges, asked_by: 
     first, *others = (tuple(_span(i, inner, ranges, asked_by) for i in index) for index in indices)
     for spans in others:
         first = tuple(a.joined(b, asked_by) for a, b in zip(first, spans, strict=True))
-    return Region(first)
+    return TensorRegion(first)
 
 
-def _span(index: Affine, inner: Ranges, ranges: Ranges, asked_by: object) -> Span:
+def _span(index: Affine, inner: Ranges, ranges: Ranges, asked_by: object) -> DimensionSpan:
     """What `index` takes while the `inner` variables move."""
     index = simplify(index, ranges)
     fixed, moving = affine(index.const), ZERO
@@ -147,4 +149,4 @@ def _span(index: Affine, inner: Ranges, ranges: Ranges, asked_by: object) -> Spa
     bounds = interval(moving, inner)
     plain = all(isinstance(a, Var) for a, _ in moving.terms)
     step = gcd(*(c for _, c in moving.terms)) if plain else 1
-    return Span(fixed + bounds.lo, bounds.hi - bounds.lo, step)
+    return DimensionSpan(fixed + bounds.lo, bounds.hi - bounds.lo, step)

@@ -35,22 +35,22 @@ from ..nest.finding import (
 from ..nest.loop_ir import (
     Allocate,
     Buffer,
+    BufferScope,
     For,
     Leaf,
     LoopKind,
     Nest,
-    Prefetch,
-    Scope,
+    PrefetchHint,
     Stmt,
-    Store,
+    StoreElement,
     Update,
     leaves,
     transform,
 )
-from .boxes import Box, region_of
+from .boxes import BufferBox, region_of
 from .places import (
     ROOT,
-    Place,
+    LoopPosition,
     buffer_called,
     find_loop,
     open_loop,
@@ -58,11 +58,11 @@ from .places import (
     require_free,
     still_prepacked,
 )
-from .primitive import LoopMaker, Made, Primitive, Spelling, Walk
+from .primitive import LoopMaker, Made, Primitive, SerialisedForm, Walk
 
 
 @dataclass(frozen=True, slots=True)
-class _Copy(LoopMaker):
+class _CopyPrimitive(LoopMaker):
     """What CacheRead and BlockRead have in common: a private buffer called `name` is filled from
     `tensor` before the body of `loop`, which then reads from it. Where an element is outside the
     tensor, the copy has a zero."""
@@ -73,14 +73,14 @@ class _Copy(LoopMaker):
 
     WALK = Walk.FILL
 
-    def _inside(self, place: Place, along: str) -> None:
+    def _inside(self, place: LoopPosition, along: str) -> None:
         """ScheduleError unless the loop `along` is one inside of `place`."""
         around = find_loop(place.nest, along, self).outer
         inside = self.loop == ROOT or place.loop in around
         need(inside, self, f"{along!r} is not inside {self.loop!r}")
 
     def _readable(
-        self, place: Place, takes: Callable[[Index], bool], words: str
+        self, place: LoopPosition, takes: Callable[[Index], bool], words: str
     ) -> tuple[Buffer, list[Load]]:
         """The buffer that is copied and the reads of it at `place` that the copy `takes`, told as
         `words`. ScheduleError: no such buffer or reads, the name taken, or written inside."""
@@ -96,7 +96,11 @@ class _Copy(LoopMaker):
         return source, reads
 
     def _filled(
-        self, place: Place, box: Box, element: Index, redirect: Callable[[Scalar], Scalar | None]
+        self,
+        place: LoopPosition,
+        box: BufferBox,
+        element: Index,
+        redirect: Callable[[Scalar], Scalar | None],
     ) -> Made:
         """The step done: `box` filled with `element` of the tensor at each position, and the body
         at `place` reading from it as `redirect` says."""
@@ -105,14 +109,14 @@ class _Copy(LoopMaker):
         conds = in_bounds(element, source.shape, {**place.ranges, **ranges_of(box.loops)})
         if conds:
             value = Select(All(conds), value, Const(0, source.dtype))
-        fill = nest_loops(box.loops, (Store(self.name, box.position, value),))
+        fill = nest_loops(box.loops, (StoreElement(self.name, box.position, value),))
         body = (*fill, *map_values(place.loop.body, redirect))
         copied = still_prepacked(place.with_body(Allocate(box.buffer, body)), self)
         return Made(copied, {loop.var: self.name for loop in box.loops})
 
 
 @dataclass(frozen=True, slots=True)
-class CacheRead(_Copy):
+class CacheRead(_CopyPrimitive):
     """Copy what a loop's body reads of a tensor into a private buffer first (`cache_read` in TVM,
     `stage_mem` in Exo); packing, when the layout is then chosen with TransformLayout.
 
@@ -133,8 +137,8 @@ class CacheRead(_Copy):
     along: str = ""
 
     SPELLINGS = (
-        Spelling("CacheRead", ("tensor", "loop", "name", "register")),
-        Spelling("CacheReadAlong", ("tensor", "loop", "name", "along")),
+        SerialisedForm("CacheRead", ("tensor", "loop", "name", "register")),
+        SerialisedForm("CacheReadAlong", ("tensor", "loop", "name", "along")),
     )
 
     def made(self, nest: Nest) -> Made:
@@ -151,7 +155,7 @@ class CacheRead(_Copy):
         source, reads = self._readable(place, takes, words)
         inner = all_ranges(place.loop.body)
         region = region_of((r.index for r in reads), inner, place.ranges, self)
-        box = Box.of(self.name, region.extent, source.dtype, self.register, names_in(nest))
+        box = BufferBox.of(self.name, region.extent, source.dtype, self.register, names_in(nest))
         ranges = {**place.ranges, **inner}
 
         def redirect(node: Scalar) -> Scalar | None:
@@ -173,7 +177,7 @@ class CacheRead(_Copy):
 
 
 @dataclass(frozen=True, slots=True)
-class BlockRead(_Copy):
+class BlockRead(_CopyPrimitive):
     """Read what one read of a tensor needs in a loop's body into registers first: an element for
     each iteration of the loops inside that move it, those with loop `along` last. The read is the
     one that has `along` in the tensor's last dimension of more than one element.
@@ -207,7 +211,7 @@ class BlockRead(_Copy):
         need(same >= set(reads), self, f"several reads of {self.tensor!r} are such")
         around = self._moving(place.loop.body, old)
         extent = tuple(loop.extent for loop in around)
-        box = Box.of(self.name, extent, source.dtype, True, names_in(nest))
+        box = BufferBox.of(self.name, extent, source.dtype, True, names_in(nest))
         at = {loop.var: x for loop, x in zip(around, box.position, strict=True)}
         element = tuple(i.substitute(at) for i in old.index)
         new = Load(self.name, box.index(tuple(loop.var for loop in around)), source.dtype)
@@ -215,7 +219,7 @@ class BlockRead(_Copy):
 
     def _moving(self, body: tuple[Stmt, ...], read: Load) -> tuple[For, ...]:
         """The loops of `body` around the first `read` that move it, `along` last."""
-        own = (leaf for leaf in leaves(body) if not isinstance(leaf, Prefetch))
+        own = (leaf for leaf in leaves(body) if not isinstance(leaf, PrefetchHint))
         leaf = next(leaf for leaf in own if read in loads(leaf.value))
         moving = [loop for loop in chain_to(body, leaf) if _moves(read.index, loop.var)]
         return tuple(sorted(moving, key=lambda loop: loop.var == self.along))
@@ -257,7 +261,7 @@ class CacheWrite(LoopMaker):
         spatial = tuple(loop for loop in chain if not loop.reduce)
         reduced = {loop.var for loop in chain if loop.reduce}
         region = region_of((leaf.index,), ranges_of(spatial), place.ranges, self)
-        scope = Scope.REGISTER if self.register else Scope.WORKSPACE
+        scope = BufferScope.REGISTER if self.register else BufferScope.WORKSPACE
         cache = Buffer(self.name, region.extent, dtype, scope)
         guards = tuple(g for g in leaf.guards if not g.index.vars() & reduced)
         local = region.local_index(leaf.index)
@@ -268,7 +272,7 @@ class CacheWrite(LoopMaker):
         if isinstance(inside, Update):
             inside = replace(inside, first=None)
             identity = identity_of(inside.reducer, inside.value)
-            begin = nest_loops(spatial, (Store(self.name, local, identity, guards),))
+            begin = nest_loops(spatial, (StoreElement(self.name, local, identity, guards),))
             parts, made = renamed_copy(begin, ".init", taken)
         parts += replaced((part,), leaf, (inside,))
         back = _write_back(leaf, Load(self.name, local, dtype), reduced, guards)
@@ -277,7 +281,7 @@ class CacheWrite(LoopMaker):
         written = place.with_body(*replaced(place.loop.body, part, (cached,)))
         return Made(still_prepacked(written, self), made | ending)
 
-    def _written(self, place: Place) -> tuple[Stmt, Store | Update, tuple[For, ...]]:
+    def _written(self, place: LoopPosition) -> tuple[Stmt, StoreElement | Update, tuple[For, ...]]:
         """The part of the body that writes the buffer, the leaf that does, and the loops of that
         part around it. ScheduleError where they may not have a private buffer."""
         require_free(place.nest, self.name, self)
@@ -298,14 +302,14 @@ class CacheWrite(LoopMaker):
 
 
 def _write_back(
-    leaf: Store | Update, load: Load, reduced: set[str], guards: tuple[Cond, ...]
+    leaf: StoreElement | Update, load: Load, reduced: set[str], guards: tuple[Cond, ...]
 ) -> Leaf:
     """What takes a result of `leaf` out of its private buffer, behind the loops `reduced`."""
     first = leaf.first if isinstance(leaf, Update) else ()
     if first is not None:
         first = first_without(first, reduced)
     if not isinstance(leaf, Update) or first == ():
-        return Store(leaf.buffer, leaf.index, load, guards)
+        return StoreElement(leaf.buffer, leaf.index, load, guards)
     return replace(leaf, value=load, first=first, guards=guards)
 
 
@@ -326,7 +330,7 @@ class TransformLayout(Primitive):
     def apply(self, nest: Nest) -> Nest:
         """The nest with the buffer kept so. ScheduleError: an argument, or parts do not match."""
         buffer = buffer_called(nest, self.buffer, self)
-        own = buffer.scope is not Scope.ARGUMENT
+        own = buffer.scope is not BufferScope.ARGUMENT
         need(own, self, f"{self.buffer!r} is an argument: its layout is the caller's")
         factors = dict(self.split)
         parts = {d: (1, 2) if d in factors else (0,) for d in range(len(buffer.shape))}
@@ -347,7 +351,10 @@ class TransformLayout(Primitive):
             if isinstance(stmt, Allocate) and stmt.buffer.name == self.buffer:
                 new = replace(stmt.buffer, shape=shape)
                 return (Allocate(new, transform(stmt.body, change)),)
-            if isinstance(stmt, Store | Update | Prefetch) and stmt.buffer == self.buffer:
+            if (
+                isinstance(stmt, StoreElement | Update | PrefetchHint)
+                and stmt.buffer == self.buffer
+            ):
                 return (replace(stmt, index=index(stmt.index)),)
             return None
 

@@ -21,19 +21,19 @@ from ..nest.finding import (
 from ..nest.loop_ir import (
     For,
     LoopKind,
-    Prefetch,
+    PrefetchHint,
     Stmt,
-    Store,
+    StoreElement,
     Update,
     leaves,
     loops,
 )
 
 
-def _writers(body: tuple[Stmt, ...]) -> list[Store | Update]:
+def _writers(body: tuple[Stmt, ...]) -> list[StoreElement | Update]:
     """The leaves of `body` that write what is not private to it."""
     private = private_buffers(body)
-    own = [leaf for leaf in leaves(body) if not isinstance(leaf, Prefetch)]
+    own = [leaf for leaf in leaves(body) if not isinstance(leaf, PrefetchHint)]
     return [leaf for leaf in own if leaf.buffer not in private]
 
 
@@ -95,7 +95,7 @@ def check_vector_lanes(loop: For, asked_by: object, around: Ranges) -> None:
     reduction. A spatial loop needs lanes that write different elements, and no lane reading what
     another lane writes.
     """
-    innermost = all(isinstance(stmt, Store | Update | Prefetch) for stmt in loop.body)
+    innermost = all(isinstance(stmt, StoreElement | Update | PrefetchHint) for stmt in loop.body)
     problem = f"loop {loop.var!r} must be innermost, and it contains another loop or buffer"
     need(innermost, asked_by, problem)
     if not loop.reduce:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from ..errors import need
 from ..nest.editing import map_allocation
 from ..nest.finding import reads_of
-from ..nest.loop_ir import Allocate, For, LoopKind, Nest, Scope, Stmt, loops
+from ..nest.loop_ir import Allocate, BufferScope, For, LoopKind, Nest, Stmt, loops
 from ..nest.prepacking import prepack_problem
 from .dependence import check_disjoint, check_vector_lanes
 from .places import buffer_called, serial_loop, still_prepacked
@@ -145,10 +145,10 @@ class PackAhead(Primitive):
         """The nest with the mark. ScheduleError: inside a loop, or made of what may change."""
         scope = buffer_called(nest, self.buffer, self).scope
         problem = f"{self.buffer!r} is in {scope.value}; this needs one in the workspace"
-        need(scope is Scope.WORKSPACE, self, problem)
+        need(scope is BufferScope.WORKSPACE, self, problem)
 
         def mark(made: Allocate) -> tuple[Stmt, ...]:
-            return (Allocate(replace(made.buffer, scope=Scope.PREPACKED), made.body),)
+            return (Allocate(replace(made.buffer, scope=BufferScope.PREPACKED), made.body),)
 
         marked = replace(nest, body=map_allocation(nest.body, self.buffer, mark))
         reason = prepack_problem(marked)

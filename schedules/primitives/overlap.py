@@ -22,7 +22,7 @@ from ..nest.loop_ir import (
     walk,
 )
 from .dependence import check_vector_lanes
-from .places import Place, find_loop, serial_loop, still_prepacked
+from .places import LoopPosition, find_loop, serial_loop, still_prepacked
 from .primitive import LoopMaker, Made, Primitive, Walk
 
 
@@ -80,7 +80,7 @@ class Merge(Primitive):
         same = first.kind is second.kind and first.kind is not LoopKind.PARALLEL
         need(same, self, kinds)
 
-    def _later(self, first: Place, second: Place) -> tuple[Stmt, ...]:
+    def _later(self, first: LoopPosition, second: LoopPosition) -> tuple[Stmt, ...]:
         """What stands between the loops and must come after the merged one, as it needs what
         `first` leaves, or the other way round. ScheduleError if it must come before as well, or
         if there are allocations between, which only `first` can be moved past."""

@@ -24,7 +24,7 @@ ROOT = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class LoopPosition:
     """A loop of a nest and the loops around it, outermost first. The whole nest counts as a loop
     of one iteration, called ROOT."""
 
@@ -59,13 +59,13 @@ class Place:
         return self.with_loop(replace(self.loop, kind=kind))
 
 
-def find_loop(nest: Nest, name: str, asked_by: object) -> Place:
+def find_loop(nest: Nest, name: str, asked_by: object) -> LoopPosition:
     """The loop called `name`; ScheduleError naming the loops there are if it is not one."""
     loop = loop_called(nest.body, name)
     if loop is None:
         known = ", ".join(loop.var for loop in loops(nest.body))
         raise ScheduleError(asked_by, f"there is no loop {name!r}; the nest has {known}")
-    return Place(nest, loop, loops_around(nest.body, loop))
+    return LoopPosition(nest, loop, loops_around(nest.body, loop))
 
 
 def require_serial(loop: For, asked_by: object) -> None:
@@ -73,14 +73,14 @@ def require_serial(loop: For, asked_by: object) -> None:
     need(loop.kind is LoopKind.SERIAL, asked_by, problem)
 
 
-def serial_loop(nest: Nest, name: str, asked_by: object) -> Place:
+def serial_loop(nest: Nest, name: str, asked_by: object) -> LoopPosition:
     """The loop called `name`, which must be serial; ScheduleError as for `find_loop`."""
     place = find_loop(nest, name, asked_by)
     require_serial(place.loop, asked_by)
     return place
 
 
-def open_loop(nest: Nest, name: str, asked_by: object) -> Place:
+def open_loop(nest: Nest, name: str, asked_by: object) -> LoopPosition:
     """The loop called `name`; ScheduleError if it is vectorised: its body holds leaves only."""
     place = find_loop(nest, name, asked_by)
     problem = f"loop {name!r} is vectorized: nothing goes inside it"
@@ -88,9 +88,9 @@ def open_loop(nest: Nest, name: str, asked_by: object) -> Place:
     return place
 
 
-def open_place(nest: Nest, name: str, asked_by: object) -> Place:
+def open_place(nest: Nest, name: str, asked_by: object) -> LoopPosition:
     """As `open_loop`, or the whole nest."""
-    return open_loop(nest, name, asked_by) if name else Place(nest, For(ROOT, 1, nest.body))
+    return open_loop(nest, name, asked_by) if name else LoopPosition(nest, For(ROOT, 1, nest.body))
 
 
 def buffer_called(nest: Nest, name: str, asked_by: object) -> Buffer:

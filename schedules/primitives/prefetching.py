@@ -12,10 +12,10 @@ from ..limits import MAX_EXTENT
 from ..nest.editing import map_allocation
 from ..nest.finding import all_ranges, buffers_in, private_buffers, reads_of
 from ..nest.loop_ir import Nest, with_body
-from ..nest.loop_ir import Prefetch as PrefetchLeaf
+from ..nest.loop_ir import PrefetchHint as PrefetchLeaf
 from .marks import MAX_UNROLLED
 from .places import open_loop, still_prepacked
-from .primitive import Primitive, Spelling
+from .primitive import Primitive, SerialisedForm
 
 MOST_PREFETCHES = 32
 """Prefetches in one iteration: no more than it has loads. A prefetch takes the turn of a load, and
@@ -54,8 +54,8 @@ class Prefetch(Primitive):
     step: int = 0
 
     SPELLINGS = (
-        Spelling("Prefetch", ("tensor", "loop", "ahead")),
-        Spelling("FetchAhead", ("tensor", "loop", "ahead", "within", "deal", "step")),
+        SerialisedForm("Prefetch", ("tensor", "loop", "ahead")),
+        SerialisedForm("FetchAhead", ("tensor", "loop", "ahead", "within", "deal", "step")),
     )
 
     def apply(self, nest: Nest) -> Nest:
@@ -107,7 +107,7 @@ class Prefetch(Primitive):
         """Where the prefetches of one iteration are, if `shared` iterations deal them out: some of
         those that follow each other along the last dimension, for each setting of the loops inside
         that move other dimensions; or, where such places are too many, all of them for some."""
-        run = Run.of(index, extents, self.step)
+        run = PrefetchRun.of(index, extents, self.step)
         need(run.is_forward, self, f"{self.tensor!r} is not read along its last dimension")
         too_many = f"more than {MOST_PREFETCHES} prefetches in an iteration"
         need(run.prefetches(shared) <= MOST_PREFETCHES, self, too_many)
@@ -129,7 +129,7 @@ class Prefetch(Primitive):
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class PrefetchRun:
     """What loops of `extents` read at `index`: `count` prefetches of `step` elements follow each
     other along the last dimension, at each place that loops `moving` the other ones lead to."""
 
@@ -139,7 +139,7 @@ class Run:
     step: int
 
     @classmethod
-    def of(cls, index: Index, extents: dict[str, int], step: int) -> Run:
+    def of(cls, index: Index, extents: dict[str, int], step: int) -> PrefetchRun:
         moving = sorted(n for n in extents if any(n in i.vars() for i in index[:-1]))
         return cls(index, extents, tuple(moving), step)
 

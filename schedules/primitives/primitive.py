@@ -13,7 +13,7 @@ from ..nest.loop_ir import Nest
 
 
 @dataclass(frozen=True, slots=True)
-class Spelling:
+class SerialisedForm:
     """A way to write a step down: its name there and the fields it has there. Fields that it lacks
     have their defaults."""
 
@@ -38,7 +38,7 @@ class Primitive(ABC):
     """A step of a schedule. A step that makes loops is a `LoopMaker` and has `made`; others have
     `apply`. Fields are strings, integers, booleans and tuples of them: a trace is JSON."""
 
-    SPELLINGS: ClassVar[tuple[Spelling, ...]] = ()
+    SPELLINGS: ClassVar[tuple[SerialisedForm, ...]] = ()
     """How stored traces write it, where that is not its own name with all its fields."""
 
     @abstractmethod
@@ -79,17 +79,17 @@ class LoopMaker(Primitive):
         return self.made(nest).nest
 
 
-def spellings_of(kind: Any) -> tuple[Spelling, ...]:
+def spellings_of(kind: Any) -> tuple[SerialisedForm, ...]:
     """How steps of the class `kind` are written: each by the first of these that can say it."""
     return (*getattr(kind, "SPELLINGS", ()), _with_every_field(kind))
 
 
 @cache
-def _with_every_field(kind: Any) -> Spelling:
-    return Spelling(kind.__name__, tuple(field.name for field in fields(kind)))
+def _with_every_field(kind: Any) -> SerialisedForm:
+    return SerialisedForm(kind.__name__, tuple(field.name for field in fields(kind)))
 
 
-def spelling_of(step: Any) -> Spelling:
+def spelling_of(step: Any) -> SerialisedForm:
     """How `step`, a primitive or a rewrite, is written."""
     said = {field.name for field in fields(step) if getattr(step, field.name) != field.default}
     return next(way for way in spellings_of(step.__class__) if said.issubset(way.fields))

@@ -20,9 +20,20 @@ from ..nest.editing import (
     substitute_body,
 )
 from ..nest.finding import buffers_in, names_in, perfect_chain, ranges_of, writes_of
-from ..nest.loop_ir import Allocate, Buffer, For, LoopKind, Nest, Scope, Stmt, Store, Update, loops
+from ..nest.loop_ir import (
+    Allocate,
+    Buffer,
+    BufferScope,
+    For,
+    LoopKind,
+    Nest,
+    Stmt,
+    StoreElement,
+    Update,
+    loops,
+)
 from .places import buffer_called, find_loop, require_free, serial_loop, still_prepacked
-from .primitive import LoopMaker, Made, Primitive, Spelling
+from .primitive import LoopMaker, Made, Primitive, SerialisedForm
 
 
 def _one_reduction(loop: For, asked_by: object) -> tuple[tuple[For, ...], Update]:
@@ -71,7 +82,7 @@ class RFactor(LoopMaker):
         if leaf.first is None:
             raise ScheduleError(self, f"{leaf.buffer!r} was initialised elsewhere")
         shape = (*target.shape, place.loop.extent)
-        partial = Buffer(self.name, shape, target.dtype, Scope.WORKSPACE)
+        partial = Buffer(self.name, shape, target.dtype, BufferScope.WORKSPACE)
         index = (*leaf.index, var(self.loop))
         first = first_without(leaf.first, (self.loop,))
         # A guard of the reduction may leave partial results without any update (5 elements, a loop
@@ -190,8 +201,8 @@ class SkipZeros(Primitive):
     loop: str = ""
 
     SPELLINGS = (
-        Spelling("SkipZeros", ("buffer",)),
-        Spelling("SkipZerosAround", ("buffer", "loop")),
+        SerialisedForm("SkipZeros", ("buffer",)),
+        SerialisedForm("SkipZerosAround", ("buffer", "loop")),
     )
 
     def apply(self, nest: Nest) -> Nest:
@@ -212,7 +223,7 @@ class SkipZeros(Primitive):
         new = {old: self._guarded(old, decided) for old in self._updates(inside)}
         need(any(update != old for old, update in new.items()), self, nothing)
 
-        def changed(leaf: Store | Update) -> Store | Update:
+        def changed(leaf: StoreElement | Update) -> StoreElement | Update:
             return new.get(leaf, leaf) if isinstance(leaf, Update) else leaf
 
         return replace(nest, body=map_writes(nest.body, changed))

@@ -35,15 +35,15 @@ from ..nest.loop_ir import (
     For,
     LoopKind,
     Nest,
-    Prefetch,
+    PrefetchHint,
     Stmt,
-    Store,
+    StoreElement,
     Update,
     leaves,
     transform,
 )
-from .boxes import Box, Region, region_of
-from .places import Place, find_loop, open_loop, still_prepacked
+from .boxes import BufferBox, TensorRegion, region_of
+from .places import LoopPosition, find_loop, open_loop, still_prepacked
 from .primitive import LoopMaker, Made, Primitive
 
 
@@ -54,7 +54,7 @@ class Producer:
     root: For
     spatial: tuple[For, ...]
     reduce: tuple[For, ...]
-    leaf: Store | Update
+    leaf: StoreElement | Update
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class ComputeAt(LoopMaker):
         inner = all_ranges(place.loop.body)
         region = region_of((r.index for r in reads), inner, place.ranges, self)
         taken = names_in(nest) - {loop.var for loop in producer.spatial}
-        box = Box.of(old.name, region.extent, old.dtype, self.register, taken)
+        box = BufferBox.of(old.name, region.extent, old.dtype, self.register, taken)
         computed = _moved_stage(producer, old, box, region, place)
         body = before_reader(place.loop.body, self.buffer, computed)
         body = move_loads(_without(body, producer), self.buffer, region.local_index)
@@ -122,7 +122,7 @@ def _producer(nest: Nest, buffer: str, asked_by: object) -> Producer:
 
 
 def _moved_stage(
-    producer: Producer, old: Buffer, box: Box, region: Region, place: Place
+    producer: Producer, old: Buffer, box: BufferBox, region: TensorRegion, place: LoopPosition
 ) -> tuple[Stmt, ...]:
     """Loops that compute what `box` holds of the stage's buffer `old` at `place`."""
     element = region.element(box.position)
@@ -150,10 +150,10 @@ class Inline(Primitive):
         reader that would grow too large."""
         producer = _producer(nest, self.buffer, self)
         value = producer.leaf.value
-        plain = isinstance(producer.leaf, Store) and not producer.leaf.guards
+        plain = isinstance(producer.leaf, StoreElement) and not producer.leaf.guards
         need(plain, self, f"{self.buffer!r} is not computed by one plain expression")
         for reader in leaves(nest.body):
-            if not isinstance(reader, Prefetch):
+            if not isinstance(reader, PrefetchHint):
                 self._require_room(reader.value, value)
 
         def computed(read: Load) -> Scalar:
@@ -183,7 +183,7 @@ def _without(stmts: tuple[Stmt, ...], producer: Producer) -> tuple[Stmt, ...]:
     buffer = producer.leaf.buffer
 
     def change(stmt: Stmt) -> tuple[Stmt, ...] | None:
-        if stmt is producer.root or (isinstance(stmt, Prefetch) and stmt.buffer == buffer):
+        if stmt is producer.root or (isinstance(stmt, PrefetchHint) and stmt.buffer == buffer):
             return ()
         if isinstance(stmt, Allocate) and stmt.buffer.name == buffer:
             return transform(stmt.body, change)

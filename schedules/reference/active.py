@@ -31,7 +31,7 @@ from ..algebra.scalar import (
 )
 from ..workload.tensors import Stage
 from .padding import needed
-from .reads import Box, leading_tiles
+from .reads import IterationBox, leading_tiles
 
 _SMALLEST_POINTS = 1 << 15
 """A box of fewer is not cut: NumPy would be busy with the calls alone."""
@@ -48,13 +48,15 @@ class Active:
     at the boxes `beside`, each such term is `neutral`. No two of `boxes` have an output in common
     if they lie `apart`."""
 
-    boxes: list[Box]
-    beside: list[Box]
+    boxes: list[IterationBox]
+    beside: list[IterationBox]
     neutral: Const | None
     apart: bool
 
 
-def active_boxes(stage: Stage, whole: Box, max_points: int, finite: Callable[[], bool]) -> Active:
+def active_boxes(
+    stage: Stage, whole: IterationBox, max_points: int, finite: Callable[[], bool]
+) -> Active:
     """The boxes of `whole`, of up to `max_points`. `finite` says whether all that the body reads
     is: only then is a product with zero none."""
     conds, neutral = _conditions(stage, finite)
@@ -72,7 +74,7 @@ def active_boxes(stage: Stage, whole: Box, max_points: int, finite: Callable[[],
     return Active(tiled, beside, neutral, len(tiled) == len(boxes))
 
 
-def active_share(stage: Stage, whole: Box, *, finite: bool = True) -> float:
+def active_share(stage: Stage, whole: IterationBox, *, finite: bool = True) -> float:
     """About which share of the points of `whole` `active_boxes` has, where all that is read is
     `finite`: a little more than the share of some points by chance."""
     conds, neutral = _conditions(stage, lambda: finite)
@@ -156,8 +158,8 @@ def _linear(conds: Sequence[Cond], names: Sequence[str]) -> list[_Linear]:
 
 
 def _cut(
-    whole: Box, conds: Sequence[Cond], outer: int, max_points: int
-) -> Iterator[tuple[Box, Box | None]]:
+    whole: IterationBox, conds: Sequence[Cond], outer: int, max_points: int
+) -> Iterator[tuple[IterationBox, IterationBox | None]]:
     """Boxes of all outputs, with all of their terms, and the part of each that may count."""
     linear = _linear(conds, whole.names)
     places = sorted({p for cond in linear for p, _ in cond.terms if p < outer})
@@ -177,10 +179,14 @@ def _cut(
 
 
 def _best_halves(
-    box: Box, clipped: Box, conds: Sequence[_Linear], outer: int, places: Sequence[int]
-) -> tuple[Box, Box] | None:
+    box: IterationBox,
+    clipped: IterationBox,
+    conds: Sequence[_Linear],
+    outer: int,
+    places: Sequence[int],
+) -> tuple[IterationBox, IterationBox] | None:
     """`box` cut along the axis of `places` that leaves the fewest points, if that is worth it."""
-    best: tuple[float, tuple[Box, Box]] | None = None
+    best: tuple[float, tuple[IterationBox, IterationBox]] | None = None
     for place in places:
         if box.extents[place] < 2:
             continue
@@ -192,17 +198,17 @@ def _best_halves(
     return None if best is None else best[1]
 
 
-def _any_halves(box: Box, outer: int) -> tuple[Box, Box] | None:
+def _any_halves(box: IterationBox, outer: int) -> tuple[IterationBox, IterationBox] | None:
     """`box` cut along its first output axis that can be."""
     place = next((p for p in range(outer) if box.extents[p] > 1), None)
     return None if place is None else _halves(box, place)
 
 
-def _halves(box: Box, place: int) -> tuple[Box, Box]:
+def _halves(box: IterationBox, place: int) -> tuple[IterationBox, IterationBox]:
     start, extent = box.starts[place], box.extents[place]
     half = extent // 2
 
-    def part(first: int, length: int) -> Box:
+    def part(first: int, length: int) -> IterationBox:
         starts, extents = list(box.starts), list(box.extents)
         starts[place], extents[place] = first, length
         return replace(box, starts=tuple(starts), extents=tuple(extents))
@@ -210,7 +216,7 @@ def _halves(box: Box, place: int) -> tuple[Box, Box]:
     return part(start, half), part(start + half, extent - half)
 
 
-def _clipped(box: Box, conds: Sequence[_Linear], outer: int) -> Box | None:
+def _clipped(box: IterationBox, conds: Sequence[_Linear], outer: int) -> IterationBox | None:
     """`box` with the ranges of its reduction axes in which all `conds` may hold; None for none."""
     if not box.points:
         return None

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from .reads import Box
+from .reads import IterationBox
 
 MAX_BOX_POINTS = 1 << 18
 """Points evaluated at once: temporaries of two megabytes stay in a shared cache, and NumPy is busy
@@ -21,14 +21,16 @@ MOST_WORKERS = 8
 T = TypeVar("T")
 
 
-def over_boxes(work: Callable[[Box], T], boxes: Sequence[Box], *, apart: bool) -> list[T]:
+def over_boxes(
+    work: Callable[[IterationBox], T], boxes: Sequence[IterationBox], *, apart: bool
+) -> list[T]:
     """`work` of each box, in their order. Those `apart` write nothing in common and may run at
     the same time: NumPy lets others run while it computes.
 
     The threads have ended when this returns, so a caller may fork.
     """
 
-    def quietly(box: Box) -> T:
+    def quietly(box: IterationBox) -> T:
         with np.errstate(all="ignore"):  # which each thread has its own of
             return work(box)
 

@@ -31,7 +31,7 @@ from ..algebra.scalar import (
 from ..dtypes import DType
 from ..workload.tensors import Axis, Stage
 from .math import Array
-from .reads import Box, Places, full_box, tiles
+from .reads import AxisCoordinates, IterationBox, full_box, tiles
 
 MAX_FACTOR_POINTS = 1 << 23
 """Elements of both factors of one piece together: 64 MB of float64."""
@@ -271,7 +271,7 @@ def _with_roles(stage: Stage, left: Factor, right: Factor) -> Contraction:
     )
 
 
-def pieces(plan: Contraction, places: Mapping[str, Places]) -> Iterator[Box]:
+def pieces(plan: Contraction, places: Mapping[str, AxisCoordinates]) -> Iterator[IterationBox]:
     """The iteration space, at `places`, in pieces whose factors together stay below
     `MAX_FACTOR_POINTS`.
 
@@ -296,12 +296,12 @@ def pieces(plan: Contraction, places: Mapping[str, Places]) -> Iterator[Box]:
     return tiles(full_box(axes, places), [extents[a.name] for a in axes])
 
 
-def side_box(axes: Sequence[Axis], piece: Box) -> Box:
+def side_box(axes: Sequence[Axis], piece: IterationBox) -> IterationBox:
     """The part of `piece` one factor is evaluated over."""
     return piece.restricted([a.name for a in axes])
 
 
-def contract(plan: Contraction, piece: Box, left: Array, right: Array) -> Array:
+def contract(plan: Contraction, piece: IterationBox, left: Array, right: Array) -> Array:
     """`sum(left * right)` over `piece`: an array with one dimension an output axis.
 
     `left` is indexed by `plan.left_axes`, `right` by `plan.right_axes`, both restricted to
@@ -313,17 +313,17 @@ def contract(plan: Contraction, piece: Box, left: Array, right: Array) -> Array:
     return unflattened(plan, piece, result)
 
 
-def _size(axes: tuple[Axis, ...], piece: Box) -> int:
+def _size(axes: tuple[Axis, ...], piece: IterationBox) -> int:
     return prod(piece.restricted([a.name for a in axes]).extents)
 
 
-def flat_left(plan: Contraction, piece: Box, left: Array) -> Array:
+def flat_left(plan: Contraction, piece: IterationBox, left: Array) -> Array:
     """`left` as [batch, rows, inner, sums]."""
     roles = (plan.batch, plan.rows, plan.inner, plan.left_sums)
     return left.reshape([_size(axes, piece) for axes in roles])
 
 
-def flat_right(plan: Contraction, piece: Box, right: Array) -> Array:
+def flat_right(plan: Contraction, piece: IterationBox, right: Array) -> Array:
     """`right` as [batch, inner, columns, sums]."""
     roles = (plan.batch, plan.inner, plan.columns, plan.right_sums)
     return right.reshape([_size(axes, piece) for axes in roles])
@@ -335,7 +335,7 @@ def matmul(left: Array, right: Array) -> Array:
     return np.asarray(np.matmul(a, b) if a.dtype.kind == "f" else _integer_matmul(a, b))
 
 
-def unflattened(plan: Contraction, piece: Box, result: Array) -> Array:
+def unflattened(plan: Contraction, piece: IterationBox, result: Array) -> Array:
     """[batch, rows, columns] with one dimension an output axis."""
     order = [*plan.batch, *plan.rows, *plan.columns]
     result = result.reshape(piece.restricted([a.name for a in order]).extents)
@@ -346,7 +346,7 @@ def unflattened(plan: Contraction, piece: Box, result: Array) -> Array:
     )
 
 
-def output_slices(plan: Contraction, piece: Box) -> tuple[slice, ...]:
+def output_slices(plan: Contraction, piece: IterationBox) -> tuple[slice, ...]:
     """Where the result of `contract` goes: all of an axis that is not in `piece`."""
     by_name = dict(zip(piece.names, piece.slices, strict=True))
     return tuple(by_name.get(a.name, slice(None)) for a in plan.stage.axes)

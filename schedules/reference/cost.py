@@ -22,7 +22,7 @@ from .sample import Sample, grid_of, sampled_stage
 
 
 @dataclass(frozen=True, slots=True)
-class Rates:
+class ReferenceCosts:
     """Seconds for one point: of an operation, a read along a line or a term of a reduction
     (`node`), of a read whose index is computed for each point (`gather`), of an addition or
     division (`rounded`), which are looked at for exact results where there is a bound, of a
@@ -35,8 +35,8 @@ class Rates:
     product: float
 
 
-VALUES = Rates(node=1e-9, gather=10e-9, rounded=1e-9, function=20e-9, product=0.15e-9)
-BOUNDED = Rates(node=3e-9, gather=12e-9, rounded=25e-9, function=50e-9, product=0.6e-9)
+VALUES = ReferenceCosts(node=1e-9, gather=10e-9, rounded=1e-9, function=20e-9, product=0.15e-9)
+BOUNDED = ReferenceCosts(node=3e-9, gather=12e-9, rounded=25e-9, function=50e-9, product=0.6e-9)
 """Values alone, and values with their error bound."""
 _KERNEL_PRODUCT_SECS = 25e-12
 _KERNEL_POINT_SECS = 0.5e-9
@@ -80,7 +80,7 @@ def points(workload: Workload) -> int:
 
 
 def _stage_secs(
-    stage: Stage, sample: Sample | None, held: Collection[str], rates: Rates, finite: bool
+    stage: Stage, sample: Sample | None, held: Collection[str], rates: ReferenceCosts, finite: bool
 ) -> float:
     compact, places = sampled_stage(stage, grid_of(sample, stage))
     plan = recognise(compact, whole=places)
@@ -108,7 +108,7 @@ def _node_secs(
     extents: Mapping[str, int],
     placed: Collection[str],
     held: Collection[str],
-    rates: Rates,
+    rates: ReferenceCosts,
 ) -> float:
     """Of `node` and all below, each at the points of the axes that it depends on."""
     own = rates.node

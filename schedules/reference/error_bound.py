@@ -73,9 +73,9 @@ from .error_sums import (
 )
 from .evaluate import are_finite, evaluate_stage, held, load_inputs, masks_over
 from .exactness import exact_inputs_range
-from .extended import Side, contract_sides
+from .extended import FactorValues, contract_sides
 from .math import Array, combiner, constant, reduce, value_dtype
-from .reads import Box, Places, Stored, full_box, leading_tiles
+from .reads import AxisCoordinates, IterationBox, Stored, full_box, leading_tiles
 from .sample import Sample, grid_of, sampled_stage
 
 __all__ = ["bounded_outputs", "evaluate_with_bound", "exact_inputs_range"]
@@ -134,7 +134,7 @@ def bounded_outputs(
 
 
 def _stage(
-    stage: Stage, places: Mapping[str, Places], env: BoundedTensors, continuous: bool
+    stage: Stage, places: Mapping[str, AxisCoordinates], env: BoundedTensors, continuous: bool
 ) -> Bounded:
     measured = measured_growth(stage, places, env) if continuous else None
     plan = recognise(stage, whole=places)
@@ -159,7 +159,7 @@ def _is_exact(stage: Stage, errors: Mapping[str, Stored | None]) -> bool:
 
 
 def _by_boxes(
-    stage: Stage, places: Mapping[str, Places], env: BoundedTensors, measured: float | None
+    stage: Stage, places: Mapping[str, AxisCoordinates], env: BoundedTensors, measured: float | None
 ) -> Bounded:
     """The body over boxes of all axes; see `reference._by_boxes`."""
     outer = len(stage.axes)
@@ -189,7 +189,7 @@ def _by_boxes(
         assert stage.reducer is not None, "only reductions are combined"
         total[where] = combiner(stage.reducer.op, total.dtype)(total[where], part)
 
-    def fill(box: Box) -> tuple[bool, int | None]:
+    def fill(box: IterationBox) -> tuple[bool, int | None]:
         """Whether there is an error, and the common step of the terms."""
         where = box.slices[:outer]
         value, new_parts, step = box_parts(stage, box, env, wanted)
@@ -223,7 +223,7 @@ def _by_boxes(
 def _contracted(
     stage: Stage,
     plan: Contraction,
-    places: Mapping[str, Places],
+    places: Mapping[str, AxisCoordinates],
     env: BoundedTensors,
     measured: float | None,
 ) -> Bounded:
@@ -280,12 +280,12 @@ class _BoundedFactor:
     it; None is zero. `doubtful` is where it may not be finite and the other factor is zero by a
     condition: a product that a kernel may compute or leave out."""
 
-    side: Side
+    side: FactorValues
     size: Array
-    errors: Side | None
+    errors: FactorValues | None
     doubtful: Array | None
 
-    def marked(self, box: Box) -> Marked:
+    def marked(self, box: IterationBox) -> Marked:
         """What of the factor, over `box`, decides whether sums are NaN or infinite."""
         masks = [mask for mask in (self.side.given, self.side.met) if mask is not None]
         there = np.logical_and.reduce(masks) if masks else None
@@ -293,7 +293,7 @@ class _BoundedFactor:
         return Marked(box, (self.side.values, errors), there, self.doubtful)
 
     @property
-    def reach(self) -> Side:
+    def reach(self) -> FactorValues:
         """The largest magnitudes there may be."""
         assert self.errors is not None, "asked where there are errors"
         return replace(self.side, raw=self.size + self.errors.raw)
@@ -305,7 +305,7 @@ class _BoundedFactor:
         return np.asarray((self.side.values != 0) | (errors != 0), np.float64)
 
 
-def _factor(factor: Factor, box: Box, env: BoundedTensors) -> _BoundedFactor:
+def _factor(factor: Factor, box: IterationBox, env: BoundedTensors) -> _BoundedFactor:
     """`factor` and its error at every point of `box`, contiguous, built in small boxes."""
     node = masked(factor.node, factor.given)
     values = np.empty(box.extents, value_dtype(node.dtype))
@@ -313,20 +313,22 @@ def _factor(factor: Factor, box: Box, env: BoundedTensors) -> _BoundedFactor:
     base = box.starts
     for part in leading_tiles(box, MAX_BOX_POINTS):
         offsets = tuple(s - b for s, b in zip(part.starts, base, strict=True))
-        where = Box(part.names, offsets, part.extents).slices
+        where = IterationBox(part.names, offsets, part.extents).slices
         values[where], part_errors = bounded_value(node, part, env)
         if part_errors is not None:
             errors = np.zeros(box.extents) if errors is None else errors
             errors[where] = part_errors
-    side = Side(values, *masks_over(factor, box))
+    side = FactorValues(values, *masks_over(factor, box))
     size = finite_size(side.values)
     if side.met is None:
         return _BoundedFactor(
-            side, size, None if errors is None else Side(errors, side.given), None
+            side, size, None if errors is None else FactorValues(errors, side.given), None
         )
     # Where the product is no term at all, `values` are zero.
     doubtful = ~side.met & (~np.isfinite(values) | is_open(errors))
     if errors is not None:
         errors = np.where(side.met, errors, 0.0)
     there = side.met if side.given is None else side.met & side.given
-    return _BoundedFactor(side, size, None if errors is None else Side(errors, there), doubtful)
+    return _BoundedFactor(
+        side, size, None if errors is None else FactorValues(errors, there), doubtful
+    )

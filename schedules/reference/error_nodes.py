@@ -70,7 +70,7 @@ from .error_special import (
 from .evaluate import value_of
 from .math import Array, binary, cast, compare, unary
 from .padding import without_padding
-from .reads import Box, Stored, read
+from .reads import IterationBox, Stored, read
 
 
 class BoundedTensors:
@@ -88,7 +88,7 @@ class BoundedTensors:
         self.signed = signed
 
 
-def bounded_value(node: Scalar, box: Box, env: BoundedTensors) -> Bounded:
+def bounded_value(node: Scalar, box: IterationBox, env: BoundedTensors) -> Bounded:
     """`node` and its error at every point of `box`, in shapes that broadcast to its extents."""
     match node:
         case Const() | All():
@@ -171,7 +171,7 @@ def signed_sum(terms: list[tuple[int, Bounded]]) -> Array:
     return total
 
 
-def _addition(node: Binary, box: Box, env: BoundedTensors) -> Bounded:
+def _addition(node: Binary, box: IterationBox, env: BoundedTensors) -> Bounded:
     terms = [(sign, bounded_value(t, box, env)) for sign, t in chain_terms(node)]
     values = signed_sum(terms)
     operands = [v for _, (v, _) in terms]
@@ -388,7 +388,7 @@ def _is_given(x: Bounded) -> Array:
     return np.asarray(~np.isfinite(x[0]) & (as_array(x[1]) == 0))
 
 
-def term_of_sum(term: Scalar, box: Box, env: BoundedTensors) -> Bounded:
+def term_of_sum(term: Scalar, box: IterationBox, env: BoundedTensors) -> Bounded:
     """`bounded_value` of a term, whose products with padding may be computed or left out."""
     values, errors = bounded_value(term, box, env)
     if np.isfinite(values).all() and not is_open(errors).any():

@@ -37,7 +37,7 @@ from .evaluate import value_of
 from .extended import Mask
 from .math import Array, unary
 from .padding import needed
-from .reads import Box, Stored
+from .reads import IterationBox, Stored
 
 Bounded = tuple[Array, Errors]
 _Terms = list[tuple[Array, Array]]
@@ -201,7 +201,7 @@ class Marked:
     where they are and it may not be finite: products that a kernel may compute or leave out.
     """
 
-    box: Box
+    box: IterationBox
     bounded: Bounded
     there: Mask | None
     doubtful: Mask | None
@@ -228,7 +228,7 @@ class ProductTerms:
         self._open = np.zeros(shape, np.float32)
         self._any = False
 
-    def add(self, piece: Box, left: Marked, right: Marked) -> None:
+    def add(self, piece: IterationBox, left: Marked, right: Marked) -> None:
         """The terms of `piece`."""
         if left.is_clear and right.is_clear:
             return
@@ -247,7 +247,13 @@ class ProductTerms:
             sure = [_among(pair, left, right) for pair in _nan_terms(*marks)]
             self._count(self._nan, sure, piece, boxes)
 
-    def _count(self, total: Array, terms: _Terms, piece: Box, boxes: tuple[Box, Box]) -> bool:
+    def _count(
+        self,
+        total: Array,
+        terms: _Terms,
+        piece: IterationBox,
+        boxes: tuple[IterationBox, IterationBox],
+    ) -> bool:
         """Add the number of the marked products to `total`; whether there is any."""
         found = False
         for pair in terms:
@@ -258,7 +264,7 @@ class ProductTerms:
                 found = True
         return found
 
-    def _outside(self, conds: tuple[Scalar, ...], box: Box) -> Array:
+    def _outside(self, conds: tuple[Scalar, ...], box: IterationBox) -> Array:
         """Where a factor is padding: one of its conditions fails."""
         outside = np.asarray(False)
         for cond in conds:

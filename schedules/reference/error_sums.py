@@ -38,7 +38,7 @@ from .error_rounding import (
 from .error_special import Bounded, at_specials, finite_size, is_open, special_total, sure_factors
 from .evaluate import value_of
 from .math import Array
-from .reads import Box, Places, full_box
+from .reads import AxisCoordinates, IterationBox, full_box
 
 PARTS = {None: 1, Reducer.SUM: 4, Reducer.PROD: 5, Reducer.MAX: 2, Reducer.MIN: 2}
 MARGIN = 8.0
@@ -59,7 +59,7 @@ class Terms:
     counts: bool
 
 
-def terms_to_look_for(stage: Stage, box: Box, env: BoundedTensors) -> Terms:
+def terms_to_look_for(stage: Stage, box: IterationBox, env: BoundedTensors) -> Terms:
     """What may be worth looking for in all boxes of a sum, judged by the first."""
     if stage.reducer is not Reducer.SUM or not stage.tensor.dtype.is_float:
         return Terms(steps=False, counts=False)
@@ -84,12 +84,14 @@ def least(a: int | None, b: int | None) -> int | None:
     return None if a is None or b is None else min(a, b)
 
 
-def _terms(stage: Stage, box: Box, env: BoundedTensors) -> list[tuple[int, tuple[Array, Errors]]]:
+def _terms(
+    stage: Stage, box: IterationBox, env: BoundedTensors
+) -> list[tuple[int, tuple[Array, Errors]]]:
     return [(sign, term_of_sum(t, box, env)) for sign, t in chain_terms(stage.body)]
 
 
 def box_parts(
-    stage: Stage, box: Box, env: BoundedTensors, wanted: Terms
+    stage: Stage, box: IterationBox, env: BoundedTensors, wanted: Terms
 ) -> tuple[Array, list[Errors], int | None]:
     """The body over `box`, what its reducer needs to know to bound the result, and a common step.
 
@@ -180,7 +182,7 @@ def growth_of(dtype: DType, roundings: Array) -> Array:
 
 
 def measured_growth(
-    stage: Stage, places: Mapping[str, Places], env: BoundedTensors
+    stage: Stage, places: Mapping[str, AxisCoordinates], env: BoundedTensors
 ) -> float | None:
     """What roundings add to a sum of terms of continuous distributions, relative to the sum of
     magnitudes; None where the worst case stands.
@@ -217,7 +219,9 @@ def _met(terms: Array, dtype: DType) -> float:
     return max(abs(float(np.add.accumulate(o)[-1]) - right) for o in orders) / size
 
 
-def _sampled_boxes(stage: Stage, places: Mapping[str, Places], count: int) -> list[Box]:
+def _sampled_boxes(
+    stage: Stage, places: Mapping[str, AxisCoordinates], count: int
+) -> list[IterationBox]:
     """Whole reductions of `count` elements spread over the output."""
     shape = [a.extent for a in stage.axes]
     total = prod(shape)

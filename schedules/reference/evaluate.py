@@ -40,7 +40,7 @@ from .contract import (
     recognise,
     side_box,
 )
-from .extended import Mask, Side, contract_sides
+from .extended import FactorValues, Mask, contract_sides
 from .math import (
     Array,
     binary,
@@ -53,9 +53,9 @@ from .math import (
     value_dtype,
 )
 from .reads import (
-    Box,
+    AxisCoordinates,
     Held,
-    Places,
+    IterationBox,
     Stored,
     conditions_hold,
     full_box,
@@ -127,7 +127,9 @@ def evaluate_stage(stage: Stage, tensors: Mapping[str, Stored], grid: Grid | Non
     return round_to(values, dtype) if dtype.is_narrow_float else values
 
 
-def _by_boxes(stage: Stage, tensors: Mapping[str, Stored], places: Mapping[str, Places]) -> Array:
+def _by_boxes(
+    stage: Stage, tensors: Mapping[str, Stored], places: Mapping[str, AxisCoordinates]
+) -> Array:
     """The general path: the body over boxes of all axes, reduced box by box."""
     dtype, reducer = stage.tensor.dtype, stage.reducer
     outer = len(stage.axes)
@@ -148,7 +150,7 @@ def _by_boxes(stage: Stage, tensors: Mapping[str, Stored], places: Mapping[str, 
         assert reducer is not None, "only reductions are combined"
         result[where] = combiner(reducer.op, result.dtype)(result[where], part)
 
-    def fill(box: Box) -> None:
+    def fill(box: IterationBox) -> None:
         values, where = value_of(stage.body, box, tensors), box.slices[:outer]
         if reducer is None:
             result[where] = values
@@ -171,7 +173,7 @@ def _contracted(
     stage: Stage,
     plan: Contraction,
     tensors: Mapping[str, Stored],
-    places: Mapping[str, Places],
+    places: Mapping[str, AxisCoordinates],
 ) -> Array:
     """The fast path: two factors over parts of the axes, and a matrix multiplication."""
     result = np.zeros(plan.stage.tensor.shape, value_dtype(stage.tensor.dtype))
@@ -190,23 +192,23 @@ class _LastFactor:
     def __init__(self, factor: Factor, tensors: Mapping[str, Stored]) -> None:
         self._factor = factor
         self._tensors = tensors
-        self._box: Box | None = None
-        self._side = Side(np.empty(0))
+        self._box: IterationBox | None = None
+        self._side = FactorValues(np.empty(0))
 
-    def over(self, box: Box) -> Side:
+    def over(self, box: IterationBox) -> FactorValues:
         if box != self._box:
             self._side = side_over(self._factor, box, self._tensors)
             self._box = box
         return self._side
 
 
-def side_over(factor: Factor, box: Box, tensors: Mapping[str, Stored]) -> Side:
+def side_over(factor: Factor, box: IterationBox, tensors: Mapping[str, Stored]) -> FactorValues:
     """`factor` at every point of `box`."""
     raw = factor_over(masked(factor.node, factor.given), box, tensors)
-    return Side(raw, *masks_over(factor, box))
+    return FactorValues(raw, *masks_over(factor, box))
 
 
-def masks_over(factor: Factor, box: Box) -> tuple[Mask | None, Mask | None]:
+def masks_over(factor: Factor, box: IterationBox) -> tuple[Mask | None, Mask | None]:
     """Where over `box` the conditions hold that `factor` carries: `given` and `lent`."""
     given, lent = (
         np.broadcast_to(conditions_hold(conds, box), box.extents) if conds else None
@@ -215,7 +217,7 @@ def masks_over(factor: Factor, box: Box) -> tuple[Mask | None, Mask | None]:
     return given, lent
 
 
-def factor_over(node: Scalar, box: Box, tensors: Mapping[str, Stored]) -> Array:
+def factor_over(node: Scalar, box: IterationBox, tensors: Mapping[str, Stored]) -> Array:
     """`node` at every point of `box`, contiguous, built in small boxes."""
     if isinstance(node, Load) or box.points <= MAX_BOX_POINTS:
         values = np.broadcast_to(value_of(node, box, tensors), box.extents)
@@ -224,11 +226,13 @@ def factor_over(node: Scalar, box: Box, tensors: Mapping[str, Stored]) -> Array:
     base = np.asarray(box.starts)
     for part in leading_tiles(box, MAX_BOX_POINTS):
         offsets = tuple(int(s) for s in np.asarray(part.starts) - base)
-        result[Box(part.names, offsets, part.extents).slices] = value_of(node, part, tensors)
+        result[IterationBox(part.names, offsets, part.extents).slices] = value_of(
+            node, part, tensors
+        )
     return result
 
 
-def value_of(node: Scalar, box: Box, tensors: Mapping[str, Stored]) -> Array:
+def value_of(node: Scalar, box: IterationBox, tensors: Mapping[str, Stored]) -> Array:
     """`node` at every point of `box`, in a shape that broadcasts to the box's extents."""
     match node:
         case Const(value, dtype):

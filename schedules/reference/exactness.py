@@ -1,6 +1,6 @@
 """Ranges of every value of a workload, and the inputs for which nothing is ever rounded.
 
-Abstract interpretation: a `Span` holds the least and greatest value a node can take and the
+Abstract interpretation: a `ValueRange` holds the least and greatest value a node can take and the
 power of two all its values are multiples of. A float whose magnitude is at most 2**precision
 steps is exactly representable, so sums of small integers are exact in any order.
 """
@@ -42,7 +42,7 @@ MAX_INPUT = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class ValueRange:
     """Values `lo..hi`, all multiples of 2**step and computed without rounding; step None says
     that they may have been rounded."""
 
@@ -64,7 +64,7 @@ class Ranges:
     overflow. `exact`: no output depends on a rounded value.
     """
 
-    tensors: Mapping[str, Span]
+    tensors: Mapping[str, ValueRange]
     defined: bool
     bounded: bool
     exact: bool
@@ -88,18 +88,18 @@ def exact_inputs_range(workload: Workload) -> int | None:
     return None
 
 
-def integer_span(tensor: Tensor, limit: int) -> Span:
+def integer_span(tensor: Tensor, limit: int) -> ValueRange:
     low = -limit if tensor.dtype.is_signed else 0
-    return Span(low, min(limit, 1) if tensor.dtype is DType.BOOL else limit, 0)
+    return ValueRange(low, min(limit, 1) if tensor.dtype is DType.BOOL else limit, 0)
 
 
-def full_span(dtype: DType) -> Span:
+def full_span(dtype: DType) -> ValueRange:
     """Every value of an integer type."""
     low, high = dtype.integer_range
-    return Span(low, high, 0)
+    return ValueRange(low, high, 0)
 
 
-def value_ranges(workload: Workload, inputs: Mapping[str, Span]) -> Ranges:
+def value_ranges(workload: Workload, inputs: Mapping[str, ValueRange]) -> Ranges:
     """The spans of all tensors of `workload` when its inputs have the spans `inputs`."""
     analysis = _Analysis(dict(inputs))
     for stage in workload.stages:
@@ -109,7 +109,7 @@ def value_ranges(workload: Workload, inputs: Mapping[str, Span]) -> Ranges:
 
 
 class _Analysis:
-    def __init__(self, tensors: dict[str, Span]) -> None:
+    def __init__(self, tensors: dict[str, ValueRange]) -> None:
         self.tensors = tensors
         self.defined = True
         self.bounded = True
@@ -122,33 +122,33 @@ class _Analysis:
         terms = prod(a.extent for a in stage.reduce_axes)
         if stage.reducer is Reducer.SUM:
             value = self._result(
-                Span(value.lo * terms, value.hi * terms, value.step), stage.tensor.dtype
+                ValueRange(value.lo * terms, value.hi * terms, value.step), stage.tensor.dtype
             )
         elif stage.reducer is Reducer.PROD:
             value = self._product(value, terms, stage.tensor.dtype)
         self.tensors[stage.name] = value
 
-    def _product(self, value: Span, terms: int, dtype: DType) -> Span:
+    def _product(self, value: ValueRange, terms: int, dtype: DType) -> ValueRange:
         greatest = _or_inf(lambda: value.magnitude**terms)
         least = _or_inf(lambda: value.lo**terms) if value.lo >= 0 else -greatest
         step = None if value.step is None else min(value.step * terms, value.step)
         # Partial products of factors below one are larger than the whole.
-        partial = self._result(Span(-max(greatest, 1), max(greatest, 1), step), dtype)
-        return Span(max(least, partial.lo), min(greatest, partial.hi), partial.step)
+        partial = self._result(ValueRange(-max(greatest, 1), max(greatest, 1), step), dtype)
+        return ValueRange(max(least, partial.lo), min(greatest, partial.hi), partial.step)
 
-    def _result(self, exact: Span, dtype: DType) -> Span:
+    def _result(self, exact: ValueRange, dtype: DType) -> ValueRange:
         """`exact`, the span before rounding or wrapping, as values of `dtype`."""
         if not dtype.is_float:
             low, high = dtype.integer_range
             if exact.lo < low or exact.hi > high:
-                return Span(low, high, exact.step)
+                return ValueRange(low, high, exact.step)
             return exact
         if not exact.magnitude <= dtype.binary.largest / 4:
             self.bounded = False
-            exact = Span(_or_inf_beyond(exact.lo), _or_inf_beyond(exact.hi), exact.step)
-        return exact if fits(exact, dtype) else Span(exact.lo, exact.hi, None)
+            exact = ValueRange(_or_inf_beyond(exact.lo), _or_inf_beyond(exact.hi), exact.step)
+        return exact if fits(exact, dtype) else ValueRange(exact.lo, exact.hi, None)
 
-    def _span(self, node: Scalar) -> Span:
+    def _span(self, node: Scalar) -> ValueRange:
         match node:
             case Const(value, dtype):
                 return _const_span(float(constant(value, dtype)))
@@ -156,83 +156,83 @@ class _Analysis:
                 return self.tensors[tensor]
             case IndexValue(index, dtype):
                 bounds = interval(index, self._axes)
-                return self._result(Span(bounds.lo, bounds.hi, 0), dtype)
+                return self._result(ValueRange(bounds.lo, bounds.hi, 0), dtype)
             case All():
-                return Span(0, 1, 0)
+                return ValueRange(0, 1, 0)
             case Unary(op, x):
                 return self._unary(op, self._span(x), node.dtype)
             case Binary(op, a, b):
                 return self._binary(node, op, self._span(a), self._span(b))
             case Compare(_, a, b):
                 known = self._span(a).step is not None and self._span(b).step is not None
-                return Span(0, 1, 0 if known else None)
+                return ValueRange(0, 1, 0 if known else None)
             case Cast(x, dtype):
                 return self._cast(self._span(x), x.dtype, dtype)
             case Select(cond, on_true, on_false):
                 sides = _hull(self._span(on_true), self._span(on_false))
                 known = self._span(cond).step is not None
-                return sides if known else Span(sides.lo, sides.hi, None)
+                return sides if known else ValueRange(sides.lo, sides.hi, None)
             case _:
                 assert_never(node)
 
-    def _unary(self, op: UnaryOp, x: Span, dtype: DType) -> Span:
+    def _unary(self, op: UnaryOp, x: ValueRange, dtype: DType) -> ValueRange:
         match op:
             case UnaryOp.NEG:
-                return self._result(Span(-x.hi, -x.lo, x.step), dtype)
+                return self._result(ValueRange(-x.hi, -x.lo, x.step), dtype)
             case UnaryOp.ABS:
-                return self._result(Span(*op.function.image(x.lo, x.hi), x.step), dtype)
+                return self._result(ValueRange(*op.function.image(x.lo, x.hi), x.step), dtype)
             case UnaryOp.FLOOR:
                 if not dtype.is_float:
                     return x
                 step = None if x.step is None else max(x.step, 0)
-                return Span(*op.function.image(x.lo, x.hi), step)
+                return ValueRange(*op.function.image(x.lo, x.hi), step)
             case _:
                 self.defined = self.defined and op.function.defined(x.lo, x.hi)
-                return self._result(Span(*op.function.image(x.lo, x.hi), None), dtype)
+                return self._result(ValueRange(*op.function.image(x.lo, x.hi), None), dtype)
 
-    def _binary(self, node: Binary, op: BinaryOp, a: Span, b: Span) -> Span:
+    def _binary(self, node: Binary, op: BinaryOp, a: ValueRange, b: ValueRange) -> ValueRange:
         step = None if a.step is None or b.step is None else min(a.step, b.step)
         match op:
             case BinaryOp.MAX:
-                return Span(max(a.lo, b.lo), max(a.hi, b.hi), step)
+                return ValueRange(max(a.lo, b.lo), max(a.hi, b.hi), step)
             case BinaryOp.MIN:
-                return Span(min(a.lo, b.lo), min(a.hi, b.hi), step)
+                return ValueRange(min(a.lo, b.lo), min(a.hi, b.hi), step)
             case _:
                 pass
         if not (math.isfinite(a.magnitude) and math.isfinite(b.magnitude)):
             self.bounded = False
-            return Span(-math.inf, math.inf, None)
+            return ValueRange(-math.inf, math.inf, None)
         match op:
             case BinaryOp.ADD:
-                exact = Span(a.lo + b.lo, a.hi + b.hi, step)
+                exact = ValueRange(a.lo + b.lo, a.hi + b.hi, step)
             case BinaryOp.SUB:
-                exact = Span(a.lo - b.hi, a.hi - b.lo, step)
+                exact = ValueRange(a.lo - b.hi, a.hi - b.lo, step)
             case BinaryOp.MUL:
                 ends = (a.lo * b.lo, a.lo * b.hi, a.hi * b.lo, a.hi * b.hi)
                 low = 0.0 if node.a == node.b and a.lo < 0 < a.hi else min(ends)  # a square
                 both = None if a.step is None or b.step is None else a.step + b.step
-                exact = Span(low, max(ends), both)
+                exact = ValueRange(low, max(ends), both)
             case BinaryOp.DIV:
                 exact = self._quotient(a, b)
             case _:
                 assert_never(op)
         return self._result(exact, node.dtype)
 
-    def _quotient(self, a: Span, b: Span) -> Span:
+    def _quotient(self, a: ValueRange, b: ValueRange) -> ValueRange:
         if b.lo <= 0 <= b.hi:
             self.defined = False
-            return Span(-math.inf, math.inf, None)
+            return ValueRange(-math.inf, math.inf, None)
         ends = [x / y for x in (a.lo, a.hi) for y in (b.lo, b.hi)]
         power = math.frexp(b.lo)[0] in (0.5, -0.5) and b.lo == b.hi
         step = a.step - math.frexp(b.lo)[1] + 1 if power and a.step is not None else None
-        return Span(min(ends), max(ends), step)
+        return ValueRange(min(ends), max(ends), step)
 
-    def _cast(self, x: Span, source: DType, target: DType) -> Span:
+    def _cast(self, x: ValueRange, source: DType, target: DType) -> ValueRange:
         if not target.is_float:
             if not source.is_float:
                 return self._result(x, target)
             ends = [float(cast_array(np.asarray(e, np.float64), target)) for e in (x.lo, x.hi)]
-            return Span(ends[0], ends[1], None if x.step is None else 0)
+            return ValueRange(ends[0], ends[1], None if x.step is None else 0)
         if not target.is_narrow_float:
             return self._result(x, target)
         # Rounded once: the same bits in every schedule, if what is rounded is.
@@ -240,10 +240,10 @@ class _Analysis:
         if not wide.magnitude <= target.binary.largest / 4:
             self.bounded = False
         room = 1 + 2.0 ** (1 - target.binary.precision)
-        return Span(min(wide.lo * room, wide.lo), max(wide.hi * room, wide.hi), wide.step)
+        return ValueRange(min(wide.lo * room, wide.lo), max(wide.hi * room, wide.hi), wide.step)
 
 
-def fits(span: Span, dtype: DType) -> bool:
+def fits(span: ValueRange, dtype: DType) -> bool:
     """Whether every value of `span` is exactly a number of the float type `dtype`."""
     if span.step is None or not span.magnitude <= dtype.binary.largest:
         return False
@@ -252,19 +252,19 @@ def fits(span: Span, dtype: DType) -> bool:
     )
 
 
-def _const_span(value: float) -> Span:
+def _const_span(value: float) -> ValueRange:
     if not math.isfinite(value):
-        return Span(value, value, 0)
+        return ValueRange(value, value, 0)
     numerator, denominator = value.as_integer_ratio()
     step = 1 - denominator.bit_length()
     if numerator and denominator == 1:
         step = (numerator & -numerator).bit_length() - 1
-    return Span(value, value, step)
+    return ValueRange(value, value, step)
 
 
-def _hull(a: Span, b: Span) -> Span:
+def _hull(a: ValueRange, b: ValueRange) -> ValueRange:
     step = None if a.step is None or b.step is None else min(a.step, b.step)
-    return Span(min(a.lo, b.lo), max(a.hi, b.hi), step)
+    return ValueRange(min(a.lo, b.lo), max(a.hi, b.hi), step)
 
 
 def _or_inf(compute: Callable[[], float]) -> float:

@@ -16,13 +16,13 @@ import numpy.typing as npt
 
 from .contract import Contraction, contract, flat_left, flat_right, matmul, unflattened
 from .math import Array
-from .reads import Box
+from .reads import IterationBox
 
 Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class FactorValues:
     """One factor at every point of a piece.
 
     `given` is where there is a product at all, and `met` where the other factor is not zero by a
@@ -50,7 +50,9 @@ class Side:
         return found if found.any() else None
 
 
-def contract_sides(plan: Contraction, piece: Box, left: Side, right: Side) -> Array:
+def contract_sides(
+    plan: Contraction, piece: IterationBox, left: FactorValues, right: FactorValues
+) -> Array:
     """`sum(left * right)` over `piece` as IEEE arithmetic has it, see `contract`."""
     result = contract(plan, piece, left.values, right.values)
     if result.dtype.kind != "f":
@@ -64,9 +66,11 @@ def contract_sides(plan: Contraction, piece: Box, left: Side, right: Side) -> Ar
     return _by_classes(plan, piece, left, right)
 
 
-def _by_classes(plan: Contraction, piece: Box, left: Side, right: Side) -> Array:
+def _by_classes(
+    plan: Contraction, piece: IterationBox, left: FactorValues, right: FactorValues
+) -> Array:
     """The same from the sum of the finite products and counts of the others."""
-    ours, theirs = _Classes.of(left), _Classes.of(right)
+    ours, theirs = _SpecialPoints.of(left), _SpecialPoints.of(right)
 
     finite = matmul(flat_left(plan, piece, ours.finite), flat_right(plan, piece, theirs.finite))
 
@@ -87,9 +91,9 @@ def _by_classes(plan: Contraction, piece: Box, left: Side, right: Side) -> Array
 
 
 @dataclass(frozen=True, slots=True)
-class _Classes:
-    """Where one factor of products that there are is what; `meets_zero` as `Side` has it, and
-    `present` where the factor itself is not zero by a condition."""
+class _SpecialPoints:
+    """Where one factor of products that there are is what; `meets_zero` as `FactorValues` has it,
+    and `present` where the factor itself is not zero by a condition."""
 
     finite: Array
     present: Mask
@@ -100,7 +104,7 @@ class _Classes:
     meets_zero: Mask
 
     @classmethod
-    def of(cls, side: Side) -> _Classes:
+    def of(cls, side: FactorValues) -> _SpecialPoints:
         values = side.values
         everywhere = np.ones(values.shape, np.bool_)
         given = everywhere if side.given is None else np.broadcast_to(side.given, values.shape)
@@ -117,14 +121,14 @@ class _Classes:
         )
 
 
-def _infinite(a: _Classes, b: _Classes, sign: int) -> Iterator[tuple[Mask, Mask]]:
+def _infinite(a: _SpecialPoints, b: _SpecialPoints, sign: int) -> Iterator[tuple[Mask, Mask]]:
     """Classes of factors whose products are infinities of this sign."""
     for own in (1, -1):
         yield a.infinities[own], b.signs[own * sign]
         yield a.signs[own], b.infinities[own * sign]
 
 
-def _not_a_number(a: _Classes, b: _Classes) -> Iterator[tuple[Mask, Mask]]:
+def _not_a_number(a: _SpecialPoints, b: _SpecialPoints) -> Iterator[tuple[Mask, Mask]]:
     """Classes of factors whose products are NaN."""
     yield a.not_a_number, b.present
     yield a.present, b.not_a_number

@@ -1,7 +1,7 @@
 """Boxes of an iteration space, and reading tensors over them.
 
-A `Box` is a rectangle of loop iterations. Reading a tensor over a box gives an array with one
-dimension an axis of the box (1 where the read does not depend on the axis), without a copy
+A `IterationBox` is a rectangle of loop iterations. Reading a tensor over a box gives an array with
+one dimension an axis of the box (1 where the read does not depend on the axis), without a copy
 wherever the index is linear.
 """
 
@@ -22,7 +22,7 @@ from .math import Array
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Places:
+class AxisCoordinates:
     """The coordinates that are evaluated along one axis, int64 and ascending."""
 
     values: Array
@@ -37,7 +37,7 @@ class Held:
     along the first dimension and so on; None is every place."""
 
     values: Array
-    places: tuple[Places | None, ...]
+    places: tuple[AxisCoordinates | None, ...]
     shape: tuple[int, ...]
 
     def position(self, dim: int, coordinates: Array) -> Array:
@@ -54,7 +54,7 @@ Stored: TypeAlias = "Array | Held"
 
 
 @dataclass(frozen=True, slots=True)
-class Box:
+class IterationBox:
     """Iterations `starts[i] .. starts[i] + extents[i] - 1` of the axes `names`, in this order.
 
     An iteration `n` of axis `i` is at coordinate `n`, or at `places[i].values[n]`; no `places` at
@@ -64,7 +64,7 @@ class Box:
     names: tuple[str, ...]
     starts: tuple[int, ...]
     extents: tuple[int, ...]
-    places: tuple[Places | None, ...] = ()
+    places: tuple[AxisCoordinates | None, ...] = ()
 
     @property
     def points(self) -> int:
@@ -74,10 +74,10 @@ class Box:
     def slices(self) -> tuple[slice, ...]:
         return tuple(slice(s, s + e) for s, e in zip(self.starts, self.extents, strict=True))
 
-    def restricted(self, names: Sequence[str]) -> Box:
+    def restricted(self, names: Sequence[str]) -> IterationBox:
         """The same ranges, of the axes `names` only and in their order."""
         at = [self.names.index(n) for n in names]
-        return Box(
+        return IterationBox(
             tuple(names),
             tuple(self.starts[p] for p in at),
             tuple(self.extents[p] for p in at),
@@ -99,24 +99,30 @@ class Box:
         return frozenset(name for name, places in pairs if places is not None)
 
 
-def full_box(axes: Sequence[Axis], places: Mapping[str, Places] | None = None) -> Box:
+def full_box(
+    axes: Sequence[Axis], places: Mapping[str, AxisCoordinates] | None = None
+) -> IterationBox:
     """All iterations of `axes`, which are at `places` where those say so."""
     found = tuple((places or {}).get(a.name) for a in axes)
     names, extents = tuple(a.name for a in axes), tuple(a.extent for a in axes)
-    return Box(names, (0,) * len(axes), extents, found if any(p is not None for p in found) else ())
+    return IterationBox(
+        names, (0,) * len(axes), extents, found if any(p is not None for p in found) else ()
+    )
 
 
-def tiles(box: Box, extents: Sequence[int]) -> Iterator[Box]:
+def tiles(box: IterationBox, extents: Sequence[int]) -> Iterator[IterationBox]:
     """`box` in pieces of at most `extents`, the last axis fastest."""
     steps = [
         [(s + at, min(step, e - at)) for at in range(0, e, step)]
         for s, e, step in zip(box.starts, box.extents, extents, strict=True)
     ]
     for piece in product(*steps):
-        yield Box(box.names, tuple(s for s, _ in piece), tuple(e for _, e in piece), box.places)
+        yield IterationBox(
+            box.names, tuple(s for s, _ in piece), tuple(e for _, e in piece), box.places
+        )
 
 
-def leading_tiles(box: Box, max_points: int) -> Iterator[Box]:
+def leading_tiles(box: IterationBox, max_points: int) -> Iterator[IterationBox]:
     """`box` in pieces of at most `max_points`, cut along the leading axes."""
     extents = list(box.extents)
     for place in range(len(extents)):
@@ -127,7 +133,7 @@ def leading_tiles(box: Box, max_points: int) -> Iterator[Box]:
     return tiles(box, extents)
 
 
-def index_values(index: Affine, box: Box) -> Array:
+def index_values(index: Affine, box: IterationBox) -> Array:
     """`index` at every point of `box`, int64, in the smallest shape that broadcasts to it."""
     total = np.asarray(index.const, np.int64)
     for atom, coefficient in index.terms:
@@ -141,7 +147,7 @@ def index_values(index: Affine, box: Box) -> Array:
     return np.asarray(total)
 
 
-def conditions_hold(conds: Sequence[Cond], box: Box) -> Array:
+def conditions_hold(conds: Sequence[Cond], box: IterationBox) -> Array:
     """Where all of `conds` hold, in the smallest shape that broadcasts to `box`."""
     result = np.asarray(True)
     for cond in conds:
@@ -150,7 +156,7 @@ def conditions_hold(conds: Sequence[Cond], box: Box) -> Array:
     return np.asarray(result)
 
 
-def read(tensor: Stored, index: Sequence[Affine], box: Box) -> Array:
+def read(tensor: Stored, index: Sequence[Affine], box: IterationBox) -> Array:
     """`array[index]` at every point of `box`, in the smallest shape that broadcasts to it.
 
     Where the index is out of bounds the value is unspecified but finite (0 or an element of the
@@ -173,7 +179,7 @@ def read(tensor: Stored, index: Sequence[Affine], box: Box) -> Array:
     return _view(_region(array, spans), index, [lo for lo, _ in spans], box)
 
 
-def _span(index: Affine, box: Box) -> tuple[int, int]:
+def _span(index: Affine, box: IterationBox) -> tuple[int, int]:
     """Least and greatest value of a linear index over `box`."""
     lo = hi = index.const
     for name, start, extent in zip(box.names, box.starts, box.extents, strict=True):
@@ -196,7 +202,7 @@ def _region(array: Array, spans: Sequence[tuple[int, int]]) -> Array:
     return region
 
 
-def _view(array: Array, index: Sequence[Affine], origin: Sequence[int], box: Box) -> Array:
+def _view(array: Array, index: Sequence[Affine], origin: Sequence[int], box: IterationBox) -> Array:
     """`array[index - origin]` as a strided view; every such index is in bounds over `box`."""
     shape, strides = [], []
     offset = 0
@@ -212,7 +218,9 @@ def _view(array: Array, index: Sequence[Affine], origin: Sequence[int], box: Box
     return as_strided(flat, shape, strides, writeable=False)
 
 
-def _gather(array: Array, index: Sequence[Affine], box: Box, held: Held | None = None) -> Array:
+def _gather(
+    array: Array, index: Sequence[Affine], box: IterationBox, held: Held | None = None
+) -> Array:
     flat = np.zeros((1,) * len(box.names), np.int64)
     stride = array.size
     shape = array.shape if held is None else held.shape

@@ -19,9 +19,9 @@ from ..algebra.scalar import loads
 from ..workload.tensors import Axis, Stage
 from ..workload.workload import Workload
 from .math import Array
-from .reads import Places, full_box, index_values
+from .reads import AxisCoordinates, full_box, index_values
 
-Grid: TypeAlias = tuple[Places | None, ...]
+Grid: TypeAlias = tuple[AxisCoordinates | None, ...]
 """Coordinates along each dimension of a tensor; None is all of them."""
 Sample: TypeAlias = Mapping[str, Grid]
 """The grid of every stage, by its name; of stages that are not in it, all is evaluated."""
@@ -31,13 +31,13 @@ _WHOLE = 0.75
 """Share of a dimension from which all of it is evaluated: reads are views then, not gathered."""
 
 
-def places_of(coordinates: Iterable[int] | Array, extent: int) -> Places | None:
+def places_of(coordinates: Iterable[int] | Array, extent: int) -> AxisCoordinates | None:
     """`coordinates` within `0..extent-1`, or None where they are (nearly) all there are."""
     found = np.unique(np.asarray(list(coordinates), np.int64))
     found = found[(found >= 0) & (found < extent)]
     if not found.size:  # all that is read lies outside: any element will do
         found = np.zeros(1, np.int64)
-    return None if found.size >= _WHOLE * extent else Places(found)
+    return None if found.size >= _WHOLE * extent else AxisCoordinates(found)
 
 
 def demanded(workload: Workload, outputs: Sample) -> Sample:
@@ -69,7 +69,7 @@ def demanded(workload: Workload, outputs: Sample) -> Sample:
 
 
 def _values_of(
-    index: Affine, axes: tuple[Axis, ...], places: Mapping[str, Places]
+    index: Affine, axes: tuple[Axis, ...], places: Mapping[str, AxisCoordinates]
 ) -> set[int] | None:
     """Every value that `index` takes, None where that are too many to look at."""
     used = index.vars()
@@ -80,7 +80,7 @@ def _values_of(
     return set(np.unique(values).tolist())
 
 
-def sampled_stage(stage: Stage, grid: Grid) -> tuple[Stage, dict[str, Places]]:
+def sampled_stage(stage: Stage, grid: Grid) -> tuple[Stage, dict[str, AxisCoordinates]]:
     """`stage` with an iteration an element of `grid`, and where its axes' iterations are."""
     places = {a.name: p for a, p in zip(stage.axes, grid, strict=True) if p is not None}
     if not places:

@@ -20,7 +20,7 @@ from ..workload.validate import stage_ranges
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class WindowAccess:
     """Output dimension `dim` (axis `walk`) and reduction axis `tap` together index the data's
     dimension `data_dim`, as walk + tap + offset; `tap` alone indexes the weight's `weight_dim`, as
     tap + weight_offset."""
@@ -42,7 +42,7 @@ class WindowedSum:
     data: Load
     weight: Load
     data_shape: tuple[int, ...]
-    windows: tuple[Window, ...]
+    windows: tuple[WindowAccess, ...]
 
     @property
     def ranges(self) -> dict[str, Interval]:
@@ -98,7 +98,7 @@ def _pads_with_zeros(node: Scalar, data: Load, shape: tuple[int, ...], ranges: R
     return set(given) == set(wanted)
 
 
-def _windows(stage: Stage, data: Load, weight: Load) -> tuple[Window, ...]:
+def _windows(stage: Stage, data: Load, weight: Load) -> tuple[WindowAccess, ...]:
     found = []
     for dim, walk in enumerate(stage.axes):
         window = _window(stage, dim, walk, data, weight)
@@ -107,7 +107,7 @@ def _windows(stage: Stage, data: Load, weight: Load) -> tuple[Window, ...]:
     return tuple(found)
 
 
-def _window(stage: Stage, dim: int, walk: Axis, data: Load, weight: Load) -> Window | None:
+def _window(stage: Stage, dim: int, walk: Axis, data: Load, weight: Load) -> WindowAccess | None:
     data_dim = _only_dim(data.index, walk.name)
     if data_dim is None or any(walk.name in i.vars() for i in weight.index):
         return None
@@ -120,7 +120,7 @@ def _window(stage: Stage, dim: int, walk: Axis, data: Load, weight: Load) -> Win
             continue
         at = weight.index[weight_dim]
         if dict(at.terms) == {Var(tap.name): 1}:
-            return Window(dim, walk, tap, data_dim, index.const, weight_dim, at.const)
+            return WindowAccess(dim, walk, tap, data_dim, index.const, weight_dim, at.const)
     return None
 
 

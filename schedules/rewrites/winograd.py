@@ -25,7 +25,7 @@ from ..workload.tensors import Axis, Stage, Tensor
 from ..workload.workload import Workload
 from .cook_toom import FastFilter, Matrix, fast_filter, has_filter
 from .linear import chosen_row, roundings
-from .windows import Window, WindowedSum, find_windows
+from .windows import WindowAccess, WindowedSum, find_windows
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ class Winograd:
 class _Tiled:
     """A window and the filter it is computed by."""
 
-    window: Window
+    window: WindowAccess
     outputs: int
     filter: FastFilter
 

@@ -40,7 +40,7 @@ from ..algebra.scalar import (
 from ..dtypes import DType
 from ..lowering.lower import plain_nest
 from ..nest.finding import chain_to, ranges_of, writes_of
-from ..nest.loop_ir import Nest, Store, Update
+from ..nest.loop_ir import Nest, StoreElement, Update
 from ..primitives import Inline, Solve, Split
 from ..primitives.places import find_loop
 from ..trace import Trace
@@ -57,7 +57,7 @@ a row may take the same element."""
 
 
 @dataclass(frozen=True, slots=True)
-class Loop:
+class StageLoop:
     """A loop of a stage. `dim` is the output dimension it walks, -1 for a reduction loop."""
 
     name: str
@@ -67,7 +67,7 @@ class Loop:
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class StageRead:
     """One tensor a stage reads: its index over the stage's loops, whether only under a condition,
     and whether it may be padding: the condition keeps it inside the tensor."""
 
@@ -110,9 +110,9 @@ class StageView:
     name: str
     phase_steps: tuple[Split | Solve, ...]
     axis_splits: tuple[Split, ...]
-    spatial: tuple[Loop, ...]
-    reduce: tuple[Loop, ...]
-    reads: tuple[Read, ...]
+    spatial: tuple[StageLoop, ...]
+    reduce: tuple[StageLoop, ...]
+    reads: tuple[StageRead, ...]
     guards: tuple[Cond, ...]
     value: Scalar
     dtype: DType
@@ -185,7 +185,8 @@ def _view(workload: Workload, name: str, nest: Nest, *, whole: bool) -> StageVie
     value = _with_indices(leaf.value, partial(simplify, ranges=ranges))
     stage = workload.stage(name)
     found = tuple(
-        Loop(loop.var, loop.extent, loop.reduce, _dim_of(leaf.index, loop.var)) for loop in chain
+        StageLoop(loop.var, loop.extent, loop.reduce, _dim_of(leaf.index, loop.var))
+        for loop in chain
     )
     return StageView(
         name=name,
@@ -234,13 +235,13 @@ def _quotient_splits(nest: Nest, name: str) -> tuple[Split, ...]:
     return tuple(steps.values())
 
 
-def _divisions(leaf: Store | Update) -> Iterator[FloorDiv | Mod]:
+def _divisions(leaf: StoreElement | Update) -> Iterator[FloorDiv | Mod]:
     """Quotients and remainders in the indices of what `leaf` reads."""
     atoms = (atom for load in loads(leaf.value) for index in load.index for atom, _ in index.terms)
     return (atom for atom in atoms if isinstance(atom, FloorDiv | Mod))
 
 
-def _repeated_axis(leaf: Store) -> str:
+def _repeated_axis(leaf: StoreElement) -> str:
     """The contiguous loop of `leaf` if all reads that divide it take each element a few times in
     turn: vectors hold those, and lanes along it are what is written. "" otherwise."""
     (name,) = (leaf.index[-1].vars() if leaf.index else ()) or ("",)
@@ -261,15 +262,15 @@ def _with_indices(value: Scalar, change: Callable[[Affine], Affine]) -> Scalar:
     return rewrite(value, load)
 
 
-def _reads(value: Scalar, workload: Workload, ranges: dict[str, Interval]) -> tuple[Read, ...]:
+def _reads(value: Scalar, workload: Workload, ranges: dict[str, Interval]) -> tuple[StageRead, ...]:
     """One for each load of `value` that differs from those before it."""
-    found: dict[tuple[str, tuple[Affine, ...]], Read] = {}
+    found: dict[tuple[str, tuple[Affine, ...]], StageRead] = {}
 
     def visit(node: Scalar, conditional: bool) -> None:
         if isinstance(node, Load):
             shape = workload.tensors[node.tensor].shape
             padded = conditional and not _is_inside(node.index, shape, ranges)
-            read = Read(node.tensor, node.index, node.dtype, shape, conditional, padded)
+            read = StageRead(node.tensor, node.index, node.dtype, shape, conditional, padded)
             found.setdefault((node.tensor, node.index), read)
         inner = conditional or isinstance(node, Select)
         for child in children(node):
@@ -279,7 +280,9 @@ def _reads(value: Scalar, workload: Workload, ranges: dict[str, Interval]) -> tu
     return tuple(found.values())
 
 
-def with_reads(view: StageView, spatial: Sequence[Loop], reads: Sequence[Read]) -> StageView:
+def with_reads(
+    view: StageView, spatial: Sequence[StageLoop], reads: Sequence[StageRead]
+) -> StageView:
     """`view` over the axes `spatial`, where it takes `reads`, one for each of its own: its value
     loads by their indices, so that no part of it speaks of axes that are gone."""
     moved = dict(zip(((r.tensor, r.index) for r in view.reads), reads, strict=True))
@@ -345,9 +348,9 @@ def math_calls(value: Scalar) -> int:
     return sum(n.op.function.calls for n in walk(value) if isinstance(n, Unary))
 
 
-def once(reads: Sequence[Read]) -> tuple[Read, ...]:
+def once(reads: Sequence[StageRead]) -> tuple[StageRead, ...]:
     """The first read of each tensor."""
-    found: dict[str, Read] = {}
+    found: dict[str, StageRead] = {}
     for read in reads:
         found.setdefault(read.tensor, read)
     return tuple(found.values())

@@ -19,7 +19,7 @@ from ..errors import ScheduleError
 from ..primitives.boxes import region_of
 from ..target import Target
 from ..workload.workload import Workload
-from .analysis import Loop, StageView, view_stages
+from .analysis import StageLoop, StageView, view_stages
 from .knobs import Knobbed, PartSketch, stream_values
 
 TASKS_A_THREAD = 4
@@ -104,7 +104,7 @@ def stages_of(workload: Workload, inlined: tuple[str, ...], target: Target) -> S
 
 
 @dataclass(frozen=True, slots=True)
-class Doubt:
+class Alternative:
     """Why stages may be better off apart, though a rule fits them together. What `instead` has for
     any of them is then all that counts of it."""
 
@@ -113,16 +113,16 @@ class Doubt:
 
 
 @dataclass(frozen=True, slots=True)
-class Fit:
+class RuleMatch:
     """What a rule has for a stage: sketches that compute it with the stages `inside`, the likeliest
     first."""
 
     parts: tuple[PartSketch, ...]
     inside: tuple[str, ...] = ()
-    doubt: Doubt | None = None
+    doubt: Alternative | None = None
 
 
-Rule: TypeAlias = Callable[[StageView, Stages], Fit | None]
+Rule: TypeAlias = Callable[[StageView, Stages], RuleMatch | None]
 """Looks at the structure of a stage, and of those before it; None where it does not fit."""
 
 
@@ -150,7 +150,7 @@ def grown(
 
 
 def reads_boxes(
-    group: FusionGroup, outer: Callable[[StageView], Sequence[Loop]] | None = None
+    group: FusionGroup, outer: Callable[[StageView], Sequence[StageLoop]] | None = None
 ) -> bool:
     """Whether what is read of each stage inside, in an iteration of the `outer` loops (the shared
     axes if not said), is a box of it: what ComputeAt needs. Loops of the same place in two stages
@@ -179,20 +179,20 @@ def leading_axes(tensor: str, reader: StageView) -> int:
     return min((_same(index, reader.spatial) for index in reads), default=len(reader.spatial))
 
 
-def _same(index: Sequence[Affine], loops: Sequence[Loop]) -> int:
+def _same(index: Sequence[Affine], loops: Sequence[StageLoop]) -> int:
     """How many indices, from the first on, are just their loops."""
     pairs = zip(index, loops, strict=False)
     differ = (n for n, (i, loop) in enumerate(pairs) if not is_loop(i, loop))
     return next(differ, min(len(index), len(loops)))
 
 
-def is_loop(index: Affine, loop: Loop) -> bool:
+def is_loop(index: Affine, loop: StageLoop) -> bool:
     """Whether `index` is just `loop`; a loop of one iteration is written as zero."""
     return index == (var(loop.name) if loop.extent > 1 else affine(0))
 
 
 def merged(
-    group: FusionGroup, walk: Callable[[StageView], Sequence[Loop] | None]
+    group: FusionGroup, walk: Callable[[StageView], Sequence[StageLoop] | None]
 ) -> dict[str, str]:
     """Reductions, each with the elementwise stage just before it whose values it takes in order:
     one walk can do both. `walk` gives the loops of a reduction in that order, None if it cannot be

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..arrays import BoolArray, FloatArray, IntArray, distinct_rows
 from ..leaves import Number
-from ..space import Knob, Part
+from ..space import Knob, SpacePart
 from ..target import Target
 from ..workload.workload import Workload
 from .hardware import USABLE_SHARE
@@ -20,7 +20,7 @@ POWERS = (1, 2, 4, 8)
 """How many of something a knob offers, where a step in between would hardly differ."""
 
 
-class PartSketch(Part, Protocol):
+class PartSketch(SpacePart, Protocol):
     """A part that can be written down."""
 
     def write(self, writer: TraceWriter, setting: Sequence[int]) -> None:

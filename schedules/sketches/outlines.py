@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from ..plan import Access, Axis, Outline, access_of
-from .analysis import Loop, Read, StageView, once
+from ..plan import Access, LoopAxis, Outline, access_of
+from .analysis import StageLoop, StageRead, StageView, once
 
-NOTHING = Axis("", 1)
+NOTHING = LoopAxis("", 1)
 """An axis that a stage does not have."""
 
 
 def stage_outline(
     view: StageView,
-    loops: Sequence[Loop | None],
-    reads: Sequence[Read],
+    loops: Sequence[StageLoop | None],
+    reads: Sequence[StageRead],
     extents: Mapping[str, int] | None = None,
     epilogue: StageView | None = None,
 ) -> Outline:
@@ -22,7 +22,7 @@ def stage_outline(
     says so; `reads`, and the stage's own tensor, over them. An `epilogue`, with loops of the same
     names, has that tensor for itself: what else it reads and its own tensor take its place."""
     axes = tuple(
-        Axis(loop.name, (extents or {}).get(loop.name, loop.extent)) if loop else NOTHING
+        LoopAxis(loop.name, (extents or {}).get(loop.name, loop.extent)) if loop else NOTHING
         for loop in loops
     )
     names = [axis.name for axis in axes]
@@ -37,7 +37,7 @@ def stage_outline(
     return Outline(axes, (*found, output))
 
 
-def bits_of(outline: Outline, reads: Iterable[Read]) -> int:
+def bits_of(outline: Outline, reads: Iterable[StageRead]) -> int:
     """The bits of `reads` among the accesses, see `Plan.dense`."""
     buffers = [access.buffer for access in outline.accesses]
     return sum(1 << buffers.index(name) for name in {read.tensor for read in reads})

@@ -11,9 +11,9 @@ from functools import cached_property
 
 from ..arrays import IntArray
 from ..errors import ScheduleError
-from ..leaves import Leaf, Loop, Operations, Place, Statement
+from ..leaves import AccessPattern, Leaf, LeafLoop, Operations, Statement
 from ..nest.loop_ir import For, outermost
-from ..plan import Access, Axis, Level, Outline, Plan
+from ..plan import Access, Level, LoopAxis, Outline, Plan
 from ..primitives import Parallel
 from ..space import Knob
 from ..target import Target
@@ -47,7 +47,7 @@ class PlainSketch(Knobbed):
             Access(t.name, t.dtype.bytes, ((1,),), t.name in self.workload.outputs)
             for t in self.workload.tensors.values()
         )
-        return Outline((Axis("points", self.points),), tuple(accesses))
+        return Outline((LoopAxis("points", self.points),), tuple(accesses))
 
     def plan(self, settings: IntArray) -> Plan:
         """One loop over everything."""
@@ -57,8 +57,8 @@ class PlainSketch(Knobbed):
     def leaves(self, settings: IntArray) -> Sequence[Leaf]:
         """One evaluation after the other, of elements that may lie anywhere."""
         shared, axes = self.values(settings)["parallel"] > 0, frozenset({"points"})
-        does = Statement((Operations(axes, 1, 1),), (Place("", ("",), {"points": 1}),))
-        return [Leaf(Loop(axes, self.points, None, shared), does)]
+        does = Statement((Operations(axes, 1, 1),), (AccessPattern("", ("",), {"points": 1}),))
+        return [Leaf(LeafLoop(axes, self.points, None, shared), does)]
 
     def default(self) -> tuple[int, ...]:
         return self.clipped({})

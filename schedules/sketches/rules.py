@@ -20,7 +20,7 @@ from .fused.elementwise import ElementwiseSketch
 from .fused.reductions import is_along_columns
 from .fused.rows import RowSketch, own_rows, row_group
 from .fused.transform import TransformSketch, transform_group
-from .groups import Doubt, Fit, FusionGroup, Rule, Stages, is_loop
+from .groups import Alternative, FusionGroup, Rule, RuleMatch, Stages, is_loop
 from .inner_product.roles import inner_product_roles
 from .inner_product.sketch import InnerProductSketch
 from .knobs import PartSketch
@@ -30,12 +30,12 @@ from .transpose.copies import transpose_sketch
 from .transpose.sums import TransposedSumSketch, find_transposed_sum
 
 
-def transforms(view: StageView, stages: Stages) -> Fit | None:
+def transforms(view: StageView, stages: Stages) -> RuleMatch | None:
     """Stages that choose formulas by an index."""
     return _fused(TransformSketch, transform_group(stages, view), stages)
 
 
-def epilogue(view: StageView, stages: Stages) -> Fit | None:
+def epilogue(view: StageView, stages: Stages) -> RuleMatch | None:
     """An elementwise stage, computed from the tiles of a reduction. In doubt where that fits an
     inner-product kernel: its results are few."""
     name = _anchor(view, stages)
@@ -48,15 +48,15 @@ def epilogue(view: StageView, stages: Stages) -> Fit | None:
         TileSketch(stages.workload, anchor, chosen, stages.target, view)
         for chosen in tile_roles(anchor, roles, stages.target)
     )
-    return Fit(tiles, (name,), FEW_RESULTS if inner_products(anchor, stages) else None)
+    return RuleMatch(tiles, (name,), FEW_RESULTS if inner_products(anchor, stages) else None)
 
 
-def columns(view: StageView, stages: Stages) -> Fit | None:
+def columns(view: StageView, stages: Stages) -> RuleMatch | None:
     """Stages with the same columns. Always in doubt: rows may do as well."""
     return _fused(ColumnSketch, column_group(stages, view), stages, BY_COLUMN)
 
 
-def rows(view: StageView, stages: Stages) -> Fit | None:
+def rows(view: StageView, stages: Stages) -> RuleMatch | None:
     """Stages with the same rows. In doubt where those are fewer than the threads."""
     group = row_group(stages, view) if assign_roles(view) is None else None
     few = group is not None and group.repeats < stages.target.threads
@@ -67,12 +67,12 @@ def _fused(
     kind: Callable[[Workload, FusionGroup, Target], PartSketch],
     group: FusionGroup | None,
     stages: Stages,
-    doubt: Doubt | None = None,
-) -> Fit | None:
+    doubt: Alternative | None = None,
+) -> RuleMatch | None:
     """The sketch of a group, if there is one."""
     if group is None:
         return None
-    return Fit((kind(stages.workload, group, stages.target),), group.names_inside, doubt)
+    return RuleMatch((kind(stages.workload, group, stages.target),), group.names_inside, doubt)
 
 
 def _anchor(view: StageView, stages: Stages) -> str | None:
@@ -96,17 +96,17 @@ def _anchor(view: StageView, stages: Stages) -> str | None:
     return None
 
 
-def tiles(view: StageView, stages: Stages) -> Fit | None:
+def tiles(view: StageView, stages: Stages) -> RuleMatch | None:
     """A reduction, a register tile at a time. What is read once and only added up has nothing to
     gain from that."""
     roles = assign_roles(view)
     if roles is None or (is_along_columns(view) and len(view.reads) == 1 and view.reuse <= 1):
         return None
     found = tile_roles(view, roles, stages.target) if view.reuse > 1 else (roles,)
-    return Fit(tuple(TileSketch(stages.workload, view, r, stages.target) for r in found))
+    return RuleMatch(tuple(TileSketch(stages.workload, view, r, stages.target) for r in found))
 
 
-def inner_products(view: StageView, stages: Stages) -> Fit | None:
+def inner_products(view: StageView, stages: Stages) -> RuleMatch | None:
     """A reduction, with lanes along it. Its output axes are left undivided."""
     if assign_roles(view) is None:
         return None
@@ -115,24 +115,24 @@ def inner_products(view: StageView, stages: Stages) -> Fit | None:
         inlined = tuple(s.name for s in workload.stages if s.name not in stages.views)
         view = view_stage(workload, view.name, inlined, whole=True)
     roles = inner_product_roles(view, target)
-    return Fit((InnerProductSketch(workload, view, roles, target),)) if roles else None
+    return RuleMatch((InnerProductSketch(workload, view, roles, target),)) if roles else None
 
 
-def transposed_sums(view: StageView, stages: Stages) -> Fit | None:
+def transposed_sums(view: StageView, stages: Stages) -> RuleMatch | None:
     """A sum that transposes what it reads."""
     found = find_transposed_sum(view) if assign_roles(view) is None else None
     if found is None:
         return None
-    return Fit((TransposedSumSketch(stages.workload, view, found, stages.target),))
+    return RuleMatch((TransposedSumSketch(stages.workload, view, found, stages.target),))
 
 
-def transpositions(view: StageView, stages: Stages) -> Fit | None:
+def transpositions(view: StageView, stages: Stages) -> RuleMatch | None:
     """An elementwise stage that transposes what it reads."""
     sketch = transpose_sketch(stages.workload, view, stages.target)
-    return Fit((sketch,)) if sketch else None
+    return RuleMatch((sketch,)) if sketch else None
 
 
-def row(view: StageView, stages: Stages) -> Fit | None:
+def row(view: StageView, stages: Stages) -> RuleMatch | None:
     """What fits every stage, unless its tiles use what they read again, or wide blocks of it are
     transposed."""
     roles = assign_roles(view)
@@ -143,11 +143,11 @@ def row(view: StageView, stages: Stages) -> Fit | None:
         return None
     alone = FusionGroup(view, (), own_rows(view))
     kind = RowSketch if view.is_reduction else ElementwiseSketch
-    return Fit((kind(stages.workload, alone, stages.target),))
+    return RuleMatch((kind(stages.workload, alone, stages.target),))
 
 
-BY_COLUMN, FEW_ROWS = Doubt("columns"), Doubt("few rows")
-FEW_RESULTS = Doubt("few results", inner_products)
+BY_COLUMN, FEW_ROWS = Alternative("columns"), Alternative("few rows")
+FEW_RESULTS = Alternative("few results", inner_products)
 
 DOUBTS = (BY_COLUMN, FEW_ROWS, FEW_RESULTS)
 """In the order in which programs without them are looked at."""
@@ -170,9 +170,9 @@ def covers(stages: Stages) -> list[Cover]:
     return [[fit.parts for fit in groups] for groups in (first, *others)]
 
 
-def _groups(stages: Stages, doubt: Doubt | None) -> list[Fit]:
+def _groups(stages: Stages, doubt: Alternative | None) -> list[RuleMatch]:
     """The groups of one cover, without those for which there is this doubt."""
-    found: list[Fit] = []
+    found: list[RuleMatch] = []
     left = list(stages.left)
     while left:
         view = stages.views[left.pop()]
@@ -183,7 +183,7 @@ def _groups(stages: Stages, doubt: Doubt | None) -> list[Fit]:
     return found
 
 
-def _group(stages: Stages, view: StageView, doubt: Doubt | None) -> Fit:
+def _group(stages: Stages, view: StageView, doubt: Alternative | None) -> RuleMatch:
     """The likeliest group of `view` with stages left before it, or all there is for it alone."""
     for rule in FUSING:
         fit = rule(view, stages)
@@ -191,7 +191,7 @@ def _group(stages: Stages, view: StageView, doubt: Doubt | None) -> Fit:
             return fit
     meant = doubt.instead(view, stages) if doubt and doubt.instead else None
     alone = [meant] if meant else [rule(view, stages) for rule in ALONE]
-    return Fit(tuple(part for fit in alone if fit for part in fit.parts))
+    return RuleMatch(tuple(part for fit in alone if fit for part in fit.parts))
 
 
 def likeliest(ways: list[Cover]) -> Iterator[tuple[PartSketch, ...]]:

@@ -18,8 +18,8 @@ from ..algebra.scalar import (
     vars_of,
     walk,
 )
-from ..leaves import Dim, Operations, Place, Statement
-from .analysis import Read, StageView
+from ..leaves import AccessPattern, Dim, Operations, Statement
+from .analysis import StageRead, StageView
 
 
 def axis_names(order: Sequence[str]) -> dict[str, str]:
@@ -32,7 +32,7 @@ def own_names(view: StageView) -> dict[str, str]:
     return {loop.name: loop.name for loop in (*view.spatial, *view.reduce)}
 
 
-def place_of(read: Read, names: Mapping[str, str]) -> Place:
+def place_of(read: StageRead, names: Mapping[str, str]) -> AccessPattern:
     """What is read."""
     steps: dict[str, int] = {}
     for axis in frozenset().union(*(index.vars() for index in read.index)):
@@ -42,17 +42,17 @@ def place_of(read: Read, names: Mapping[str, str]) -> Place:
         Dim(tuple(sorted((names[a], i.coefficient(a)) for a in i.vars())), i.const)
         for i in read.index
     )
-    return Place(read.tensor, (read.tensor, dims), steps, dims)
+    return AccessPattern(read.tensor, (read.tensor, dims), steps, dims)
 
 
-def own_place(view: StageView, names: Mapping[str, str]) -> Place:
+def own_place(view: StageView, names: Mapping[str, str]) -> AccessPattern:
     """Where a stage writes."""
     steps, size = {}, 1
     for loop in reversed(view.spatial):
         steps[names[loop.name]] = size
         size *= loop.extent
     dims = tuple(Dim(((names[x.name], 1),) if x.extent > 1 else (), 0) for x in view.spatial)
-    return Place(view.name, (view.name, dims), steps, dims)
+    return AccessPattern(view.name, (view.name, dims), steps, dims)
 
 
 def statement_of(view: StageView, names: Mapping[str, str]) -> Statement:

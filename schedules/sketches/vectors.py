@@ -12,7 +12,7 @@ import numpy as np
 from ..algebra.affine import Affine
 from ..arrays import FloatArray
 from ..leaves import Number
-from .analysis import Loop, StageView, element_step, is_near
+from .analysis import StageLoop, StageView, element_step, is_near
 from .statements import own_place
 
 
@@ -80,7 +80,7 @@ def _score(step: int | None) -> int:
     return {0: 0, 1: 2}.get(step if step is not None else -1, -1)
 
 
-def vector_axis(view: StageView, axes: Sequence[Loop]) -> Loop | None:
+def vector_axis(view: StageView, axes: Sequence[StageLoop]) -> StageLoop | None:
     """The axis of a stage that lanes suit best; None if they suit none."""
     own = own_place(view, {loop.name: loop.name for loop in view.spatial}).steps
     reads = [(read.shape, read.index) for read in view.reads]

@@ -9,7 +9,16 @@ from typing import TypeVar
 from ..algebra.scalar import loads
 from ..lowering.lower import plain_nest
 from ..nest.finding import buffers_in, chain_to, leaf_sites, writes_of
-from ..nest.loop_ir import For, LoopKind, Nest, Store, Update, loop_called, loops, loops_named
+from ..nest.loop_ir import (
+    For,
+    LoopKind,
+    Nest,
+    StoreElement,
+    Update,
+    loop_called,
+    loops,
+    loops_named,
+)
 from ..plan import LoopLevel
 from ..primitives import (
     BlockRead,
@@ -28,7 +37,7 @@ from ..workload.workload import Workload
 from .analysis import element_step
 from .vectors import parts_of, vector_loop
 
-Leaf = TypeVar("Leaf", Store | Update, Update)
+Leaf = TypeVar("Leaf", StoreElement | Update, Update)
 
 SERIAL, UNROLLED, VECTORIZED = LoopKind.SERIAL, LoopKind.UNROLLED, LoopKind.VECTORIZED
 
@@ -142,7 +151,9 @@ class TraceWriter:
             name = self._cut_from[name]
         return name == loop
 
-    def writer_of(self, buffer: str, inside: str = "") -> tuple[Store | Update, tuple[For, ...]]:
+    def writer_of(
+        self, buffer: str, inside: str = ""
+    ) -> tuple[StoreElement | Update, tuple[For, ...]]:
         """The first leaf that writes `buffer`, below loop `inside` if asked for, and the loops
         around it."""
         body = self.loop(inside).body if inside else self.nest.body
@@ -203,7 +214,7 @@ class TraceWriter:
             is_lane = element_step(shape, read.index, loop) == 1
             self.do(Vectorize(loop) if is_lane else Unroll(loop))
 
-    def best_vector_loop(self, leaf: Store | Update, candidates: list[str]) -> str | None:
+    def best_vector_loop(self, leaf: StoreElement | Update, candidates: list[str]) -> str | None:
         """The loop that lanes suit best in `leaf`, see `vector_loop`."""
         shapes = {name: buffer.shape for name, buffer in buffers_in(self.nest).items()}
         reads = [(shapes[read.tensor], read.index) for read in loads(leaf.value)]

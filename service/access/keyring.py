@@ -11,7 +11,7 @@ import anyio
 from anyio.to_thread import run_sync
 
 from tilewright.db.errors import StoreError
-from tilewright.service.access.keys import ANYBODY, Principal, Scope, id_of, opens
+from tilewright.service.access.keys import ANYBODY, KeyScope, Principal, id_of, opens
 from tilewright.service.errors import NotAuthenticated
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class Keyring:
             raise NotAuthenticated(f"key {key.id} was revoked", code="revoked_key")
         if key.expires_at is not None and key.expires_at <= self._now():
             raise NotAuthenticated(f"key {key.id} has expired", code="expired_key")
-        known = frozenset(scope for scope in Scope if scope in key.scopes)
+        known = frozenset(scope for scope in KeyScope if scope in key.scopes)
         return Principal(key.owner, key.id, known)
 
     async def _known_keys(self, not_before: float) -> StoredKeys:

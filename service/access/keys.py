@@ -33,7 +33,7 @@ _UNITS = {
 }  # fmt: skip
 
 
-class Scope(StrEnum):
+class KeyScope(StrEnum):
     """What a key opens. `admin` opens everything, and sees the jobs of every owner."""
 
     SUBMIT = "submit"
@@ -42,7 +42,7 @@ class Scope(StrEnum):
     ADMIN = "admin"
 
 
-DEFAULT_SCOPES = (Scope.SUBMIT, Scope.READ)
+DEFAULT_SCOPES = (KeyScope.SUBMIT, KeyScope.READ)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,25 +51,25 @@ class Principal:
 
     owner: str | None
     key_id: str
-    scopes: frozenset[Scope]
+    scopes: frozenset[KeyScope]
 
-    def may(self, scope: Scope) -> bool:
-        return scope in self.scopes or Scope.ADMIN in self.scopes
+    def may(self, scope: KeyScope) -> bool:
+        return scope in self.scopes or KeyScope.ADMIN in self.scopes
 
     @property
     def jobs_of(self) -> str | None:
         """The owner whose jobs are all it sees; None for every job."""
-        return None if Scope.ADMIN in self.scopes else self.owner
+        return None if KeyScope.ADMIN in self.scopes else self.owner
 
 
-ANYBODY = Principal(None, "", frozenset(Scope))
+ANYBODY = Principal(None, "", frozenset(KeyScope))
 
 
 def new_key(
     *,
     owner: str,
     note: str,
-    scopes: tuple[Scope, ...],
+    scopes: tuple[KeyScope, ...],
     now: datetime,
     expires_at: datetime | None,
     entropy: Callable[[int], bytes],
@@ -136,15 +136,15 @@ def _no_length(text: str) -> InvalidField:
     return InvalidField(f"{text[:40]!r}: a length of time such as 90d, 12h, 2w or 1y will do")
 
 
-def scopes_of(text: str) -> tuple[Scope, ...]:
+def scopes_of(text: str) -> tuple[KeyScope, ...]:
     """The scopes of `submit,read`. InvalidField."""
     names = [name.strip() for name in text.split(",") if name.strip()]
-    unknown = [name for name in names if name not in list(Scope)]
+    unknown = [name for name in names if name not in list(KeyScope)]
     if unknown or not names:
         raise InvalidField(
-            f"scopes {text[:80]!r}: of {', '.join(Scope)} one or more, with commas between"
+            f"scopes {text[:80]!r}: of {', '.join(KeyScope)} one or more, with commas between"
         )
-    return tuple(sorted({Scope(name) for name in names}))
+    return tuple(sorted({KeyScope(name) for name in names}))
 
 
 def checked_owner(text: str) -> str:

@@ -19,7 +19,7 @@ class _Bucket:
     filled_at: float
 
 
-class Rates:
+class RateLimiter:
     """Token buckets: `per_sec` requests a second for each owner, `burst` of them at once.
 
     One process' own: with several replicas an owner has as much at each.

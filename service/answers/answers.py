@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tilewright.db.errors import StoreError
-from tilewright.service.answers.book import AnswerBook
+from tilewright.service.answers.book import AnswerCache
 from tilewright.service.answers.preparers import Preparers
-from tilewright.service.answers.untuned import Untuned
-from tilewright.service.resolve.spelled import SpelledWorkloads
+from tilewright.service.answers.untuned import PrepareQueue
+from tilewright.service.resolve.spelled import ParsedWorkloads
 from tilewright.service.resolve.toolchains import toolchain, toolchain_name
 from tilewright.service.room import Room
 from tilewright.tuner.process.host import cpu_affinity
@@ -28,9 +28,9 @@ MOST_PREPARERS = 4
 class Answers:
     """The answers given before, the workloads read before, and who finds what is missing."""
 
-    book: AnswerBook
-    spelled: SpelledWorkloads
-    untuned: Untuned
+    book: AnswerCache
+    spelled: ParsedWorkloads
+    untuned: PrepareQueue
 
     def start(self) -> None:
         """Go on with what was asked for before this process was there."""
@@ -52,9 +52,9 @@ def answers_of(store: Store, settings: Settings) -> Answers:
     )
     room = Room(store, settings.database_bytes)
     return Answers(
-        AnswerBook(store, here),
-        SpelledWorkloads(settings),
-        Untuned(store, toolchain_name(here), settings.limits, preparers, room),
+        AnswerCache(store, here),
+        ParsedWorkloads(settings),
+        PrepareQueue(store, toolchain_name(here), settings.limits, preparers, room),
     )
 
 

@@ -32,7 +32,7 @@ from tilewright.service.resolve.toolchains import toolchain_name
 
 if TYPE_CHECKING:
     from tilewright.db import Store
-    from tilewright.db.evidence import Evidence, Prepared
+    from tilewright.db.evidence import Prepared, StoredEvidence
 
 BOOK_BYTES = 64 << 20
 
@@ -89,7 +89,7 @@ class Finished:
 
 
 @dataclass(frozen=True, slots=True)
-class Lacking:
+class CacheMiss:
     """Nothing stored will do.
 
     `workload_known`, `target_known`: whether they are stored here. `untried`, `preparing` as in
@@ -110,24 +110,24 @@ class Lacking:
     failed: str = ""
 
 
-Outcome: TypeAlias = Finished | Lacking
+Outcome: TypeAlias = Finished | CacheMiss
 
 
 @dataclass(frozen=True, slots=True)
-class _Entry:
+class _CachedAnswer:
     token: object
     digest: bytes
     outcome: Outcome
 
 
-class AnswerBook:
+class AnswerCache:
     """Answers of one store under one toolchain. Threads may share it."""
 
     def __init__(self, store: Store, toolchain: Toolchain, size_bytes: int = BOOK_BYTES) -> None:
         self._store = store
         self._toolchain = toolchain
         self.name = toolchain_name(toolchain)
-        self._entries: Remembered[tuple[Any, ...], _Entry] = Remembered(size_bytes)
+        self._entries: Remembered[tuple[Any, ...], _CachedAnswer] = Remembered(size_bytes)
 
     def at_once(self, question: Question) -> Outcome | None:
         """What is known without asking the database; None if it must be asked."""
@@ -168,7 +168,7 @@ class AnswerBook:
                 found[name] = self._outcome(token, question, evidence[question.work])
         return found
 
-    def _outcome(self, token: object, question: Question, evidence: Evidence) -> Outcome:
+    def _outcome(self, token: object, question: Question, evidence: StoredEvidence) -> Outcome:
         digest = hashlib.sha256(repr(evidence).encode("utf-8", "surrogatepass")).digest()
         known = self._entries.get(question.identity)
         if known is not None and known.digest == digest:
@@ -176,18 +176,18 @@ class AnswerBook:
         else:
             outcome = outcome_of(question, evidence, self._toolchain)
         held = len(outcome.rest) + len(outcome.summary) if isinstance(outcome, Finished) else 0
-        self._entries.put(question.identity, _Entry(token, digest, outcome), held)
+        self._entries.put(question.identity, _CachedAnswer(token, digest, outcome), held)
         return outcome
 
 
-def outcome_of(question: Question, evidence: Evidence, toolchain: Toolchain) -> Outcome:
+def outcome_of(question: Question, evidence: StoredEvidence, toolchain: Toolchain) -> Outcome:
     """What follows from the rows."""
     entry, target = evidence.entry(), question.target
     if target is None:
         document = evidence.target_document()
         target = None if document is None else Target.from_json(document)
     if entry is None or target is None:
-        return Lacking(workload_known=entry is not None, target_known=target is not None)
+        return CacheMiss(workload_known=entry is not None, target_known=target is not None)
     checks = evidence.refusals(target.key)
     prepared = evidence.preparation()
     is_refused = (
@@ -213,7 +213,7 @@ def outcome_of(question: Question, evidence: Evidence, toolchain: Toolchain) -> 
     ):
         answer = _default(prepared, summary, target)
     else:
-        return Lacking(
+        return CacheMiss(
             workload_known=True,
             target_known=True,
             untried=untried or is_refused,  # what was prepared is to be chosen anew
@@ -227,7 +227,7 @@ def outcome_of(question: Question, evidence: Evidence, toolchain: Toolchain) -> 
     return replace(finished(answer), untried=untried, preparing=preparing)
 
 
-def _untried(evidence: Evidence, prepared: Prepared | None, toolchain: Toolchain) -> bool:
+def _untried(evidence: StoredEvidence, prepared: Prepared | None, toolchain: Toolchain) -> bool:
     """Whether a record of another toolchain, or of others, may pass the check of this one."""
     tried = set(prepared.document.get("tried", ())) if prepared is not None else set()
     stale = {

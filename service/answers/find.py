@@ -13,12 +13,12 @@ from tilewright.service.answers.grades import Answer, Stored, choose
 from tilewright.service.grade import Grade
 
 if TYPE_CHECKING:
-    from tilewright.db.evidence import Evidence
+    from tilewright.db.evidence import StoredEvidence
     from tilewright.schedules.workload.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class StoredAnswer:
     """A stored record that will do: its grade, why not a better one, where it was made."""
 
     grade: Grade
@@ -56,8 +56,8 @@ def _rewritten(record: TuningRecord, form: Callable[[], Workload]) -> dict[str, 
 
 
 def find_answer(
-    evidence: Evidence, target: Target, minimum: Grade, toolchain: Toolchain | None
-) -> Found | None:
+    evidence: StoredEvidence, target: Target, minimum: Grade, toolchain: Toolchain | None
+) -> StoredAnswer | None:
     """The best answer that what is stored gives, or None.
 
     `toolchain` None trusts records whoever compiled them.
@@ -75,11 +75,11 @@ def find_answer(
         ]
         candidates += [s for s in elsewhere if _may_be_told(evidence, s, target, toolchain)]
         chosen = choose(candidates, target, toolchain, minimum)
-    return Found(*chosen) if chosen is not None else None
+    return StoredAnswer(*chosen) if chosen is not None else None
 
 
 def _may_be_told(
-    evidence: Evidence, stored: Stored, target: Target, toolchain: Toolchain | None
+    evidence: StoredEvidence, stored: Stored, target: Target, toolchain: Toolchain | None
 ) -> bool:
     """Whether no full check of the record's schedule failed: as it was made, for its own machine,
     or as it would be made here, for `target`."""

@@ -12,27 +12,27 @@ from tilewright.schedules.errors import TilewrightError
 from tilewright.schedules.target import Target
 from tilewright.schedules.workload.workload import Workload
 from tilewright.service.answers.book import (
-    AnswerBook,
+    AnswerCache,
+    CacheMiss,
     Finished,
-    Lacking,
     Outcome,
     Question,
     compact,
 )
 from tilewright.service.answers.untuned import (
-    Wanted,
+    PrepareRequest,
     is_settled,
     is_to_be_tried_again,
     is_wanted,
     stored_workload,
 )
-from tilewright.service.error_table import Problem, problem_of
+from tilewright.service.error_table import ProblemDetails, problem_of
 from tilewright.service.errors import InvalidField, Located, NoAnswer, NotPrepared
 from tilewright.service.exit_codes import ExitCode
 from tilewright.service.grade import Grade
 from tilewright.service.resolve import targets
 from tilewright.service.resolve.requests import LookupIn, located
-from tilewright.service.resolve.spelled import Named, SpelledWorkloads
+from tilewright.service.resolve.spelled import ParsedName, ParsedWorkloads
 
 if TYPE_CHECKING:
     from tilewright.db import Store
@@ -49,8 +49,8 @@ class Item:
     """One workload of a lookup: what was sent, and the name or the problem it came to."""
 
     spelled: Spelled
-    named: Named | None
-    problem: Problem | None = None
+    named: ParsedName | None
+    problem: ProblemDetails | None = None
 
     @property
     def described(self) -> bool:
@@ -70,7 +70,7 @@ class Lookup:
         return Question(key, self.target.key, self.minimum, self.target)
 
 
-def read_lookup(store: Store, spelled: SpelledWorkloads, asked: LookupIn) -> Lookup:
+def read_lookup(store: Store, spelled: ParsedWorkloads, asked: LookupIn) -> Lookup:
     """The lookup of a request. What is wrong with one workload is its own item's problem.
 
     InvalidField, TargetError: there is no such target."""
@@ -79,7 +79,7 @@ def read_lookup(store: Store, spelled: SpelledWorkloads, asked: LookupIn) -> Loo
     return Lookup(target, Grade(asked.min_grade), items)
 
 
-def find_all(book: AnswerBook, asked: Lookup) -> dict[str, Outcome]:
+def find_all(book: AnswerCache, asked: Lookup) -> dict[str, Outcome]:
     """What is known of every workload, by key."""
     keys = list(dict.fromkeys(item.named.key for item in asked.items if item.named))
     outcomes = book.find([asked.question(key) for key in keys])
@@ -87,20 +87,20 @@ def find_all(book: AnswerBook, asked: Lookup) -> dict[str, Outcome]:
 
 
 def wanted(
-    store: Store, spelled: SpelledWorkloads, asked: Lookup, outcomes: dict[str, Outcome]
-) -> list[Wanted]:
+    store: Store, spelled: ParsedWorkloads, asked: Lookup, outcomes: dict[str, Outcome]
+) -> list[PrepareRequest]:
     """The works to have prepared, each once."""
-    found: dict[str, Wanted] = {}
+    found: dict[str, PrepareRequest] = {}
     for item in asked.items:
         key = item.named.key if item.named else ""
         outcome = outcomes.get(key)
         if outcome is None or key in found or not is_wanted(outcome, asked.minimum):
             continue
-        if isinstance(outcome, Lacking) and not outcome.workload_known and not item.described:
+        if isinstance(outcome, CacheMiss) and not outcome.workload_known and not item.described:
             continue  # a key says nothing about what it stands for
         read = partial(_workload, store, spelled, item)
         again = outcome.untried or is_to_be_tried_again(outcome)
-        found[key] = Wanted(key, read, again=again)
+        found[key] = PrepareRequest(key, read, again=again)
     return list(found.values())
 
 
@@ -142,9 +142,9 @@ def is_key(text: str) -> bool:
     return len(digits) == 64 and all(c in "0123456789abcdef" for c in digits)
 
 
-def _read(spelled: SpelledWorkloads, number: int, one: Spelled) -> Item:
+def _read(spelled: ParsedWorkloads, number: int, one: Spelled) -> Item:
     if isinstance(one, str) and is_key(one):
-        return Item(one, Named(bare(one), b""))
+        return Item(one, ParsedName(bare(one), b""))
     try:
         return Item(one, spelled.named(one))
     except TilewrightError as error:
@@ -153,18 +153,18 @@ def _read(spelled: SpelledWorkloads, number: int, one: Spelled) -> Item:
         return Item(one, None, bug(number, error))
 
 
-def _workload(store: Store, spelled: SpelledWorkloads, item: Item) -> Workload | None:
+def _workload(store: Store, spelled: ParsedWorkloads, item: Item) -> Workload | None:
     """The workload of an item: as it was sent, or the stored one of its key."""
     if item.described:
         return spelled.read(item.spelled)
     return stored_workload(store, bare(str(item.spelled)))
 
 
-def _miss(number: int, asked: Lookup, outcome: Outcome | None, *, late: bool) -> Problem:
+def _miss(number: int, asked: Lookup, outcome: Outcome | None, *, late: bool) -> ProblemDetails:
     pointer = f"/workloads/{number}"
-    lacking = outcome if isinstance(outcome, Lacking) else Lacking(True, True)
+    lacking = outcome if isinstance(outcome, CacheMiss) else CacheMiss(True, True)
     if lacking.preparing or late:
-        return Problem(
+        return ProblemDetails(
             status=202,
             code="answer_pending",
             title="Being prepared",
@@ -184,7 +184,7 @@ def _miss(number: int, asked: Lookup, outcome: Outcome | None, *, late: bool) ->
     return problem_of(Located(error, pointer))
 
 
-def no_answer(minimum: Grade, lacking: Lacking) -> NoAnswer:
+def no_answer(minimum: Grade, lacking: CacheMiss) -> NoAnswer:
     """That nothing stored will do, with the reason where there was a search."""
     reason = f": {lacking.failed}" if lacking.failed else ""
     return NoAnswer(f"no {minimum.value} answer stored for these keys{reason}")
@@ -195,10 +195,10 @@ def not_prepared(problem: dict[str, str]) -> NotPrepared:
     return NotPrepared(problem["detail"], code=problem["code"], advice=problem.get("advice", ""))
 
 
-def bug(number: int, error: Exception) -> Problem:
+def bug(number: int, error: Exception) -> ProblemDetails:
     """What is told of a workload that met a bug of ours: logged, and nobody else's problem."""
     log.error("lookup of workload %d: a bug of the service", number, exc_info=error)
-    return Problem(
+    return ProblemDetails(
         status=500,
         code="internal_error",
         title="A bug of the service",

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Artefact:
+class BuiltFile:
     """One file: `kind` is "object", "header", "llvm" or "asm"."""
 
     kind: str
@@ -109,7 +109,7 @@ def variant_of(answer: Answer, target: Target) -> Variant:
 
 def build(
     workload: Workload, variant: Variant, symbol: str, *, ll: bool, asm: bool
-) -> list[Artefact]:
+) -> list[BuiltFile]:
     """The object, its header and what else was asked for. DeadlineError, CompileError."""
     _, files = emitted(workload, [variant], symbol)
     return [*files, *texts(workload, variant, symbol, ll=ll, asm=asm)]
@@ -117,7 +117,7 @@ def build(
 
 def emitted(
     workload: Workload, variants: Sequence[Variant], symbol: str, build: Build | None = None
-) -> tuple[EmittedKernel, list[Artefact]]:
+) -> tuple[EmittedKernel, list[BuiltFile]]:
     """The object of several variants, in order of preference, and its header. `build` compiles,
     `build_in_time` if it is None. DeadlineError, CompileError, TargetError."""
     from tilewright.tuner.compiling.in_time import build_in_time
@@ -126,14 +126,14 @@ def emitted(
 
     kernel = emit_kernel(workload, variants, symbol, build or build_in_time)
     return kernel, [
-        Artefact("object", f"{symbol}.o", kernel.object_bytes),
-        Artefact("header", f"{symbol}.h", c_header(workload, kernel).encode()),
+        BuiltFile("object", f"{symbol}.o", kernel.object_bytes),
+        BuiltFile("header", f"{symbol}.h", c_header(workload, kernel).encode()),
     ]
 
 
 def texts(
     workload: Workload, variant: Variant, stem: str, *, ll: bool, asm: bool
-) -> list[Artefact]:
+) -> list[BuiltFile]:
     """One variant to read: `stem`.ll and `stem`.s, as asked for. DeadlineError, CompileError."""
     from tilewright.tuner.compiling.in_time import assembly_in_time
     from tilewright.tuner.emit.kernel import llvm_text
@@ -143,13 +143,13 @@ def texts(
     files = []
     text = llvm_text(workload, variant.trace, variant.target, stem)
     if ll:
-        files.append(Artefact("llvm", f"{stem}.ll", text.encode()))
+        files.append(BuiltFile("llvm", f"{stem}.ll", text.encode()))
     if asm:
-        files.append(Artefact("asm", f"{stem}.s", assembly_in_time(text, variant.target).encode()))
+        files.append(BuiltFile("asm", f"{stem}.s", assembly_in_time(text, variant.target).encode()))
     return files
 
 
-def write(files: list[Artefact], folder: Path) -> list[dict[str, Any]]:
+def write(files: list[BuiltFile], folder: Path) -> list[dict[str, Any]]:
     """Write each file whole or not at all; what was written, for `--json`."""
     try:
         folder.mkdir(parents=True, exist_ok=True)

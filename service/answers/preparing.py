@@ -313,7 +313,7 @@ def built_files(
             files = objects.build(workload, variant, symbol, ll=True, asm=False)
         else:
             text = llvm_text(workload, trace, target, symbol)
-            files = [objects.Artefact("llvm", f"{symbol}.ll", text.encode())]
+            files = [objects.BuiltFile("llvm", f"{symbol}.ll", text.encode())]
     return [ArtefactFile(f.kind, f.name, MEDIA_TYPES[f.kind], f.data) for f in files]
 
 

@@ -11,7 +11,7 @@ from tilewright.schedules.full_checks import NONE_KNOWN, FullChecks
 from tilewright.schedules.record import Toolchain, TuningRecord
 from tilewright.schedules.target import Target
 from tilewright.service import database
-from tilewright.service.answers.find import Found, find_answer
+from tilewright.service.answers.find import StoredAnswer, find_answer
 from tilewright.service.answers.grades import Answer, Stored, choose, grade_of
 from tilewright.service.answers.links import links
 from tilewright.service.answers.refusals import (
@@ -171,7 +171,7 @@ def _stored_answer(
     target: Target,
     minimum: Grade,
     made_by: Toolchain | None,
-) -> Found | None:
+) -> StoredAnswer | None:
     """An exact answer is found without SQLAlchemy, whose import takes longer than all the rest."""
     from tilewright.db.quick import best_record
 
@@ -183,7 +183,7 @@ def _stored_answer(
     if record is not None and not _is_refused(url, record, made_by):
         chosen = choose([Stored(record, target, record.key)], target, made_by, Grade.EXACT)
         if chosen is not None:
-            return Found(*chosen)
+            return StoredAnswer(*chosen)
     if minimum is Grade.EXACT:
         return None
     from tilewright.db import open_store

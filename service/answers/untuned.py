@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from tilewright.schedules.errors import WorkloadError
 from tilewright.schedules.target import Target
 from tilewright.schedules.workload.workload import Workload
-from tilewright.service.answers.book import Finished, Lacking, Outcome
+from tilewright.service.answers.book import CacheMiss, Finished, Outcome
 from tilewright.service.grade import Grade
 from tilewright.service.resolve import workloads
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tilewright.db import Store
     from tilewright.db.preparations import Demand
     from tilewright.service.answers.preparers import Preparers
-    from tilewright.service.limits import Limits
+    from tilewright.service.limits import RequestLimits
     from tilewright.service.room import Room
 
 # Start-up: a query loads neither SQLAlchemy nor a compiler; what needs them imports them.
@@ -40,7 +40,7 @@ WORKS_PER_COMMIT = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class PrepareRequest:
     """A work to prepare; `read` gives its workload when it is needed. `again`: it was prepared
     before some of what is stored now."""
 
@@ -55,14 +55,14 @@ def is_wanted(outcome: Outcome, minimum: Grade) -> bool:
         return False
     if outcome.untried:
         return True
-    if not isinstance(outcome, Lacking) or minimum is not Grade.DEFAULT:
+    if not isinstance(outcome, CacheMiss) or minimum is not Grade.DEFAULT:
         return False
     return not outcome.prepared or is_to_be_tried_again(outcome)
 
 
 def is_to_be_tried_again(outcome: Outcome) -> bool:
     """Whether a preparation failed so long ago that it may go well now."""
-    when = outcome.try_again_at if isinstance(outcome, Lacking) else None
+    when = outcome.try_again_at if isinstance(outcome, CacheMiss) else None
     return when is not None and time.time() >= when
 
 
@@ -74,18 +74,18 @@ def is_settled(outcome: Outcome) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Untuned:
+class PrepareQueue:
     """Asks for preparations in `store`, under one toolchain."""
 
     store: Store
     toolchain: str
-    limits: Limits
+    limits: RequestLimits
     preparers: Preparers
     room: Room
 
     def demand(
         self,
-        wanted: Iterable[Wanted],
+        wanted: Iterable[PrepareRequest],
         target: Target,
         tickets: Tickets,
         until: float = float("inf"),
@@ -153,7 +153,7 @@ class Untuned:
         return {workload_key for workload_key, _ in refused}
 
 
-def _read(one: Wanted) -> Workload | None:
+def _read(one: PrepareRequest) -> Workload | None:
     """Its workload; None where what is stored is none to this version, which harms no other."""
     try:
         return one.read()

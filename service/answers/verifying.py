@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class UnverifiedWork:
     """A work without an answer of this toolchain, and the records that may become one, the first
     to try first."""
 
@@ -42,7 +42,7 @@ class Checked:
     """A work after its records were checked, up to the first that passed. `error` says why none
     could be checked."""
 
-    waiting: Waiting
+    waiting: UnverifiedWork
     checks: tuple[Verification, ...] = ()
     error: str = ""
 
@@ -75,7 +75,7 @@ class Checked:
         }
 
 
-def waiting_works(store: Store, fits: Callable[[Target], bool]) -> Iterator[Waiting]:
+def waiting_works(store: Store, fits: Callable[[Target], bool]) -> Iterator[UnverifiedWork]:
     """The works to verify on targets that fit, those whose best another toolchain made first."""
     from tilewright.db.evidence import MAX_CLAIMS
 
@@ -92,10 +92,10 @@ def waiting_works(store: Store, fits: Callable[[Target], bool]) -> Iterator[Wait
         own = [best] if best is not None and stale else []
         records = [*own, *store.claims(workload_key, target_key)[:MAX_CLAIMS]]
         if records:
-            yield Waiting(entry.name or entry.key, entry.document, target, tuple(records))
+            yield UnverifiedWork(entry.name or entry.key, entry.document, target, tuple(records))
 
 
-def check_work(db: str | None, work: Waiting, seed: int) -> Checked:
+def check_work(db: str | None, work: UnverifiedWork, seed: int) -> Checked:
     """Check the records of a work in turn until one passes. What is wrong with a work alone is its
     own end; StoreError for the database."""
     checks: list[Verification] = []
@@ -113,7 +113,7 @@ def check_work(db: str | None, work: Waiting, seed: int) -> Checked:
     return Checked(work, tuple(checks))
 
 
-def find_waiting(db: str | None, fits: Callable[[Target], bool]) -> list[Waiting]:
+def find_waiting(db: str | None, fits: Callable[[Target], bool]) -> list[UnverifiedWork]:
     """`waiting_works` of the database that `--db` names; none where there is none."""
     with database.opened(db) as store:
         return [] if store is None else list(waiting_works(store, fits))

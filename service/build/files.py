@@ -20,7 +20,7 @@ MADE_BY, ON_OPENMP = "made by Tilewright.\n", "(link with -fopenmp)."
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class OutputFile:
     """Bytes to write, already checked; `kind` is "object", "header" or "pkg-config"."""
 
     kind: str
@@ -40,7 +40,7 @@ def chosen(lock: LockFile, names: list[str]) -> tuple[LockedKernel, ...]:
     return tuple(kernels) or lock.kernels
 
 
-def gathered(lock: LockFile, names: list[str], source: Source) -> list[Wanted]:
+def gathered(lock: LockFile, names: list[str], source: Source) -> list[OutputFile]:
     """Every file of the kernels named, from `source`, checked. NotTheBytes, before anything is
     written."""
     kernels = chosen(lock, names)
@@ -48,7 +48,7 @@ def gathered(lock: LockFile, names: list[str], source: Source) -> list[Wanted]:
     return [file for kernel in kernels for file in _gathered(lock, kernel, source)]
 
 
-def _gathered(lock: LockFile, kernel: LockedKernel, source: Source) -> list[Wanted]:
+def _gathered(lock: LockFile, kernel: LockedKernel, source: Source) -> list[OutputFile]:
     """The files of one kernel, held against its entry."""
     for variant in kernel.variants:
         record = None if variant.record_key is None else source.record(variant.record_key)
@@ -57,7 +57,7 @@ def _gathered(lock: LockFile, kernel: LockedKernel, source: Source) -> list[Want
     files = []
     for kind, name in (("object", f"{kernel.name}.o"), ("header", f"{kernel.name}.h")):
         data = kernel.files[name].check(source.file(lock, kernel, name), name)
-        files.append(Wanted(kind, name, data))
+        files.append(OutputFile(kind, name, data))
     check_header(kernel, files[-1].data)
     return files
 
@@ -92,7 +92,7 @@ def _has_object(header: Path) -> bool:
     return header.with_suffix(".o").is_file()
 
 
-def write(files: list[Wanted], folder: Path) -> list[dict[str, Any]]:
+def write(files: list[OutputFile], folder: Path) -> list[dict[str, Any]]:
     """Write each file whole or not at all, and the file for pkg-config, which has every kernel that
     is in the folder then, whoever brought it; what was written, for `--json`. UsageProblem."""
     try:
@@ -101,7 +101,7 @@ def write(files: list[Wanted], folder: Path) -> list[dict[str, Any]]:
             for file in files:
                 write_whole(folder / file.name, file.data)
             metadata = pkg_config(kernels_in(folder)).encode()
-            files = [*files, Wanted("pkg-config", PC_NAME, metadata)]
+            files = [*files, OutputFile("pkg-config", PC_NAME, metadata)]
             write_whole(folder / PC_NAME, metadata)
     except OSError as error:
         raise UsageProblem(f"cannot write to {folder}: {error.strerror or error}") from error

@@ -86,7 +86,7 @@ class BuildIn(Strict):
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class BuildVariant:
     """One variant of an object, and the answer that its schedule is from."""
 
     variant: Variant
@@ -98,7 +98,7 @@ class Built:
     """A kernel with its files' bytes, and the descriptions of its targets by key."""
 
     kernel: LockedKernel
-    files: tuple[objects.Artefact, ...]
+    files: tuple[objects.BuiltFile, ...]
     targets: dict[str, dict[str, Any]]
     answers: tuple[Answer, ...]
 
@@ -136,7 +136,7 @@ def choose_parts(
     minimum: Grade,
     *,
     every_cpu: bool,
-) -> list[Part]:
+) -> list[BuildVariant]:
     """The best schedule for each target, in the order in which a CPU is asked. With `every_cpu` one
     that all can run is added, and a target with no record of `minimum` takes the schedule chosen
     without measuring. NoAnswer; InvalidField where one object cannot serve all."""
@@ -150,10 +150,10 @@ def choose_parts(
     return _ordered(named, answers)
 
 
-def _ordered(named: Sequence[Target], answers: Sequence[Answer]) -> list[Part]:
+def _ordered(named: Sequence[Target], answers: Sequence[Answer]) -> list[BuildVariant]:
     by_key = {target.key: answer for target, answer in zip(named, answers, strict=True)}
     pairs = ((target, by_key[target.key]) for target in in_order(named))
-    return [Part(objects.variant_of(answer, target), answer) for target, answer in pairs]
+    return [BuildVariant(objects.variant_of(answer, target), answer) for target, answer in pairs]
 
 
 def in_order(named: Sequence[Target]) -> list[Target]:
@@ -292,7 +292,7 @@ def _checks(store: Store | None, workload_key: str, target_key: str) -> FullChec
     return NONE_KNOWN if store is None else store.full_checks(workload_key, target_key)
 
 
-def _built(asked: BuildIn, workload: Workload, symbol: str, parts: Sequence[Part]) -> Built:
+def _built(asked: BuildIn, workload: Workload, symbol: str, parts: Sequence[BuildVariant]) -> Built:
     files, uses_openmp = _compiled(workload, [part.variant for part in parts], symbol)
     by_kind = {file.kind: FileRef(file.sha256, len(file.data)) for file in files}
     return Built(
@@ -354,7 +354,7 @@ def _spelled(workload: Workload) -> str | dict[str, Any]:
 
 def _compiled(
     workload: Workload, variants: Sequence[Variant], symbol: str
-) -> tuple[list[objects.Artefact], bool]:
+) -> tuple[list[objects.BuiltFile], bool]:
     """The files, and whether they need OpenMP. A command compiles itself; a thread of a service,
     which answers others meanwhile, hands it to a helper process."""
     import threading
@@ -382,7 +382,7 @@ def _compiled(
     )
     files, start = [], 0
     for kind, name, size in frame.document["files"]:
-        files.append(objects.Artefact(kind, name, frame.blob[start : start + size]))
+        files.append(objects.BuiltFile(kind, name, frame.blob[start : start + size]))
         start += size
     return files, bool(frame.document["uses_openmp"])
 
@@ -411,7 +411,7 @@ def compile_aside(document: Mapping[str, Any]) -> Frame:
     )
 
 
-def variant_documents(kernel: EmittedKernel, parts: Sequence[Part]) -> list[dict[str, Any]]:
+def variant_documents(kernel: EmittedKernel, parts: Sequence[BuildVariant]) -> list[dict[str, Any]]:
     """What `emit --json` says of each variant, in the order in which a CPU is asked."""
     return [
         {

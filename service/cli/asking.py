@@ -6,10 +6,10 @@ from typing import Annotated
 
 from tilewright.service.answers import stored
 from tilewright.service.cli.facts import answer_rows
-from tilewright.service.cli.groups import Common, Machine
+from tilewright.service.cli.groups import Common, MachineOptions
 from tilewright.service.grade import Grade
 from tilewright.service.resolve import targets, workloads
-from tilewright.service.resolve.spelling import Spelling
+from tilewright.service.resolve.spelling import WorkloadSpelling
 from tilewright.service.typed import Option
 
 MinGradeOption = Annotated[
@@ -19,10 +19,10 @@ MinGradeOption = Annotated[
 
 
 def best(
-    spelling: Spelling,
+    spelling: WorkloadSpelling,
     *,
     min_grade: MinGradeOption = Grade.EXACT,
-    machine: Machine = Machine(),  # noqa: B008  # a frozen value
+    machine: MachineOptions = MachineOptions(),  # noqa: B008  # a frozen value
     common: Common = Common(),  # noqa: B008
 ) -> None:
     """The stored answer, without measuring. Exit code 3 where there is none."""

@@ -2,7 +2,8 @@
 
 They are described without Typer, whose import takes longer than the quick commands themselves:
 `tilewright.service.cli.options` gives Typer what it needs, `tilewright.service.cli.quick` reads
-them by itself. The group that names a workload is `tilewright.service.resolve.spelling.Spelling`.
+them by itself. The group that names a workload is
+`tilewright.service.resolve.spelling.WorkloadSpelling`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Annotated
 from tilewright.service.cli.output import Output
 from tilewright.service.typed import Option
 
-MACHINE_PANEL = "Machine"
+MACHINE_PANEL = "MachineOptions"
 COMMON_PANEL = "General"
 
 
@@ -44,7 +45,7 @@ class Common:
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class MachineOptions:
     """Where and how measurements are made."""
 
     target: Annotated[

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tilewright.service.cli.options import Common, Machine, Service, command
+from tilewright.service.cli.options import Common, MachineOptions, Service, command
 from tilewright.service.cli.output import Output
 from tilewright.service.cli.payloads import target_payload, workload_payload
 from tilewright.service.cli.search_options import SecondsOption, StrategyOption
 from tilewright.service.exit_codes import ExitCode
-from tilewright.service.resolve.spelling import Spelling
+from tilewright.service.resolve.spelling import WorkloadSpelling
 from tilewright.service.resolve.targets import is_mocked
 from tilewright.tuner.search.strategies import Strategy
 
@@ -31,7 +31,7 @@ def add_commands(app: typer.Typer) -> None:
 
     @command(app, "submit")
     def submit(
-        spelling: Spelling,
+        spelling: WorkloadSpelling,
         *,
         trials: Annotated[
             int | None, typer.Option("--trials", metavar="N", min=1, help="Candidates to measure.")
@@ -40,7 +40,7 @@ def add_commands(app: typer.Typer) -> None:
         strategy: StrategyOption = Strategy.ANNEALING,
         wait: Annotated[bool, typer.Option("--wait", help="Follow the job to its end.")] = False,
         service: Service = Service(),  # noqa: B008  # a frozen value
-        machine: Machine = Machine(),  # noqa: B008
+        machine: MachineOptions = MachineOptions(),  # noqa: B008
         common: Common = Common(),  # noqa: B008
     ) -> None:
         """Ask a service to tune a workload. With --wait, follow it and print the result."""

@@ -18,7 +18,7 @@ from tilewright.service.cli.output import writing
 from tilewright.service.cli.where import Where
 from tilewright.service.errors import UsageProblem
 from tilewright.service.exit_codes import ExitCode
-from tilewright.service.resolve.spelling import Spelling
+from tilewright.service.resolve.spelling import WorkloadSpelling
 from tilewright.service.resolve.targets import read_target
 from tilewright.service.resolve.workloads import read_workload
 
@@ -231,7 +231,7 @@ def add_commands(app: typer.Typer) -> None:
 
 def _workload_key(text: str) -> str:
     """The key of a workload given as its key, or spelled in any way."""
-    return _key(text) or read_workload(Spelling(workload=text)).key
+    return _key(text) or read_workload(WorkloadSpelling(workload=text)).key
 
 
 def _target_key(text: str, threads: int | None) -> str:

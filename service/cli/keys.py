@@ -113,7 +113,7 @@ def add_commands(app: typer.Typer) -> None:
             text, key = keys.new_key(
                 owner=old.owner,
                 note=old.note,
-                scopes=tuple(keys.Scope(name) for name in old.scopes),
+                scopes=tuple(keys.KeyScope(name) for name in old.scopes),
                 now=now,
                 expires_at=keys.expiry_of(expires, now) if expires else None,
                 entropy=os.urandom,

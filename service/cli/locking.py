@@ -27,7 +27,7 @@ from tilewright.service.cli.payloads import target_payload, workload_payload
 from tilewright.service.database import opened, session
 from tilewright.service.errors import UsageProblem
 from tilewright.service.exit_codes import ExitCode
-from tilewright.service.resolve.spelling import Spelling
+from tilewright.service.resolve.spelling import WorkloadSpelling
 from tilewright.service.units import byte_size, duration
 from tilewright.service.written import alone_in, write_whole
 
@@ -255,7 +255,7 @@ def _kernel(text: str) -> dict[str, Any]:
     """`[NAME=]WORKLOAD` as fields of a request."""
     found = _NAMED.fullmatch(text)
     name, spelled = (found[1], found[2]) if found else ("", text)
-    workload = workload_payload(Spelling(workload=spelled))
+    workload = workload_payload(WorkloadSpelling(workload=spelled))
     return {"name": name or _default_name(workload), "workload": workload}
 
 

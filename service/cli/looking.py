@@ -10,11 +10,11 @@ import typer
 
 from tilewright.service.answers import stored
 from tilewright.service.cli.cpus import CpusOption, LeastGrade, split_names
-from tilewright.service.cli.options import Common, Machine, command
+from tilewright.service.cli.options import Common, MachineOptions, command
 from tilewright.service.database import opened
 from tilewright.service.grade import Grade
 from tilewright.service.resolve import targets, workloads
-from tilewright.service.resolve.spelling import Spelling
+from tilewright.service.resolve.spelling import WorkloadSpelling
 
 # Start-up: a command loads what it works with when it runs.
 
@@ -35,7 +35,7 @@ def add_commands(app: typer.Typer) -> None:
 
     @command(app, "show")
     def show(
-        spelling: Spelling,
+        spelling: WorkloadSpelling,
         *,
         what: Annotated[What, typer.Option("--what", help="What to print.")] = What.TRACE,
         record: Annotated[
@@ -44,7 +44,7 @@ def add_commands(app: typer.Typer) -> None:
                 "--record", metavar="KEY", help="A stored record's schedule instead of the best."
             ),
         ] = None,
-        machine: Machine = Machine(),  # noqa: B008  # a frozen value
+        machine: MachineOptions = MachineOptions(),  # noqa: B008  # a frozen value
         common: Common = Common(),  # noqa: B008
     ) -> None:
         """Print the schedule that was chosen: as a trace, in sentences, as loops, as LLVM IR, as
@@ -68,7 +68,7 @@ def add_commands(app: typer.Typer) -> None:
 
     @command(app, "emit")
     def emit(
-        spelling: Spelling,
+        spelling: WorkloadSpelling,
         *,
         folder: Annotated[
             Path,
@@ -84,7 +84,7 @@ def add_commands(app: typer.Typer) -> None:
         asm: Annotated[bool, typer.Option("--asm", help="Write NAME.s too: assembly.")] = False,
         cpus: CpusOption = None,
         min_grade: LeastGrade = None,
-        machine: Machine = Machine(),  # noqa: B008
+        machine: MachineOptions = MachineOptions(),  # noqa: B008
         common: Common = Common(),  # noqa: B008
     ) -> None:
         """Write NAME.o and NAME.h: the best kernel, ready to link with -fopenmp.

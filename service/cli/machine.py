@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from tilewright.service.cli.options import Common, Machine, command
+from tilewright.service.cli.options import Common, MachineOptions, command
 from tilewright.service.doctor import examine
 from tilewright.service.exit_codes import ExitCode
 from tilewright.service.resolve import targets
@@ -52,7 +52,7 @@ def add_commands(app: typer.Typer) -> None:
         fresh: Annotated[
             bool, typer.Option("--fresh", help="Detect and probe again, not from the cache.")
         ] = False,
-        machine: Machine = Machine(),  # noqa: B008
+        machine: MachineOptions = MachineOptions(),  # noqa: B008
         common: Common = Common(),  # noqa: B008
     ) -> None:
         """Print the hardware description with its probes. With --json: a file for --target."""

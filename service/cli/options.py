@@ -14,7 +14,7 @@ from tilewright.service.cli.groups import (
     COMMON_PANEL,
     MACHINE_PANEL,
     Common,
-    Machine,
+    MachineOptions,
     Service,
 )
 from tilewright.service.typed import Argument, Option
@@ -94,5 +94,5 @@ def _told(spec: Option | Argument) -> Any:
 
 
 __all__ = [
-    "COMMON_PANEL", "MACHINE_PANEL", "Common", "Machine", "Service", "command",
+    "COMMON_PANEL", "MACHINE_PANEL", "Common", "MachineOptions", "Service", "command",
 ]  # fmt: skip

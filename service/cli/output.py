@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from tilewright.service.cli.facts import Rows, plain
-from tilewright.service.error_table import Problem
+from tilewright.service.error_table import ProblemDetails
 from tilewright.service.errors import CannotWrite
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def drop_stdout() -> None:
     os.close(null)
 
 
-def print_problem(problem: Problem, *, as_json: bool) -> None:
+def print_problem(problem: ProblemDetails, *, as_json: bool) -> None:
     """One clear line on stderr, and with `as_json` the error document on stdout."""
     if as_json:
         Output(as_json=True).print_json(problem.to_cli_json())

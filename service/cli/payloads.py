@@ -12,7 +12,7 @@ from typing import Any
 from tilewright.schedules.workload.checks import check_allowed_error
 from tilewright.service.errors import InvalidField
 from tilewright.service.resolve.spelling import (
-    Spelling,
+    WorkloadSpelling,
     assignments,
     check_one_spelling,
     is_python,
@@ -22,7 +22,7 @@ from tilewright.service.resolve.spelling import (
 from tilewright.service.resolve.workloads import read_workload
 
 
-def workload_payload(spelling: Spelling) -> str | dict[str, Any]:
+def workload_payload(spelling: WorkloadSpelling) -> str | dict[str, Any]:
     """The `workload` field of a job."""
     check_one_spelling(spelling)
     check_allowed_error(spelling.allow_error)  # JSON has no word for what is no number
@@ -49,7 +49,7 @@ def workload_payload(spelling: Spelling) -> str | dict[str, Any]:
     return f"{text}{',' if ':' in text else ':'}allow_error={error!r}"
 
 
-def _parsed_here(spelling: Spelling) -> dict[str, Any]:
+def _parsed_here(spelling: WorkloadSpelling) -> dict[str, Any]:
     """The document of a workload that only this side can spell out."""
     return read_workload(spelling).to_json()
 

@@ -27,7 +27,7 @@ _DECIMAL = re.compile(r"\d+(\.\d*)?(e-?\d{1,3})?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ArgumentSlot:
     """Where a value goes: parameter `name` of the command, or of its parameter `group`."""
 
     group: str
@@ -88,7 +88,7 @@ def groups_of(function: Callable[..., None]) -> dict[str, type[Any]]:
     return {n: hints[n] for n in names if isinstance(hints[n], type) and is_dataclass(hints[n])}
 
 
-def places_of(function: Callable[..., None]) -> list[Place]:
+def places_of(function: Callable[..., None]) -> list[ArgumentSlot]:
     """Where each thing that `function` takes goes."""
     groups = groups_of(function)
     found = []
@@ -102,13 +102,13 @@ def places_of(function: Callable[..., None]) -> list[Place]:
     return found
 
 
-def _place(group: str, name: str, hint: Any) -> Place:
+def _place(group: str, name: str, hint: Any) -> ArgumentSlot:
     assert get_origin(hint) is Annotated, f"{name}: not described"
     plain, spec = get_args(hint)
-    return Place(group, name, plain, spec)
+    return ArgumentSlot(group, name, plain, spec)
 
 
-def _made(place: Place, text: str) -> Any:
+def _made(place: ArgumentSlot, text: str) -> Any:
     """The value of one occurrence; None where Typer must look at it."""
     (kind,) = {a for a in get_args(place.type) if a is not NoneType} or {place.type}
     if get_origin(kind) is list or get_origin(place.type) is list:
@@ -129,7 +129,7 @@ def _made(place: Place, text: str) -> Any:
 
 
 def _sorted_in(
-    groups: Mapping[str, type[Any]], places: Sequence[Place], found: Mapping[str, Any]
+    groups: Mapping[str, type[Any]], places: Sequence[ArgumentSlot], found: Mapping[str, Any]
 ) -> dict[str, Any]:
     """The parameters as the function takes them: values alone, and groups of the others."""
     values = {p.name: found[p.name] for p in places if not p.group and p.name in found}

@@ -9,7 +9,7 @@ from importlib import import_module
 from tilewright.schedules.errors import TilewrightError
 from tilewright.service.cli.output import drop_stdout, print_problem
 from tilewright.service.cli.quick import run_quickly
-from tilewright.service.error_table import Problem, problem_of
+from tilewright.service.error_table import ProblemDetails, problem_of
 from tilewright.service.errors import MissingExtra, ServiceError
 from tilewright.service.exit_codes import ExitCode
 from tilewright.service.shortage import shortage
@@ -80,6 +80,6 @@ def missing_extra(error: ImportError) -> MissingExtra:
     )
 
 
-def _tell(problem: Problem, *, as_json: bool) -> int:
+def _tell(problem: ProblemDetails, *, as_json: bool) -> int:
     print_problem(problem, as_json=as_json)
     return problem.exit_code

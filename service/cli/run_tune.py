@@ -16,13 +16,13 @@ import typer
 
 from tilewright.service import database
 from tilewright.service.answers.refusals import every_failed, rejected_words
-from tilewright.service.cli.options import Common, Machine
+from tilewright.service.cli.options import Common, MachineOptions
 from tilewright.service.cli.output import Output
 from tilewright.service.cli.progress import trial_reporter
 from tilewright.service.cli.render import tune_summary
 from tilewright.service.exit_codes import ExitCode
 from tilewright.service.resolve import targets, workloads
-from tilewright.service.resolve.spelling import Spelling
+from tilewright.service.resolve.spelling import WorkloadSpelling
 from tilewright.tuner.process.control import Activity, Control, MeasurementAborted, OutOfTime
 from tilewright.tuner.process.linux import process_age_secs
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def tune_with_progress(
-    spelling: Spelling, machine: Machine, common: Common, options: TuneOptions
+    spelling: WorkloadSpelling, machine: MachineOptions, common: Common, options: TuneOptions
 ) -> None:
     """Tune and print the report; exit code 1 if no candidate passed, 130 if interrupted.
 
@@ -98,7 +98,7 @@ def _describe(workload: Workload, output: Output) -> None:
         )
 
 
-def spelled(spelling: Spelling, machine: Machine, common: Common) -> str:
+def spelled(spelling: WorkloadSpelling, machine: MachineOptions, common: Common) -> str:
     """The workload and what names its stored answer, as they would be typed again."""
     words = [spelling.workload or ""] if spelling.expr is None else ["--expr", spelling.expr]
     for tensor in spelling.tensor or []:

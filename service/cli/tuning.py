@@ -9,12 +9,12 @@ import typer
 
 from tilewright.service.answers import stored
 from tilewright.service.cli import asking, benching
-from tilewright.service.cli.options import Common, Machine, command
+from tilewright.service.cli.options import Common, MachineOptions, command
 from tilewright.service.cli.search_options import SecondsOption, StrategyOption
 from tilewright.service.cli.verify_all import verify_everything
 from tilewright.service.errors import NoAnswer, UsageProblem, VerificationFailed
 from tilewright.service.resolve import targets, workloads
-from tilewright.service.resolve.spelling import Spelling
+from tilewright.service.resolve.spelling import WorkloadSpelling
 from tilewright.tuner.search.strategies import Strategy
 
 # Start-up: a command loads what it works with when it runs.
@@ -25,7 +25,7 @@ def add_commands(app: typer.Typer) -> None:
 
     @command(app, "tune")
     def tune(
-        spelling: Spelling,
+        spelling: WorkloadSpelling,
         *,
         trials: Annotated[
             int,
@@ -38,7 +38,7 @@ def add_commands(app: typer.Typer) -> None:
         fresh: Annotated[
             bool, typer.Option("--fresh", help="Ignore what earlier runs measured.")
         ] = False,
-        machine: Machine = Machine(),  # noqa: B008  # a frozen value
+        machine: MachineOptions = MachineOptions(),  # noqa: B008  # a frozen value
         common: Common = Common(),  # noqa: B008
     ) -> None:
         """Search for the fastest schedule; every trial is stored, the best is printed.
@@ -62,7 +62,7 @@ def add_commands(app: typer.Typer) -> None:
 
     @command(app, "bench")
     def bench(
-        spelling: Spelling,
+        spelling: WorkloadSpelling,
         *,
         against: Annotated[
             str,
@@ -90,7 +90,7 @@ def add_commands(app: typer.Typer) -> None:
                 help="How long torch.compile may take to be a peer, too; 0: not at all.",
             ),
         ] = 60.0,
-        machine: Machine = Machine(),  # noqa: B008
+        machine: MachineOptions = MachineOptions(),  # noqa: B008
         common: Common = Common(),  # noqa: B008
     ) -> None:
         """Time the best kernel and the peers, in alternation on this machine."""
@@ -114,7 +114,7 @@ def add_commands(app: typer.Typer) -> None:
 
     @command(app, "verify")
     def verify(
-        spelling: Spelling,
+        spelling: WorkloadSpelling,
         *,
         everything: Annotated[
             bool,
@@ -123,7 +123,7 @@ def add_commands(app: typer.Typer) -> None:
                 help="Instead of one WORKLOAD: all that waits to be verified on this machine.",
             ),
         ] = False,
-        machine: Machine = Machine(),  # noqa: B008
+        machine: MachineOptions = MachineOptions(),  # noqa: B008
         common: Common = Common(),  # noqa: B008
     ) -> None:
         """Rebuild the stored best in a fresh process and check it. Exit code 6 if it fails.
@@ -137,7 +137,7 @@ def add_commands(app: typer.Typer) -> None:
         from tilewright.service.cli.render import verified_facts
 
         if everything:
-            if spelling != Spelling():
+            if spelling != WorkloadSpelling():
                 raise UsageProblem("verify --all takes no WORKLOAD: it verifies what waits for it")
             return verify_everything(machine, common)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from tilewright.service.cli.options import Common, Machine
+from tilewright.service.cli.options import Common, MachineOptions
 from tilewright.service.exit_codes import ExitCode
 from tilewright.service.resolve import targets
 from tilewright.service.units import duration
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 # Start-up: a command loads what it works with when it runs.
 
 
-def verify_everything(machine: Machine, common: Common) -> None:
+def verify_everything(machine: MachineOptions, common: Common) -> None:
     """Verify what waits for it on the machine named; exit code 6 if something failed."""
     from tilewright.service.answers.verifying import check_work, find_waiting
 
@@ -42,7 +42,7 @@ def verify_everything(machine: Machine, common: Common) -> None:
         raise typer.Exit(ExitCode.VERIFICATION)
 
 
-def _fitting(machine: Machine) -> Callable[[Target], bool]:
+def _fitting(machine: MachineOptions) -> Callable[[Target], bool]:
     """Whether a target is the machine named, for as many threads as were asked for, or for any."""
     named = targets.read_target(machine.target, machine.threads, probe=False)
     threads = machine.threads

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from tilewright.service.client import wire
 from tilewright.service.client.values import Best, Event, Job
-from tilewright.service.client.wire import Call
+from tilewright.service.client.wire import Request
 from tilewright.service.errors import Refused, Unreachable
 
 if TYPE_CHECKING:
@@ -229,7 +229,7 @@ class AsyncClient:
     ) -> None:
         await self.close()
 
-    async def _pages(self, call: Call, member: str) -> AsyncIterator[dict[str, Any]]:
+    async def _pages(self, call: Request, member: str) -> AsyncIterator[dict[str, Any]]:
         token = ""
         while True:
             page = {**call.params, **({"page_token": token} if token else {})}
@@ -245,10 +245,10 @@ class AsyncClient:
 
         return httpx2.Timeout(secs, connect=min(secs, wire.CONNECT_SECS))
 
-    async def _json(self, call: Call) -> dict[str, Any]:
+    async def _json(self, call: Request) -> dict[str, Any]:
         return wire.document(self.url, await self._call(call))
 
-    async def _call(self, call: Call) -> wire.Answer:
+    async def _call(self, call: Request) -> wire.Response:
         """One request, tried again where that may help, until its time is over."""
         import httpx2
 
@@ -276,7 +276,7 @@ class AsyncClient:
             await self._sleep(pause)
             attempt += 1
 
-    async def _once(self, call: Call, deadline: float) -> wire.Answer:
+    async def _once(self, call: Request, deadline: float) -> wire.Response:
         """One try. A body that comes in drops is not waited for beyond `deadline`."""
         import httpx2
 
@@ -294,8 +294,8 @@ class AsyncClient:
                 chunks.append(chunk)
                 if self._clock() > deadline:
                     raise httpx2.ReadTimeout("the answer comes too slowly")
-            return wire.Answer(answer.status_code, answer.headers, b"".join(chunks))
+            return wire.Response(answer.status_code, answer.headers, b"".join(chunks))
 
 
-async def _whole(answer: httpx2.Response) -> wire.Answer:
-    return wire.Answer(answer.status_code, answer.headers, await answer.aread())
+async def _whole(answer: httpx2.Response) -> wire.Response:
+    return wire.Response(answer.status_code, answer.headers, await answer.aread())

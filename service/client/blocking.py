@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from tilewright.service.client import wire
 from tilewright.service.client.values import Best, Event, Job
-from tilewright.service.client.wire import Call
+from tilewright.service.client.wire import Request
 from tilewright.service.errors import Refused, Unreachable
 
 if TYPE_CHECKING:
@@ -233,7 +233,7 @@ class Client:
     ) -> None:
         self.close()
 
-    def _pages(self, call: Call, member: str) -> Iterator[dict[str, Any]]:
+    def _pages(self, call: Request, member: str) -> Iterator[dict[str, Any]]:
         token = ""
         while True:
             page = {**call.params, **({"page_token": token} if token else {})}
@@ -248,10 +248,10 @@ class Client:
 
         return httpx2.Timeout(secs, connect=min(secs, wire.CONNECT_SECS))
 
-    def _json(self, call: Call) -> dict[str, Any]:
+    def _json(self, call: Request) -> dict[str, Any]:
         return wire.document(self.url, self._call(call))
 
-    def _call(self, call: Call) -> wire.Answer:
+    def _call(self, call: Request) -> wire.Response:
         """One request, tried again where that may help, until its time is over."""
         import httpx2
 
@@ -279,7 +279,7 @@ class Client:
             self._sleep(pause)
             attempt += 1
 
-    def _once(self, call: Call, deadline: float) -> wire.Answer:
+    def _once(self, call: Request, deadline: float) -> wire.Response:
         """One try. A body that comes in drops is not waited for beyond `deadline`."""
         import httpx2
 
@@ -297,8 +297,8 @@ class Client:
                 chunks.append(chunk)
                 if self._clock() > deadline:
                     raise httpx2.ReadTimeout("the answer comes too slowly")
-            return wire.Answer(answer.status_code, answer.headers, b"".join(chunks))
+            return wire.Response(answer.status_code, answer.headers, b"".join(chunks))
 
 
-def _whole(answer: httpx2.Response) -> wire.Answer:
-    return wire.Answer(answer.status_code, answer.headers, answer.read())
+def _whole(answer: httpx2.Response) -> wire.Response:
+    return wire.Response(answer.status_code, answer.headers, answer.read())

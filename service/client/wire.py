@@ -31,7 +31,7 @@ SILENCE_SECS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class Request:
     """One request. `body` is sent as JSON, `content` as it is. `extra_secs` is what the service was
     asked to wait, beyond the timeout."""
 
@@ -75,7 +75,7 @@ def submit(
     priority: int | None,
     idempotency_key: str | None,
     validate_only: bool,
-) -> Call:
+) -> Request:
     budget = {"trials": trials, "seconds": seconds}
     body = {
         "workload": workload,
@@ -87,7 +87,7 @@ def submit(
         "measurer": measurer,
         "priority": priority,
     }
-    return Call(
+    return Request(
         "POST",
         "/v1/jobs",
         body={name: value for name, value in body.items() if value not in (None, {})},
@@ -96,35 +96,35 @@ def submit(
     )
 
 
-def status(job_id: str, wait_secs: float) -> Call:
+def status(job_id: str, wait_secs: float) -> Request:
     wait_secs = max(wait_secs, 0.0)
     params = {"wait": f"{round(wait_secs * 1000)}ms"} if wait_secs else {}
-    return Call("GET", f"/v1/jobs/{segment(job_id)}", params=params, extra_secs=wait_secs)
+    return Request("GET", f"/v1/jobs/{segment(job_id)}", params=params, extra_secs=wait_secs)
 
 
-def jobs(state: str | None, page_size: int) -> Call:
+def jobs(state: str | None, page_size: int) -> Request:
     params: dict[str, Any] = {"page_size": page_size}
     if state:
         params["state"] = state
-    return Call("GET", "/v1/jobs", params=params)
+    return Request("GET", "/v1/jobs", params=params)
 
 
-def cancel(job_id: str) -> Call:
-    return Call("POST", f"/v1/jobs/{segment(job_id)}:cancel")
+def cancel(job_id: str) -> Request:
+    return Request("POST", f"/v1/jobs/{segment(job_id)}:cancel")
 
 
-def trials(job_id: str) -> Call:
-    return Call("GET", f"/v1/jobs/{segment(job_id)}/trials")
+def trials(job_id: str) -> Request:
+    return Request("GET", f"/v1/jobs/{segment(job_id)}/trials")
 
 
 def events_path(job_id: str) -> str:
     return f"/v1/jobs/{segment(job_id)}/events"
 
 
-def best(workload_key: str, target_key: str, min_grade: str, etag: str) -> Call:
+def best(workload_key: str, target_key: str, min_grade: str, etag: str) -> Request:
     path = f"/v1/best/{segment(workload_key)}/{segment(target_key)}"
     headers = {"If-None-Match": etag} if etag else {}
-    return Call("GET", path, params={"min_grade": min_grade}, headers=headers)
+    return Request("GET", path, params={"min_grade": min_grade}, headers=headers)
 
 
 def lookup(
@@ -132,33 +132,33 @@ def lookup(
     target: str | Mapping[str, Any],
     threads: int | None,
     min_grade: str,
-) -> Call:
+) -> Request:
     body: dict[str, Any] = {"workloads": list(workloads), "target": target, "min_grade": min_grade}
     if threads is not None:
         body["threads"] = threads
-    return Call("POST", "/v1/best:lookup", body=body)
+    return Request("POST", "/v1/best:lookup", body=body)
 
 
-def build(asked: Mapping[str, Any]) -> Call:
-    return Call("POST", "/v1/builds", body=dict(asked), extra_secs=BUILD_SECS)
+def build(asked: Mapping[str, Any]) -> Request:
+    return Request("POST", "/v1/builds", body=dict(asked), extra_secs=BUILD_SECS)
 
 
-def check_pins(kernels: Sequence[Mapping[str, Any]]) -> Call:
-    return Call("POST", "/v1/builds:check", body={"kernels": [dict(one) for one in kernels]})
+def check_pins(kernels: Sequence[Mapping[str, Any]]) -> Request:
+    return Request("POST", "/v1/builds:check", body={"kernels": [dict(one) for one in kernels]})
 
 
-def publish(lines: str | bytes) -> Call:
+def publish(lines: str | bytes) -> Request:
     content = lines.encode() if isinstance(lines, str) else lines
     headers = {"Content-Type": "application/x-ndjson"}
-    return Call("POST", "/v1/records", content=content, headers=headers)
+    return Request("POST", "/v1/records", content=content, headers=headers)
 
 
-def record(record_key: str) -> Call:
-    return Call("GET", f"/v1/records/{segment(record_key)}")
+def record(record_key: str) -> Request:
+    return Request("GET", f"/v1/records/{segment(record_key)}")
 
 
-def blob(key: str) -> Call:
-    return Call("GET", f"/v1/blobs/{segment(key)}")
+def blob(key: str) -> Request:
+    return Request("GET", f"/v1/blobs/{segment(key)}")
 
 
 def checked_blob(key: str, data: bytes) -> bytes:
@@ -175,13 +175,13 @@ def segment(text: str) -> str:
 # -- answers
 
 
-def is_preparing(call: Call, answer: Answer) -> bool:
+def is_preparing(call: Request, answer: Response) -> bool:
     """Whether a question has no answer yet, but will have one."""
     return call.method == "GET" and answer.status_code == 202
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Response:
     """What was answered, all of it."""
 
     status_code: int
@@ -193,7 +193,7 @@ class Answer:
         return json.loads(self.content)
 
 
-def document(url: str, answer: Answer) -> dict[str, Any]:
+def document(url: str, answer: Response) -> dict[str, Any]:
     """The JSON object of an answer; Refused for what something else than a service says there."""
     try:
         found = answer.json()
@@ -206,14 +206,14 @@ def document(url: str, answer: Answer) -> dict[str, Any]:
     raise Refused(answer.status_code, {"code": "not_a_service", "detail": text})
 
 
-def is_done(call: Call, answer: Answer) -> bool:
+def is_done(call: Request, answer: Response) -> bool:
     """Whether this is what was asked for: a document, bytes, or that nothing changed."""
     return answer.status_code == 304 or (
         200 <= answer.status_code < 300 and not is_preparing(call, answer)
     )
 
 
-def refused(answer: Answer) -> Refused:
+def refused(answer: Response) -> Refused:
     """The error of an answer that says no, or not yet, or asks to go elsewhere."""
     if 300 <= answer.status_code < 400:
         where = answer.headers.get("location", "elsewhere")

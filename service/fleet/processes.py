@@ -22,7 +22,7 @@ from tilewright.tuner.process.child_command import module_command
 from .keeper import Keeper
 
 if TYPE_CHECKING:
-    from tilewright.tuner.measure.fleet.wire import Description
+    from tilewright.tuner.measure.fleet.wire import MachineDescription
 
 # Start-up: wrong words are told before what a fleet is made of is loaded.
 
@@ -82,7 +82,7 @@ def local_machine(address: str) -> Keeper:
     return Keeper("the machine of this service", lambda: command, {}, patience_secs=10.0)
 
 
-def machine(address: str, description: Description) -> Keeper:
+def machine(address: str, description: MachineDescription) -> Keeper:
     """Keeps this machine in the fleet of the scheduler at `address`, which may come later."""
     from tilewright.tuner.measure.fleet.machines import resource_name
     from tilewright.tuner.measure.fleet.preload import ENVIRONMENT

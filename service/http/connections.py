@@ -22,7 +22,7 @@ from uvicorn import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
-from tilewright.service.limits import Limits
+from tilewright.service.limits import RequestLimits
 from tilewright.service.settings import Settings
 
 log = logging.getLogger("tilewright.connections")
@@ -74,7 +74,7 @@ CALM = Calm(logging.getLogger("uvicorn.error"))
 class Crowd:
     """The connections that are between requests, the one idle longest first."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: RequestLimits) -> None:
         self.limits = limits
         self.limit = connection_limit(limits.connections)
         self.idle: dict[BoundedProtocol, None] = {}
@@ -252,7 +252,7 @@ def options(settings: Settings) -> dict[str, Any]:
     }
 
 
-def protocol_class(limits: Limits) -> type[BoundedProtocol]:
+def protocol_class(limits: RequestLimits) -> type[BoundedProtocol]:
     """The protocol of one server, with a crowd of its own."""
     return type("TilewrightProtocol", (BoundedProtocol,), {"crowd": Crowd(limits)})
 

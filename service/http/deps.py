@@ -12,7 +12,7 @@ from tilewright.service.access.keys import Principal
 from tilewright.service.errors import BadRequest, InvalidField, NotFound, TooLarge, UnsupportedMedia
 from tilewright.service.http.state import ServiceState
 from tilewright.service.http.waited import WaitedFor, waited_for
-from tilewright.service.limits import Limits
+from tilewright.service.limits import RequestLimits
 from tilewright.service.resolve import workloads
 
 WAIT_PATTERN = r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(ms|s|m)?"
@@ -59,7 +59,7 @@ NDJSON = "application/x-ndjson"
 
 
 def body_reader(
-    limit_of: Callable[[Limits], int], media: str = "application/json"
+    limit_of: Callable[[RequestLimits], int], media: str = "application/json"
 ) -> Callable[[Request], Awaitable[bytes]]:
     """A dependency that reads a body of the type `media`, cut off while it streams in."""
 

@@ -25,7 +25,7 @@ from tilewright.service.jobs.document import job_document
 
 if TYPE_CHECKING:
     from tilewright.db import Store
-    from tilewright.db.job_rows import Job
+    from tilewright.db.job_rows import StoredJob
 
 POLL_SECS, LONGEST_POLL_SECS = 0.25, 1.0
 SECS_A_FOLLOWER = 0.02
@@ -94,7 +94,7 @@ class Feed:
         self._newest = newest
         self._changed = asyncio.Event()
         self._looking, self._arriving = asyncio.Lock(), asyncio.Lock()
-        self._job: Job | None = None
+        self._job: StoredJob | None = None
         self._job_version = self._read_version = -1
         self._start: int | None = None  # the event after which the frames kept here begin
         self._last = 0
@@ -143,7 +143,7 @@ class Feed:
         that was restored, is behind as well: frames never begin there."""
         return self._start is None or after < self._start
 
-    async def _job_now(self) -> Job | None:
+    async def _job_now(self) -> StoredJob | None:
         if self._job_version != self.version:
             version = self.version
             self._job = await run_sync(self._store.get_job, self._job_id)

@@ -17,7 +17,7 @@ from tilewright.db.errors import StoreError
 from tilewright.schedules.errors import TilewrightError
 from tilewright.service.access.keyring import Keyring
 from tilewright.service.access.keys import Principal
-from tilewright.service.access.rates import Gates, Rates, retry_after_secs
+from tilewright.service.access.rates import Gates, RateLimiter, retry_after_secs
 from tilewright.service.errors import (
     MethodNotAllowed,
     NotAllowed,
@@ -30,8 +30,8 @@ from tilewright.service.errors import (
 from tilewright.service.http.caching import for_asker_alone
 from tilewright.service.http.cookie import COOKIE
 from tilewright.service.http.refusals import refusal
-from tilewright.service.http.rules import RULES, Found, Rule, Rules
-from tilewright.service.limits import Limits
+from tilewright.service.http.rules import RULES, RouteMatch, Rule, Rules
+from tilewright.service.limits import RequestLimits
 
 if TYPE_CHECKING:
     from tilewright.db import Store
@@ -54,7 +54,7 @@ class Guard:
         *,
         keyring: Keyring,
         store: Store,
-        limits: Limits,
+        limits: RequestLimits,
         rules: dict[tuple[str, str], Rule] | None = None,
     ) -> None:
         self._app = app
@@ -62,7 +62,7 @@ class Guard:
         self._store = store
         self._limits = limits
         self._rules = Rules(RULES if rules is None else rules)
-        self._rates = Rates(limits.requests_per_sec, limits.requests_burst)
+        self._rates = RateLimiter(limits.requests_per_sec, limits.requests_burst)
         self._streams = Gates(limits.owner_event_streams)
         self._requests = Gates(limits.owner_requests)
 
@@ -112,7 +112,7 @@ class Guard:
             return True  # as it was last known
         return True
 
-    async def _admitted(self, scope: Scope, found: Found, text: str | None) -> Principal:
+    async def _admitted(self, scope: Scope, found: RouteMatch, text: str | None) -> Principal:
         if found.rule is not None and found.rule.scope is None:
             return NOBODY
         principal = await self._keyring.principal(text)
@@ -129,7 +129,7 @@ class Guard:
         await self._check(principal, scope, found)
         return principal
 
-    async def _check(self, principal: Principal, scope: Scope, found: Found) -> None:
+    async def _check(self, principal: Principal, scope: Scope, found: RouteMatch) -> None:
         """NotAllowed, NotFound, MethodNotAllowed: what this key does not open."""
         everything = principal.jobs_of is None
         if found.rule is None:
@@ -158,7 +158,7 @@ class Guard:
 class _Body:
     """A body as it comes in: no more bytes than any route takes, no longer than `body_secs`."""
 
-    def __init__(self, receive: Receive, limits: Limits) -> None:
+    def __init__(self, receive: Receive, limits: RequestLimits) -> None:
         self._receive = receive
         self._limit = max(limits.body_bytes, limits.lookup_body_bytes)
         self._secs = limits.body_secs

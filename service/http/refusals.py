@@ -11,7 +11,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from tilewright.schedules.errors import TilewrightError
-from tilewright.service.error_table import Problem, problem_of
+from tilewright.service.error_table import ProblemDetails, problem_of
 from tilewright.service.errors import BadRequest, InvalidField, MethodNotAllowed, NotFound, TooBusy
 from tilewright.service.exit_codes import ExitCode
 from tilewright.service.http.pages.errors import problem_page, wants_page
@@ -20,7 +20,7 @@ from tilewright.service.redact import redacted
 
 
 def problem_response(
-    problem: Problem, request: Request, headers: dict[str, str] | None = None
+    problem: ProblemDetails, request: Request, headers: dict[str, str] | None = None
 ) -> Response:
     """The answer for a problem: a page for who asked for one, else a problem document."""
     request.state.problem_code = problem.code
@@ -72,7 +72,7 @@ def install(app: FastAPI) -> None:
     def bug(request: Request, error: Exception) -> Response:
         # Starlette raises it again after this answer, so that it is logged with its traceback.
         return problem_response(
-            Problem(
+            ProblemDetails(
                 status=500,
                 code="internal_error",
                 title="A bug of the service",

@@ -13,7 +13,7 @@ from typing import Any
 
 from starlette.routing import compile_path
 
-from tilewright.service.access.keys import Scope
+from tilewright.service.access.keys import KeyScope
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,16 +21,16 @@ class Rule:
     """`scope` None: for anybody, key or none, and without a look at the database. `streams`: the
     answer goes on, so an owner may only have some of them open."""
 
-    scope: Scope | None
+    scope: KeyScope | None
     streams: bool = False
 
 
 OPEN = Rule(None)
-READ = Rule(Scope.READ)
-SUBMIT = Rule(Scope.SUBMIT)
-PUBLISH = Rule(Scope.PUBLISH)
-ADMIN = Rule(Scope.ADMIN)
-STREAM = Rule(Scope.READ, streams=True)
+READ = Rule(KeyScope.READ)
+SUBMIT = Rule(KeyScope.SUBMIT)
+PUBLISH = Rule(KeyScope.PUBLISH)
+ADMIN = Rule(KeyScope.ADMIN)
+STREAM = Rule(KeyScope.READ, streams=True)
 
 RULES: dict[tuple[str, str], Rule] = {
     ("GET", "/healthz"): OPEN,
@@ -84,7 +84,7 @@ RULES: dict[tuple[str, str], Rule] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class RouteMatch:
     """What the table says of a request: `rule` None if its method, or its path, is not listed.
     `methods` are those of the path, `parameters` the path's."""
 
@@ -106,23 +106,23 @@ class Rules:
             for path, methods in sorted(patterns.items(), key=lambda item: -_literal(item[0]))
         ]
 
-    def find(self, method: str, path: str) -> Found:
+    def find(self, method: str, path: str) -> RouteMatch:
         """The most literal path that lists `method`."""
         if method == "HEAD":
             method = "GET"
         methods: list[str] = []
         if (fixed := self._fixed.get(path)) is not None:
             if method in fixed:
-                return Found(fixed[method], (), {})
+                return RouteMatch(fixed[method], (), {})
             methods += fixed
         for pattern, listed in self._patterns:
             match = pattern.match(path)
             if match is None:
                 continue
             if method in listed:
-                return Found(listed[method], (), match.groupdict())
+                return RouteMatch(listed[method], (), match.groupdict())
             methods += listed
-        return Found(None, _allowed(methods), {})
+        return RouteMatch(None, _allowed(methods), {})
 
 
 def _literal(path: str) -> int:

@@ -18,7 +18,7 @@ from tilewright.service.http.metrics import Metrics
 from tilewright.service.http.waiting import PreparationWatch
 from tilewright.service.identity import FileIdentity
 from tilewright.service.jobs.supervisor import WorkerHealth
-from tilewright.service.limits import Limits
+from tilewright.service.limits import RequestLimits
 from tilewright.service.room import Room
 from tilewright.service.settings import Settings
 
@@ -82,7 +82,7 @@ class ServiceState:
         return self.answers.untuned.room
 
     @property
-    def limits(self) -> Limits:
+    def limits(self) -> RequestLimits:
         return self.settings.limits
 
     async def write(self, function: Callable[..., T], *args: object, **named: object) -> T:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import threading
 
     from tilewright.db import Store
-    from tilewright.service.answers.untuned import Untuned
+    from tilewright.service.answers.untuned import PrepareQueue
 
 log = logging.getLogger("tilewright.waiting")
 
@@ -26,7 +26,7 @@ LOOK_SECS = 1.0
 
 
 @dataclass(slots=True, eq=False)
-class _Waiter:
+class _EventWaiter:
     keys: frozenset[str]
     over: asyncio.Event
 
@@ -36,9 +36,9 @@ class PreparationWatch:
     """Wakes those who wait when what they wait for has come to an end, or the service does."""
 
     store: Store
-    untuned: Untuned
+    untuned: PrepareQueue
     stopping: threading.Event
-    _waiters: set[_Waiter] = field(default_factory=set)
+    _waiters: set[_EventWaiter] = field(default_factory=set)
     _task: asyncio.Task[None] | None = None
 
     async def wait(self, keys: Collection[str], secs: float) -> None:
@@ -46,7 +46,7 @@ class PreparationWatch:
         service stops."""
         if not keys or secs <= 0:
             return
-        waiter = _Waiter(frozenset(keys), asyncio.Event())
+        waiter = _EventWaiter(frozenset(keys), asyncio.Event())
         self._waiters.add(waiter)
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._watch())

@@ -16,7 +16,7 @@ nobody works on, or that never end, hold up no job for ever."""
 
 
 @dataclass(slots=True)
-class Courtesy:
+class YieldPolicy:
     """Whether ticket jobs let preparations go first now. Threads may share it."""
 
     most_secs: float = MOST_SECS

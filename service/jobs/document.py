@@ -6,11 +6,11 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tilewright.db.job_rows import Job
+    from tilewright.db.job_rows import StoredJob
 
 
 def job_document(
-    job: Job, place: tuple[int, str] | None = None, sharing: dict[str, Any] | None = None
+    job: StoredJob, place: tuple[int, str] | None = None, sharing: dict[str, Any] | None = None
 ) -> dict[str, Any]:
     """The job's JSON. `best` is the verified winner once the job is done; `place` is that of
     `queue.place`, `sharing` who wants the job, as told to whoever asks. `queued_secs` is how long

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tilewright.db import Store
-    from tilewright.db.job_rows import Job
+    from tilewright.db.job_rows import StoredJob
 
 FLUSH_SECS = 0.1
 MOST_UNTOLD = 512
@@ -25,7 +25,9 @@ class Journal:
     """The notes of one lease of one job, whose progress goes on from where it was. Safe to call
     from any thread."""
 
-    def __init__(self, store: Store, job: Job, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, store: Store, job: StoredJob, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._store = store
         self._job_id = job.id
         self._epoch = job.epoch

@@ -14,7 +14,7 @@ _LOOK_SECS, _PATIENCE_SECS = 5.0, 2.0
 
 
 @dataclass(slots=True)
-class Places:
+class JobSlots:
     """The open jobs of one kind, by id, and whose they are. `count` says how many there may be,
     beside those of owners who have no other (`queue.choose`)."""
 

@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tilewright.service.jobs.tally import Tally
+    from tilewright.service.jobs.tally import Counters
 
 BEAT_SECS = 0.5
 
@@ -33,7 +33,7 @@ class Pulse:
     """Beats on `fd` twice a second, from the first role on until `stop`; None beats nowhere."""
 
     fd: int | None
-    tally: Tally
+    tally: Counters
     stop: threading.Event
     role: Role | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)

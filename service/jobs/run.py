@@ -23,19 +23,19 @@ from tilewright.service import logs, telemetry
 from tilewright.service.answers.publish import Publish, Published, publish
 from tilewright.service.answers.refusals import every_failed, rejected_words
 from tilewright.service.error_table import problem_of
-from tilewright.service.jobs.courtesy import Courtesy
+from tilewright.service.jobs.courtesy import YieldPolicy
 from tilewright.service.jobs.journal import Journal
 from tilewright.service.jobs.request import JobRequest, stored_job
-from tilewright.service.jobs.tally import Tally
+from tilewright.service.jobs.tally import Counters
 from tilewright.service.jobs.tuning import TuneOptions, tune_into, whole_document
-from tilewright.service.jobs.turns import Turns
+from tilewright.service.jobs.turns import TimeSlices
 from tilewright.service.resolve import toolchains
 from tilewright.tuner.process.control import Activity, Control, MeasurementAborted, OutOfTime
 from tilewright.tuner.session.report import TuneReport
 
 if TYPE_CHECKING:
     from tilewright.db import Store
-    from tilewright.db.job_rows import Job
+    from tilewright.db.job_rows import StoredJob
 
 # Start-up: a query loads no SQLAlchemy; what needs it imports it.
 
@@ -67,20 +67,20 @@ class _Draining(BaseException):
 
 
 @dataclass(frozen=True, slots=True)
-class Means:
+class JobContext:
     """What every job of a worker is run with. `run` and `publish` are the real ones; tests give
     others. `stop` tells all of them to end."""
 
     store: Store
     lease_secs: float
     stop: threading.Event
-    turns: Turns = field(default_factory=Turns)
-    tally: Tally = field(default_factory=Tally)
+    turns: TimeSlices = field(default_factory=TimeSlices)
+    tally: Counters = field(default_factory=Counters)
     run: Callable[..., TuneReport] = tune_into
     publish: Publish = publish
     clock: Callable[[], float] = time.monotonic
     fleet: str = ""
-    courtesy: Courtesy = field(default_factory=Courtesy)
+    courtesy: YieldPolicy = field(default_factory=YieldPolicy)
 
     def answers_first(self) -> bool:
         """Whether the jobs of tickets wait, for answers that are being prepared."""
@@ -91,7 +91,7 @@ class Means:
 class JobRun:
     """Runs `job`, which is leased to this worker, to whatever end it has."""
 
-    def __init__(self, means: Means, job: Job, owner: str = "") -> None:
+    def __init__(self, means: JobContext, job: StoredJob, owner: str = "") -> None:
         from tilewright.db.job_owners import TICKET_PRIORITY
 
         self._means = means
@@ -100,7 +100,7 @@ class JobRun:
         self._owner = owner
         # A fleet has machines of its own: its jobs take turns with nobody here.
         mine = not str(job.request.get("measurer", "")).startswith("dask")
-        self._turns = means.turns if mine else Turns()
+        self._turns = means.turns if mine else TimeSlices()
         self._is_ticket = mine and job.priority <= TICKET_PRIORITY
         self._journal = Journal(means.store, job, means.clock)
         self._control = Control(
@@ -494,7 +494,7 @@ class JobRun:
         self._lost.set()
 
 
-def _used_before(job: Job) -> float:
+def _used_before(job: StoredJob) -> float:
     """Seconds of the budget that earlier leases used: never so many that the rest, which may have
     nothing to do but to check the best once more, has not half of it."""
     seconds = (job.request.get("budget") or {}).get("seconds")

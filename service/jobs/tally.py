@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 
-class Tally:
+class Counters:
     """Counts since `take` was called last. Safe to call from any thread."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

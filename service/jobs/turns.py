@@ -20,7 +20,7 @@ TURN_SECS = 2.0
 others wait."""
 
 
-class Turns:
+class TimeSlices:
     """Whose turn it is. Safe to call from any thread; names of participants are unique."""
 
     def __init__(

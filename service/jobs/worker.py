@@ -22,14 +22,14 @@ from tilewright.schedules.errors import TilewrightError
 from tilewright.service.error_table import problem_of
 from tilewright.service.identity import FileIdentity
 from tilewright.service.jobs import queue
-from tilewright.service.jobs.places import FleetSize, Places
+from tilewright.service.jobs.places import FleetSize, JobSlots
 from tilewright.service.jobs.pulse import Pulse, Role
-from tilewright.service.jobs.run import JobRun, Means
+from tilewright.service.jobs.run import JobContext, JobRun
 from tilewright.service.logs import configure
 
 if TYPE_CHECKING:
     from tilewright.db import Store
-    from tilewright.db.job_rows import Job, WaitingJob
+    from tilewright.db.job_rows import StoredJob, WaitingJob
 
 # Start-up: a query loads no SQLAlchemy; what needs it imports it.
 
@@ -60,20 +60,20 @@ class WorkerSettings:
 class Worker:
     """Leases and runs jobs until `means.stop` is set."""
 
-    means: Means
+    means: JobContext
     owner: str
     poll_secs: float = 0.5
     jobs_at_once: int = 3
     identity: FileIdentity = field(default_factory=lambda: FileIdentity(None))
     coordinated: bool = False
     take_role: Callable[[Role], None] = lambda role: None
-    _here: Places = field(init=False)
-    _fleet: Places = field(init=False)
+    _here: JobSlots = field(init=False)
+    _fleet: JobSlots = field(init=False)
     _since: float = 0.0
 
     def __post_init__(self) -> None:
-        self._here = Places(lambda: self.jobs_at_once)
-        self._fleet = Places(FleetSize(self.means.fleet, at_least=self.jobs_at_once))
+        self._here = JobSlots(lambda: self.jobs_at_once)
+        self._fleet = JobSlots(FleetSize(self.means.fleet, at_least=self.jobs_at_once))
         self._since = self.means.clock()
 
     def work(self) -> None:
@@ -128,7 +128,7 @@ class Worker:
         thread.start()
         return True
 
-    def _lease(self) -> tuple[Job, Places, str] | None:
+    def _lease(self) -> tuple[StoredJob, JobSlots, str] | None:
         """The next job, where it counts and whose it is: a fleet's jobs take no place from this
         machine's."""
         lived_secs = self.means.clock() - self._since
@@ -148,8 +148,8 @@ class Worker:
         return None
 
     def _lease_one_of(
-        self, waiting: list[WaitingJob], places: Places, open_owners: list[str]
-    ) -> tuple[Job, str] | None:
+        self, waiting: list[WaitingJob], places: JobSlots, open_owners: list[str]
+    ) -> tuple[StoredJob, str] | None:
         chosen = queue.choose(
             waiting,
             places=places.count(),
@@ -183,7 +183,7 @@ def main() -> int:
     try:
         # `serve` has made and upgraded it: a file that is gone by now must not begin anew, empty.
         with open_store(settings.db_url or None, create=False, upgrade=False) as store:
-            means = Means(store, settings.lease_secs, stop, fleet=settings.fleet)
+            means = JobContext(store, settings.lease_secs, stop, fleet=settings.fleet)
             pulse = Pulse(settings.beat_fd, means.tally, stop)
             if not settings.coordinate:
                 pulse.take_role(Role.LEADER)

@@ -6,12 +6,12 @@ from typing import Any
 
 from tilewright.schedules.errors import WorkloadError
 
-from .spelling import Spelling
+from .spelling import WorkloadSpelling
 
 MAX_PARTS = 64
 
 
-def read_notation(document: dict[str, Any]) -> Spelling:
+def read_notation(document: dict[str, Any]) -> WorkloadSpelling:
     """WorkloadError with a pointer if a part is of the wrong kind.
 
     `tensors` is `{"A": "f32[2,2]"}` (its order is the order of the arguments) or
@@ -23,7 +23,7 @@ def read_notation(document: dict[str, Any]) -> Spelling:
     expr = document["expr"]
     if not isinstance(expr, str):
         raise _wrong("expr: must be text such as 'C[i,j] += A[i,k] * B[k,j]'", "/expr")
-    return Spelling(
+    return WorkloadSpelling(
         expr=expr,
         tensor=_tensors(document.get("tensors", {})),
         range=_ranges(document.get("ranges", {})),

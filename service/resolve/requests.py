@@ -11,14 +11,14 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from tilewright.schedules.errors import TilewrightError
 from tilewright.service.errors import InvalidField, Located, ServiceError
 from tilewright.service.grade import Grade
-from tilewright.service.limits import Limits
+from tilewright.service.limits import RequestLimits
 from tilewright.tuner.search.strategies import Strategy
 
 if TYPE_CHECKING:
     from tilewright.schedules.workload.workload import Workload
     from tilewright.service.settings import Settings
 
-_LIMITS = Limits()
+_LIMITS = RequestLimits()
 
 StrategyName = Annotated[Strategy, Field(strict=False)]
 GradeName = Annotated[Grade, Field(strict=False)]

@@ -19,21 +19,21 @@ MEMORY_BYTES = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class ParsedName:
     """A valid workload that this service takes on: its key, and what answers say of it as JSON."""
 
     key: str
     summary: bytes
 
 
-class SpelledWorkloads:
+class ParsedWorkloads:
     """Reads spellings and documents of workloads. Threads may share it."""
 
     def __init__(self, settings: Settings, size_bytes: int = MEMORY_BYTES) -> None:
         self._settings = settings
-        self._named: Remembered[bytes, Named] = Remembered(size_bytes)
+        self._named: Remembered[bytes, ParsedName] = Remembered(size_bytes)
 
-    def named(self, spelled: str | dict[str, Any]) -> Named:
+    def named(self, spelled: str | dict[str, Any]) -> ParsedName:
         """The workload that `spelled` stands for. WorkloadError: none, or one that is too large."""
         text = json.dumps(spelled, separators=(",", ":"), sort_keys=True)
         # A string and a document never have the same text: one begins with a quotation mark.
@@ -42,7 +42,7 @@ class SpelledWorkloads:
         if known is None:
             workload = self.read(spelled)
             summary = json.dumps(workloads.workload_summary(workload), separators=(",", ":"))
-            known = Named(workload.key, summary.encode())
+            known = ParsedName(workload.key, summary.encode())
             self._named.put(digest, known, len(known.summary) + len(known.key))
         return known
 

@@ -17,7 +17,7 @@ _ASSIGNMENT = re.compile(r"[\s;]*\w+\s*\[")
 
 
 @dataclass(frozen=True, slots=True)
-class Spelling:
+class WorkloadSpelling:
     """One computation in any of its spellings, and what the command line calls the parts of one.
 
     `read_workload` makes a workload of it, whether it was typed or came in a request.
@@ -85,7 +85,7 @@ class Spelling:
         return self.expr
 
 
-def check_one_spelling(spelling: Spelling) -> None:
+def check_one_spelling(spelling: WorkloadSpelling) -> None:
     """UsageProblem unless there is exactly one of WORKLOAD and --expr."""
     if (spelling.workload is None) == (spelling.expr is None):
         raise UsageProblem(

@@ -12,7 +12,7 @@ from tilewright.schedules.workload.strict_json import parse_json_text
 
 from .notation import read_notation
 from .python_file import call_function
-from .spelling import Spelling, check_one_spelling, read_text
+from .spelling import WorkloadSpelling, check_one_spelling, read_text
 
 if TYPE_CHECKING:
     from tilewright.schedules.workload.workload import Workload
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 # Start-up: a key, a bad spelling and a list of operators need no parser.
 
 
-def read_workload(spelling: Spelling) -> Workload:
+def read_workload(spelling: WorkloadSpelling) -> Workload:
     """The workload as typed, in normal form; files are read, and functions in them called.
     WorkloadError, UsageProblem."""
     check_one_spelling(spelling)
     return _parsed(spelling, read_file=_read_file, load_function=call_function)
 
 
-def _parsed(spelling: Spelling, **files: Any) -> Workload:
+def _parsed(spelling: WorkloadSpelling, **files: Any) -> Workload:
     from tilewright.schedules.spelling import parse_workload
 
     return parse_workload(
@@ -46,7 +46,7 @@ def workload_of(spelled: str | dict[str, Any]) -> Workload:
     from tilewright.schedules.workload.workload import Workload
 
     if isinstance(spelled, str):
-        return _parsed(Spelling(spelled))
+        return _parsed(WorkloadSpelling(spelled))
     if "expr" not in spelled:
         return Workload.from_json(spelled)
     return _parsed(read_notation(spelled))

@@ -23,7 +23,7 @@ from benchmarks.suite.shelf import Shelf
 from benchmarks.windows import Windows
 from tilewright.schedules.reference.evaluate import evaluate
 from tilewright.schedules.workload.constants import with_constants
-from tilewright.tuner.bench.ways import Choice, Way, choose
+from tilewright.tuner.bench.ways import FastestPeer, Way, choose
 
 CLASSIC = [c.name for c in (*GEMMS.values(), *OPERATORS, *EXPRESSIONS)]
 
@@ -135,7 +135,7 @@ def test_every_way_of_pytorch_is_found(
     numpy_peer(case.peer, case.epilogue, exact, expected, sizes)()
     raced: set[str] = set()
 
-    def quickly(ways: list[Way], check: Any) -> Choice:
+    def quickly(ways: list[Way], check: Any) -> FastestPeer:
         choice = choose(ways, check, 0.0)
         raced.update(way.name for way in ways if way.name not in choice.dropped)
         return choice

@@ -9,7 +9,7 @@ import pytest
 from benchmarks.counts.drawing import drawn
 from benchmarks.counts.instances import Placed, count, iterations, placed
 from tilewright.schedules.algebra.affine import holds
-from tilewright.schedules.nest.loop_ir import Allocate, For, LoopKind, Prefetch, Stmt, loops
+from tilewright.schedules.nest.loop_ir import Allocate, For, LoopKind, PrefetchHint, Stmt, loops
 
 
 def run(stmts: tuple[Stmt, ...], env: dict[str, int], ran: Counter[int]) -> None:
@@ -24,7 +24,7 @@ def run(stmts: tuple[Stmt, ...], env: dict[str, int], ran: Counter[int]) -> None
                 run(stmt.body, inner, ran)
         elif isinstance(stmt, Allocate):
             run(stmt.body, env, ran)
-        elif isinstance(stmt, Prefetch) or all(holds(guard, env) for guard in stmt.guards):
+        elif isinstance(stmt, PrefetchHint) or all(holds(guard, env) for guard in stmt.guards):
             ran[id(stmt)] += 1
 
 

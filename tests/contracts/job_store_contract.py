@@ -19,12 +19,12 @@ from tilewright.db.errors import (
     UnknownJob,
 )
 from tilewright.db.job_owners import JobQuota, Sharing
-from tilewright.db.job_rows import Job, Waiting
+from tilewright.db.job_rows import QueuePosition, StoredJob
 from tilewright.db.job_states import LOST_TOO_OFTEN, MAX_FAILURES, JobState
 from tilewright.db.store import Store
 
 
-def submit(store: Store, number: int = 0, **changes: Any) -> tuple[Job, bool]:
+def submit(store: Store, number: int = 0, **changes: Any) -> tuple[StoredJob, bool]:
     arguments: dict[str, Any] = {"body_hash": f"body{number}", "flight_key": f"flight{number}"}
     return store.create_job({"workload": number}, **(arguments | changes))
 
@@ -33,7 +33,7 @@ class JobStoreContract:
     """The fixture `clock` is the clock of `store`, which knows WORKLOAD on TARGET."""
 
     def test_an_owner_withdraws_from_a_job_that_others_want(self, store: Store) -> None:
-        def ask(owner: str) -> Job:
+        def ask(owner: str) -> StoredJob:
             job, _ = store.create_job(
                 {"budget": {"trials": 5}}, body_hash="b", flight_key="f", owner=owner,
                 quota=JobQuota(jobs=1, trials=9),
@@ -301,7 +301,7 @@ class JobStoreContract:
         urgent, _ = submit(store, 2, priority=5)
         assert second.id < first.id
         waiting = [store.job_waiting(job.id) for job in (urgent, first, second)]
-        assert waiting == [Waiting(0, 0), Waiting(1, 0), Waiting(2, 0)]
+        assert waiting == [QueuePosition(0, 0), QueuePosition(1, 0), QueuePosition(2, 0)]
         raised, created = submit(store, 1, priority=9)
         assert (raised.id, raised.priority, created) == (second.id, 9, False)
         assert submit(store, 1, priority=-1)[0].priority == 9, "joining lowers nothing"

@@ -8,33 +8,33 @@ from benchmarks.spaces.replay import CPUS, target_of
 from tilewright.costmodel.counts.counting import counts
 from tilewright.costmodel.counts.nests import nest_counts
 from tilewright.schedules import parse_workload
-from tilewright.schedules.leaves import Leaf, Loop, Place, Statement
+from tilewright.schedules.leaves import AccessPattern, Leaf, LeafLoop, Statement
 from tilewright.schedules.sketches import space_for
 
 
-def _copy(rows: Loop, source: str, result: str, *pieces: tuple[int, int]) -> list[Leaf]:
+def _copy(rows: LeafLoop, source: str, result: str, *pieces: tuple[int, int]) -> list[Leaf]:
     """A row of `source` copied in pieces of (trips, copies) of vectors."""
     does = Statement(
-        reads=(Place(source, (source,), {"row": 100, "column": 1}),),
-        writes=Place(result, (result,), {"row": 100, "column": 1}),
+        reads=(AccessPattern(source, (source,), {"row": 100, "column": 1}),),
+        writes=AccessPattern(result, (result,), {"row": 100, "column": 1}),
     )
     axis = frozenset({"column"})
     return [
-        Leaf(Loop(axis, trips, rows), does, {"column": copies}, "column", 16, piece=(n, 0))
+        Leaf(LeafLoop(axis, trips, rows), does, {"column": copies}, "column", 16, piece=(n, 0))
         for n, (trips, copies) in enumerate(pieces)
     ]
 
 
 def test_vectors_of_a_body_are_loaded_once_in_whatever_pieces_they_are_walked() -> None:
     """Three vectors are written in one piece and read in two; a fourth is new."""
-    rows = Loop(frozenset({"row"}), 10)
+    rows = LeafLoop(frozenset({"row"}), 10)
     leaves = [*_copy(rows, "x", "y", (1, 3), (0, 1)), *_copy(rows, "y", "z", (1, 2), (1, 2))]
     assert nest_counts(leaves, 1)["vector_loads"] == [10 * (3 + 1)]
 
 
 def test_vectors_that_are_read_again_stay_in_registers() -> None:
     """What two leaves read is there from the first to the last; what one reads, one at a time."""
-    rows = Loop(frozenset({"row"}), 10)
+    rows = LeafLoop(frozenset({"row"}), 10)
     first, last = (_copy(rows, "x", name, (1, 6), (0, 1)) for name in ("y", "z"))
     between = _copy(rows, "w", "v", (1, 6), (0, 1))
     assert nest_counts([*first, *between, *last], 1)["live_registers"] == [6 + 1]
@@ -42,8 +42,8 @@ def test_vectors_that_are_read_again_stay_in_registers() -> None:
 
 
 def test_loops_without_anything_to_run_are_none() -> None:
-    rows = Loop(frozenset({"row"}), 10)
-    idle = [Leaf(Loop(frozenset({"column"}), 7, rows), Statement(), times=0)]
+    rows = LeafLoop(frozenset({"row"}), 10)
+    idle = [Leaf(LeafLoop(frozenset({"column"}), 7, rows), Statement(), times=0)]
     leaves = [*idle, *_copy(rows, "x", "y", (5, 1), (0, 1))]
     assert nest_counts(leaves, 1)["inner_entries"] == [10]
 

@@ -13,7 +13,7 @@ from tests.service.preparing_cases import Counted, prepare_all
 from tests.service.service_cases import HOST, MATMUL, keep_best
 from tilewright.db import Store, open_store
 from tilewright.service.http.app import create_app
-from tilewright.service.limits import Limits
+from tilewright.service.limits import RequestLimits
 from tilewright.service.resolve import workloads
 from tilewright.service.settings import Settings
 
@@ -30,7 +30,7 @@ def stores(
 
 
 def test_replicas_give_the_same_answers_and_prepare_once(stores: tuple[Store, Store]) -> None:
-    settings = Settings(preparers=0, limits=Limits(default_secs=0.0, lookup_secs=0.0))
+    settings = Settings(preparers=0, limits=RequestLimits(default_secs=0.0, lookup_secs=0.0))
     counted, workload = Counted(), workloads.workload_of(MATMUL)
     body = {"workloads": [MATMUL], "target": HOST.to_json(), "min_grade": "default"}
     with (

@@ -30,7 +30,7 @@ from tilewright.schedules.canonical import canonical_bytes
 from tilewright.service.fleet.keeper import Keeper
 from tilewright.service.jobs.tuning import TuneOptions, tune_into
 from tilewright.tuner.measure.fleet.connection import Line
-from tilewright.tuner.measure.fleet.machines import Machine
+from tilewright.tuner.measure.fleet.machines import FleetMachine
 from tilewright.tuner.measure.fleet.wire import Order
 from tilewright.tuner.session.report import Budget
 
@@ -106,7 +106,7 @@ def orders_watched(outcome: Outcome) -> Iterator[None]:
     """Note candidates that are ordered though their trial was told, and so is stored."""
     real = Line.order
 
-    def order(line: Line, task: str, machine: Machine, payload: bytes) -> None:
+    def order(line: Line, task: str, machine: FleetMachine, payload: bytes) -> None:
         told = {event["trial"] for event in outcome.told}
         given = Order.from_bytes(payload)
         if given.purpose == "measure":  # the final race and the full check measure again

@@ -15,7 +15,7 @@ from tilewright.service.fleet import processes
 from tilewright.service.fleet.keeper import Keeper
 from tilewright.tuner.measure.fleet.describe import describe
 from tilewright.tuner.measure.fleet.errors import FleetError
-from tilewright.tuner.measure.fleet.machines import Machine, fleet_status
+from tilewright.tuner.measure.fleet.machines import FleetMachine, fleet_status
 
 
 @dataclass
@@ -39,10 +39,10 @@ class LocalFleet:
     def leave(self, name: str) -> None:
         self.machines.pop(name).stop()
 
-    def wait_for(self, count: int, timeout_secs: float = 60) -> list[Machine]:
+    def wait_for(self, count: int, timeout_secs: float = 60) -> list[FleetMachine]:
         """The machines, once there are `count`."""
         end = time.monotonic() + timeout_secs
-        found: list[Machine] = []
+        found: list[FleetMachine] = []
         while time.monotonic() < end:
             try:
                 found = fleet_status(self.address)

@@ -17,7 +17,7 @@ from tilewright.schedules.errors import WorkloadError
 from tilewright.schedules.record import MeasureResult
 from tilewright.schedules.workload.workload import Workload
 from tilewright.tuner.measure.fleet.connection import Line
-from tilewright.tuner.measure.fleet.machines import Machine
+from tilewright.tuner.measure.fleet.machines import FleetMachine
 from tilewright.tuner.measure.fleet.measurer import Fleet
 from tilewright.tuner.measure.fleet.wire import Order
 from tilewright.tuner.measure.mocked.simulated import SimulatedMachine
@@ -31,7 +31,7 @@ def orders() -> Iterator[list[tuple[str, Order]]]:
     given: list[tuple[str, Order]] = []
     real = Line.order
 
-    def order(line: Line, task: str, machine: Machine, payload: bytes) -> None:
+    def order(line: Line, task: str, machine: FleetMachine, payload: bytes) -> None:
         given.append((machine.address, Order.from_bytes(payload)))
         real(line, task, machine, payload)
 

@@ -18,7 +18,7 @@ from tilewright.tuner.emit.object_code import toolchain
 from tilewright.tuner.machine.native_target import detect
 from tilewright.tuner.measure.fleet import task
 from tilewright.tuner.measure.fleet.task import GivenUp, Host
-from tilewright.tuner.measure.fleet.wire import Description, Note, Order, Purpose
+from tilewright.tuner.measure.fleet.wire import MachineDescription, Note, Order, Purpose
 from tilewright.tuner.measure.protocol import MeasureRequest
 from tilewright.tuner.process.control import Control
 
@@ -29,7 +29,7 @@ TRACES = (Trace(), Trace((Split("no_such_axis", 4),)))
 @pytest.fixture(scope="module")
 def host() -> Iterator[Host]:
     here = replace(detect(), probes=Probes())
-    host = Host(Description("here", here, toolchain()))
+    host = Host(MachineDescription("here", here, toolchain()))
     yield host
     host.close()
 

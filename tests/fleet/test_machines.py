@@ -22,7 +22,7 @@ from tilewright.tuner.measure.fleet.address import parse_address
 from tilewright.tuner.measure.fleet.errors import FleetError
 from tilewright.tuner.measure.fleet.machines import (
     LABEL,
-    Machine,
+    FleetMachine,
     able,
     alike,
     fleet_target,
@@ -31,15 +31,15 @@ from tilewright.tuner.measure.fleet.machines import (
     resource_name,
     with_fleet_probes,
 )
-from tilewright.tuner.measure.fleet.wire import Description, Note
+from tilewright.tuner.measure.fleet.wire import MachineDescription, Note
 from tilewright.tuner.measure.protocol import MeasurerError
 
 REAL = Toolchain(CODEGEN_VERSION, "0.50.0", "20.1.8")
 HERE = TARGET
 
 
-def machine(name: str, target: Target = HERE, toolchain: Toolchain = REAL) -> Machine:
-    return Machine(f"tcp://{name}:1", name, target, toolchain, "local", {})
+def machine(name: str, target: Target = HERE, toolchain: Toolchain = REAL) -> FleetMachine:
+    return FleetMachine(f"tcp://{name}:1", name, target, toolchain, "local", {})
 
 
 def probed(peak: float, memory: float = 20.0) -> Target:
@@ -110,7 +110,7 @@ def test_a_target_from_a_file_gets_the_probes_of_its_machines() -> None:
 
 
 def test_workers_that_are_no_machines_of_ours_are_passed_over() -> None:
-    label = Description("mine", HERE, REAL).to_bytes().decode()
+    label = MachineDescription("mine", HERE, REAL).to_bytes().decode()
     newer = json.dumps({**json.loads(label), "version": 99})
     resources = {resource_name(HERE): 1.0, "GPU": 0.0}
     sound = {LABEL: label, "resources": resources}
@@ -151,7 +151,7 @@ def test_a_worker_that_finds_no_scheduler_says_so_and_waits(
     monkeypatch.setattr(worker, "_missing", lambda address: next(found))
     monkeypatch.setattr("tilewright.service.fleet.processes.machine", lambda *_: nullcontext())
     monkeypatch.setattr("signal.signal", lambda *_: None)
-    monkeypatch.setattr(describe, "describe", lambda *_: Description("mine", HERE, REAL))
+    monkeypatch.setattr(describe, "describe", lambda *_: MachineDescription("mine", HERE, REAL))
     monkeypatch.setattr("os.getppid", lambda: 1 if len(told) < 2 else 0)
     assert worker.join("tcp://h:1", tell=told.append, parent=1) == 0
     waits, joined = told

@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.service.service_cases import HOST, MATMUL, event, make_record
 from tilewright.db import Store
-from tilewright.db.job_rows import Job
+from tilewright.db.job_rows import StoredJob
 from tilewright.db.job_states import JobState
 from tilewright.schedules.record import MeasureStatus, TuningRecord
 from tilewright.schedules.target import Target
@@ -26,7 +26,7 @@ def stored_job(
     trials: int = 8,
     seed: int = 0,
     workload: str = MATMUL,
-) -> Job:
+) -> StoredJob:
     """A job that waits; `name` is what its workload is called instead."""
     document = {
         "workload": workload, "target": HOST.to_json(), "budget": {"trials": trials}, "seed": seed,
@@ -62,8 +62,8 @@ def best_of(
 
 
 def run_trials(
-    store: Store, job: Job, count: int, *, end: JobState | None = None, **told_at_end: Any
-) -> Job:
+    store: Store, job: StoredJob, count: int, *, end: JobState | None = None, **told_at_end: Any
+) -> StoredJob:
     """Lease the job and store `count` trials of it, every fourth a failure; end it if asked, with
     `told_at_end` in its report."""
     leased = store.lease_job("tests", 60.0)
@@ -107,7 +107,7 @@ def run_trials(
     )
 
 
-def report(best: TuningRecord, job: Job) -> dict[str, Any]:
+def report(best: TuningRecord, job: StoredJob) -> dict[str, Any]:
     """What `tune --json` would have printed."""
     secs = best.result.run_secs_estimate
     assert secs is not None

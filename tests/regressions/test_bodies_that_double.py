@@ -13,7 +13,7 @@ from tilewright.schedules.frontend.notation import from_notation
 from tilewright.schedules.limits import MAX_INLINED_DEPTH, MAX_STAGES
 from tilewright.schedules.lowering.lower import plain_nest
 from tilewright.schedules.primitives import Inline
-from tilewright.schedules.reference.exactness import Span, value_ranges
+from tilewright.schedules.reference.exactness import ValueRange, value_ranges
 from tilewright.schedules.sketches import space_for
 from tilewright.schedules.sketches.analysis import view_stages
 from tilewright.schedules.sketches.inlining import stages_inlined
@@ -56,7 +56,7 @@ def test_the_arithmetic_of_a_long_chain_is_counted(body: str) -> None:
 
 @pytest.mark.parametrize("body", ["P[i]*P[i]", "P[i]+P[i]", "P[i]*P[i]-P[i]"])
 def test_ranges_of_a_long_chain_end_at_infinity(body: str) -> None:
-    ranges = value_ranges(chain(body), {"A": Span(-4, 4, 0)})
+    ranges = value_ranges(chain(body), {"A": ValueRange(-4, 4, 0)})
     assert ranges.tensors["S63"].magnitude > 1e19
     assert ranges.bounded == (body == "P[i]+P[i]")
 

@@ -10,7 +10,7 @@ from tests.schedule_fuzz.cases import applied, bias_relu, matmul, notation, soft
 from tests.schedule_fuzz.check import Pair, check_pair, this_machine
 from tilewright.schedules.errors import ScheduleError
 from tilewright.schedules.lowering.lower import clean, plain_nest
-from tilewright.schedules.nest.loop_ir import Allocate, Stmt, Store, transform, walk
+from tilewright.schedules.nest.loop_ir import Allocate, Stmt, StoreElement, transform, walk
 from tilewright.schedules.nest.printer import to_text
 from tilewright.schedules.primitives import (
     CacheRead,
@@ -146,7 +146,7 @@ def test_parts_that_end_by_a_guard_may_run_in_parallel() -> None:
 
 
 def _without_guards(stmt: Stmt) -> tuple[Stmt, ...] | None:
-    return (replace(stmt, guards=()),) if isinstance(stmt, Store) else None
+    return (replace(stmt, guards=()),) if isinstance(stmt, StoreElement) else None
 
 
 def test_both_sides_of_a_choice_are_kept_inside_when_a_guard_is_dropped() -> None:

@@ -14,10 +14,10 @@ from tilewright.schedules.algebra.scalar import index_conds, loads
 from tilewright.schedules.nest.editing import flattened
 from tilewright.schedules.nest.finding import buffers_in, write_sites
 from tilewright.schedules.nest.loop_ir import (
+    BufferScope,
     For,
     LoopKind,
     Nest,
-    Scope,
     Stmt,
     Update,
     buffers_allocated,
@@ -223,7 +223,7 @@ def _pack_ahead(rng: random.Random, nest: Nest, new: str) -> Primitive | None:
         leaf.buffer
         for leaf, _ in write_sites(nest.body)
         if any(load.tensor in constants for load in loads(leaf.value))
-        and buffers_in(nest)[leaf.buffer].scope is Scope.WORKSPACE
+        and buffers_in(nest)[leaf.buffer].scope is BufferScope.WORKSPACE
     ]
     if copies and rng.random() < 0.5:
         return PackAhead(rng.choice(copies))

@@ -36,7 +36,7 @@ from tilewright.schedules.reference.error_rounding import unit_roundoff
 from tilewright.schedules.reference.evaluate import load_inputs, value_of
 from tilewright.schedules.reference.math import binary, cast, combiner, compare, unary
 from tilewright.schedules.reference.padding import without_padding
-from tilewright.schedules.reference.reads import Box, full_box, read
+from tilewright.schedules.reference.reads import IterationBox, full_box, read
 from tilewright.schedules.workload.tensors import Stage
 from tilewright.schedules.workload.workload import Workload
 
@@ -105,7 +105,7 @@ class _Kernel:
             return np.asarray(values.astype(np.float32).astype(np.float64))
         return round_to(values, dtype)
 
-    def _value(self, node: Scalar, box: Box) -> Array:
+    def _value(self, node: Scalar, box: IterationBox) -> Array:
         match node:
             case Const() | All() | IndexValue():
                 return value_of(node, box, self.tensors)

@@ -8,12 +8,12 @@ from tilewright.schedules.dtypes import DType
 from tilewright.schedules.nest.loop_ir import (
     Allocate,
     Buffer,
+    BufferScope,
     For,
     LoopKind,
     Nest,
-    Scope,
     Stmt,
-    Store,
+    StoreElement,
     Update,
     transform,
 )
@@ -30,8 +30,8 @@ def load(name: str, *index: IndexLike, dtype: DType = F32) -> Load:
     return Load(name, tuple(map(affine, index)), dtype)
 
 
-def store(name: str, index: tuple[IndexLike, ...], value: Scalar, *guards: Cond) -> Store:
-    return Store(name, tuple(map(affine, index)), value, guards)
+def store(name: str, index: tuple[IndexLike, ...], value: Scalar, *guards: Cond) -> StoreElement:
+    return StoreElement(name, tuple(map(affine, index)), value, guards)
 
 
 def update(
@@ -103,9 +103,9 @@ def tiled_matmul(m: int, n: int, k: int, mr: int, nr: int) -> Nest:
         LoopKind.UNROLLED,
         bounds=(less(i.substitute(tile), m),),
     )
-    registers = Allocate(Buffer("R", (mr, nr), F32, Scope.REGISTER), (reduction, write))
+    registers = Allocate(Buffer("R", (mr, nr), F32, BufferScope.REGISTER), (reduction, write))
     panel = Allocate(
-        Buffer("P", (k, nr), F32, Scope.WORKSPACE), (packing, loop("i_o", rows, registers))
+        Buffer("P", (k, nr), F32, BufferScope.WORKSPACE), (packing, loop("i_o", rows, registers))
     )
     grid = loop("j_o", columns, panel, kind=LoopKind.PARALLEL)
     return Nest((tensor("A", m, k), tensor("B", k, n)), (tensor("C", m, n),), (grid,))

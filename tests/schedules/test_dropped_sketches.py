@@ -23,7 +23,7 @@ from tilewright.schedules.lowering.lower import lower, plain_nest
 from tilewright.schedules.nest.coverage import is_written_whole
 from tilewright.schedules.nest.finding import buffers_in
 from tilewright.schedules.nest.interpret import interpret
-from tilewright.schedules.nest.loop_ir import Stmt, Store, loops, transform
+from tilewright.schedules.nest.loop_ir import Stmt, StoreElement, loops, transform
 from tilewright.schedules.primitives import Fuse, Reorder, Split, TransformLayout
 from tilewright.schedules.reference.evaluate import evaluate
 from tilewright.schedules.sketches import program, space_for
@@ -223,7 +223,7 @@ def test_what_a_stage_is_divided_into_writes_all_of_it(seed: int) -> None:
     assert not is_written_whole(padded, buffers_in(padded)["s0"])
 
     def ended(stmt: Stmt) -> tuple[Stmt, ...] | None:
-        if isinstance(stmt, Store) and stmt.buffer == "s0":
+        if isinstance(stmt, StoreElement) and stmt.buffer == "s0":
             return (replace(stmt, guards=(*stmt.guards, less(stmt.index[0] + 1, a))),)
         return None
 

@@ -48,7 +48,15 @@ from tilewright.schedules.algebra.scalar import (
 from tilewright.schedules.dtypes import DType
 from tilewright.schedules.nest.interpret import interpret
 from tilewright.schedules.nest.interpret_memory import InterpretError
-from tilewright.schedules.nest.loop_ir import Allocate, Buffer, For, LoopKind, Nest, Prefetch, Scope
+from tilewright.schedules.nest.loop_ir import (
+    Allocate,
+    Buffer,
+    BufferScope,
+    For,
+    LoopKind,
+    Nest,
+    PrefetchHint,
+)
 
 Array = npt.NDArray[Any]
 I, J, K = var("i"), var("j"), var("k")
@@ -164,7 +172,7 @@ def test_tensors_without_axes() -> None:
 
 
 def test_prefetch_means_nothing_even_out_of_bounds() -> None:
-    body = loop("i", 3, Prefetch("A", (I + 100,)), store("C", (I,), load("A", I)))
+    body = loop("i", 3, PrefetchHint("A", (I + 100,)), store("C", (I,), load("A", I)))
     nest = with_body(over(3, store("C", (I,), load("A", I))), body)
     np.testing.assert_array_equal(interpret(nest, [floats(1, 2, 3)])[0], [1, 2, 3])
 
@@ -191,7 +199,7 @@ def test_overflow_and_division_by_zero_are_values_not_warnings() -> None:
 
 
 def test_a_buffer_is_new_and_empty_in_every_run() -> None:
-    scratch = Buffer("T", (1,), DType.F32, Scope.REGISTER)
+    scratch = Buffer("T", (1,), DType.F32, BufferScope.REGISTER)
     once = store("T", (0,), number(1), equal(I, 0))
     use = store("C", (I,), load("T", 0))
     inside = with_body(over(2, use), loop("i", 2, Allocate(scratch, (once, use))))
@@ -321,7 +329,7 @@ def test_a_lane_must_not_read_what_lanes_are_summing_up() -> None:
 
 
 def test_buffers_of_one_iteration_are_its_own() -> None:
-    scratch = Buffer("T", (1,), DType.F32, Scope.WORKSPACE)
+    scratch = Buffer("T", (1,), DType.F32, BufferScope.WORKSPACE)
     steps = (store("T", (0,), load("A", I)), store("C", (I,), load("T", 0)))
     shared = over(3, steps[0], LoopKind.PARALLEL)
     private = loop("i", 3, Allocate(scratch, steps), kind=LoopKind.PARALLEL)

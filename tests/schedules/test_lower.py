@@ -15,11 +15,11 @@ from tilewright.schedules.errors import ScheduleError
 from tilewright.schedules.lowering.lower import clean, lower, plain_nest
 from tilewright.schedules.nest.loop_ir import (
     Allocate,
+    BufferScope,
     For,
     LoopKind,
     Nest,
-    Scope,
-    Store,
+    StoreElement,
     Update,
     leaves,
     loops,
@@ -54,14 +54,16 @@ def test_names_come_from_the_normal_form() -> None:
 def test_intermediate_stages_are_workspace_and_outputs_are_not() -> None:
     allocated = [s.buffer for s in walk(plain_nest(softmax()).body) if isinstance(s, Allocate)]
     assert [b.name for b in allocated] == ["s0", "s1", "s2"]
-    assert {b.scope for b in allocated} == {Scope.WORKSPACE}
+    assert {b.scope for b in allocated} == {BufferScope.WORKSPACE}
 
 
 def test_a_guard_shared_by_all_leaves_ends_the_loop() -> None:
     cleaned = clean(applied(matmul(), Split("s0.d0", 4)))
     (_, inner, *_) = loops(cleaned.body)
     assert [str(b) for b in inner.bounds] == ["s0.d0i + 4*s0.d0o <= 6"]
-    assert not any(leaf.guards for leaf in leaves(cleaned.body) if isinstance(leaf, Store | Update))
+    assert not any(
+        leaf.guards for leaf in leaves(cleaned.body) if isinstance(leaf, StoreElement | Update)
+    )
 
 
 def test_unrolled_and_vector_loops_keep_guards() -> None:
@@ -69,7 +71,9 @@ def test_unrolled_and_vector_loops_keep_guards() -> None:
         applied(matmul(), Split("s0.d1", 4), Reorder(("s0.d1o", "s0.r0", "s0.d1i")),
                 Vectorize("s0.d1i"))
     )  # fmt: skip
-    assert any(leaf.guards for leaf in leaves(cleaned.body) if isinstance(leaf, Store | Update))
+    assert any(
+        leaf.guards for leaf in leaves(cleaned.body) if isinstance(leaf, StoreElement | Update)
+    )
     assert not any(loop.bounds for loop in loops(cleaned.body))
 
 

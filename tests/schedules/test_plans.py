@@ -12,9 +12,9 @@ from tests.schedules.test_rules_spaces import drawn, target
 from tilewright.schedules.arrays import IntArray
 from tilewright.schedules.nest.finding import chain_to
 from tilewright.schedules.nest.loop_ir import LoopKind, Nest, Update, leaves
-from tilewright.schedules.plan import Axis, Level, Outline, Plan
+from tilewright.schedules.plan import Level, LoopAxis, Outline, Plan
 from tilewright.schedules.sketches import space_for
-from tilewright.schedules.space import Part
+from tilewright.schedules.space import SpacePart
 
 WHOLE = ("tails", "skip_padding", "pack_on_the_way")
 """Knobs whose first value cuts no loop at an edge."""
@@ -48,7 +48,7 @@ def test_a_plan_walks_as_far_as_the_nest(name: str) -> None:
     assert compared
 
 
-def check(part: Part, setting: IntArray, nest: Nest) -> None:
+def check(part: SpacePart, setting: IntArray, nest: Nest) -> None:
     """The levels are the loops around the sum, in their order and of their kinds. Of rows, which
     say no kinds yet, all levels together have as many iterations as all loops."""
     plan = part.plan(setting[None])
@@ -64,7 +64,7 @@ def check(part: Part, setting: IntArray, nest: Nest) -> None:
 
 
 def test_trips_follow_from_steps() -> None:
-    axes = (Axis("i", 37), Axis("j", 100))
+    axes = (LoopAxis("i", 37), LoopAxis("j", 100))
     levels = (Level(0, np.array([10, 37])), Level(1, 32), Level(0, 1), Level(1, 1))
     plan = Plan(Outline(axes, ()), levels, 2)
     assert plan.trips.tolist() == [[4, 4, 10, 32], [1, 4, 37, 32]]
@@ -73,18 +73,18 @@ def test_trips_follow_from_steps() -> None:
 def test_a_longer_step_inside_of_a_shorter_one_is_gone_over() -> None:
     """Steps of one, eight apart, inside of which eight neighbours follow each other."""
     levels = (Level(0, 32), Level(0, 1), Level(0, 8))
-    plan = Plan(Outline((Axis("k", 100),), ()), levels, 1)
+    plan = Plan(Outline((LoopAxis("k", 100),), ()), levels, 1)
     assert plan.trips.tolist() == [[4, 8, 4]]
 
 
 def test_a_level_that_is_not_there_runs_once_and_makes_no_loop() -> None:
     there = np.array([True, False])
     levels = (Level(0, 4, is_there=there), Level(0, 2, is_there=~there), Level(0, 1))
-    plan = Plan(Outline((Axis("i", 8),), ()), levels, 2)
+    plan = Plan(Outline((LoopAxis("i", 8),), ()), levels, 2)
     assert plan.trips.tolist() == [[2, 1, 4], [1, 4, 2]]
     assert [level.step for level in plan.loops(1)] == [2, 1]
 
 
 def test_a_level_as_wide_as_the_one_around_it_runs_once() -> None:
-    plan = Plan(Outline((Axis("k", 9),), ()), (Level(0, 4), Level(0, 4), Level(0, 1)), 1)
+    plan = Plan(Outline((LoopAxis("k", 9),), ()), (Level(0, 4), Level(0, 4), Level(0, 1)), 1)
     assert plan.trips.tolist() == [[3, 1, 4]]

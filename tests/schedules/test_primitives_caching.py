@@ -17,7 +17,7 @@ from tests.schedule_fuzz.cases import (
 from tests.schedule_fuzz.check import Pair, check_pair
 from tilewright.schedules.errors import ScheduleError
 from tilewright.schedules.lowering.lower import clean, plain_nest
-from tilewright.schedules.nest.loop_ir import Allocate, Scope, walk
+from tilewright.schedules.nest.loop_ir import Allocate, BufferScope, walk
 from tilewright.schedules.nest.printer import to_text
 from tilewright.schedules.primitives import (
     BlockRead,
@@ -201,7 +201,7 @@ def test_copies_of_moved_stages_and_of_copies() -> None:
 def test_scopes() -> None:
     nest = CacheRead("i0", "", "p", register=True).apply(plain_nest(matmul()))
     (allocated,) = (s for s in walk(nest.body) if isinstance(s, Allocate))
-    assert allocated.buffer.scope is Scope.REGISTER
+    assert allocated.buffer.scope is BufferScope.REGISTER
 
 
 def test_a_copy_along_a_loop_is_read_where_it_moves_with_it_and_nowhere_else() -> None:
@@ -232,7 +232,7 @@ def test_a_block_is_read_for_the_reads_that_walk_along_a_loop() -> None:
     nest = applied(both, *steps)
     assert shapes(nest) == {"b": (3,)}
     (buffer,) = (s.buffer for s in walk(nest.body) if isinstance(s, Allocate))
-    assert buffer.scope is Scope.REGISTER
+    assert buffer.scope is BufferScope.REGISTER
     total = to_text(nest).split("s0[")[1]
     assert "i0[" in total
     assert "b[" in total

@@ -13,7 +13,7 @@ from benchmarks.spaces.replay import Place, drawn, target_of
 from benchmarks.spaces.workloads import stored
 from tilewright.schedules.lowering.lower import plain_nest, start
 from tilewright.schedules.nest.finding import leaf_sites
-from tilewright.schedules.nest.loop_ir import LoopKind, Nest, Prefetch, Stmt, loops
+from tilewright.schedules.nest.loop_ir import LoopKind, Nest, PrefetchHint, Stmt, loops
 from tilewright.schedules.primitives.marks import MAX_UNROLLED
 from tilewright.schedules.primitives.prefetching import MOST_PREFETCHES
 from tilewright.schedules.sketches import space_for
@@ -48,7 +48,7 @@ def most_prefetches(nest: Nest) -> int:
     """Prefetches that stand in one loop."""
 
     def count(body: tuple[Stmt, ...]) -> int:
-        return sum(isinstance(stmt, Prefetch) for stmt in body)
+        return sum(isinstance(stmt, PrefetchHint) for stmt in body)
 
     return max((count(loop.body) for loop in loops(nest.body)), default=0)
 

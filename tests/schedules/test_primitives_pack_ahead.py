@@ -9,7 +9,7 @@ from tests.schedule_fuzz.cases import applied, notation
 from tilewright.schedules.algebra.scalar import loads
 from tilewright.schedules.errors import ScheduleError
 from tilewright.schedules.lowering.lower import plain_nest
-from tilewright.schedules.nest.loop_ir import Allocate, Scope, walk
+from tilewright.schedules.nest.loop_ir import Allocate, BufferScope, walk
 from tilewright.schedules.nest.prepacking import prepack_problem, split_prepack
 from tilewright.schedules.nest.printer import to_text
 from tilewright.schedules.nest.verify_nest import MalformedNest, verify
@@ -145,7 +145,7 @@ def test_it_may_be_filled_through_registers_of_one_thread() -> None:
 def test_moving_it_into_a_loop_makes_it_an_ordinary_copy() -> None:
     nest = applied(product(), *COPY, ComputeAt("p", "s0.d0"))
     scopes = {s.buffer.name: s.buffer.scope for s in walk(nest.body) if isinstance(s, Allocate)}
-    assert scopes == {"p": Scope.WORKSPACE}
+    assert scopes == {"p": BufferScope.WORKSPACE}
     assert prepack_problem(nest) is None
 
 

@@ -41,7 +41,7 @@ def test_prefetches_for_the_next_tile_are_dealt_over_the_rows(golden: Golden) ->
 
 def test_each_iteration_can_give_all_prefetches() -> None:
     nest = with_prefetches(Prefetch("i1", "s0.d1o", 2, "s0.r0", "", 4))
-    prefetches = [leaf for leaf in leaves(nest.body) if isinstance(leaf, loop_ir.Prefetch)]
+    prefetches = [leaf for leaf in leaves(nest.body) if isinstance(leaf, loop_ir.PrefetchHint)]
     columns = ["8*((s0.d1o + 2)%3)", "(8*s0.d1o + 20)%24"]  # behind the last, the first again
     assert [str(prefetch.index[1]) for prefetch in prefetches] == columns
     assert all(prefetch.far for prefetch in prefetches)
@@ -49,7 +49,7 @@ def test_each_iteration_can_give_all_prefetches() -> None:
 
 def test_a_row_operand_gets_a_hint_for_each_row() -> None:
     nest = with_prefetches(Prefetch("i0", "s0.r0", 3, "s0.r0", "", 16))
-    prefetches = [leaf for leaf in leaves(nest.body) if isinstance(leaf, loop_ir.Prefetch)]
+    prefetches = [leaf for leaf in leaves(nest.body) if isinstance(leaf, loop_ir.PrefetchHint)]
     assert [tuple(map(str, prefetch.index)) for prefetch in prefetches] == [
         ("2*s0.d0o", "s0.r0 + 3"), ("2*s0.d0o + 1", "s0.r0 + 3"),
     ]  # fmt: skip
@@ -58,13 +58,15 @@ def test_a_row_operand_gets_a_hint_for_each_row() -> None:
 def test_prefetches_behind_the_last_tile_are_for_the_first() -> None:
     """A prefetch for memory that is not there costs a walk through the page table every time."""
     nest = with_prefetches(Prefetch("i0", "s0.d0o", 1, "s0.r0", "", 16))
-    prefetches = [leaf for leaf in leaves(nest.body) if isinstance(leaf, loop_ir.Prefetch)]
+    prefetches = [leaf for leaf in leaves(nest.body) if isinstance(leaf, loop_ir.PrefetchHint)]
     assert [str(prefetch.index[0]) for prefetch in prefetches] == [
         "2*((s0.d0o + 1)%3)",
         "(2*s0.d0o + 3)%6",
     ]
     cut = with_prefetches(Prefetch("i1", "s0.d1o", 1, "s0.r0", "", 8), Partition("s0.d1o", 2))
-    places = {str(leaf.index[1]) for leaf in leaves(cut.body) if isinstance(leaf, loop_ir.Prefetch)}
+    places = {
+        str(leaf.index[1]) for leaf in leaves(cut.body) if isinstance(leaf, loop_ir.PrefetchHint)
+    }
     assert places == {"8*((s0.d1o + 1)%3)", "8*(s0.d1o.t%3)"}
 
 
@@ -97,7 +99,7 @@ def test_windows_that_overlap_are_asked_for_once() -> None:
         Prefetch("i0", "s0.d0o", 1, "s0.r1", "", 16),
     )  # fmt: skip
     prefetches = [
-        leaf for leaf in leaves(applied(row, *steps).body) if isinstance(leaf, loop_ir.Prefetch)
+        leaf for leaf in leaves(applied(row, *steps).body) if isinstance(leaf, loop_ir.PrefetchHint)
     ]
     assert len(prefetches) == len({prefetch.index for prefetch in prefetches}) == 2 * 3 + 3
 
@@ -111,7 +113,7 @@ def test_places_too_many_for_an_iteration_are_dealt_over_the_rows() -> None:
         Prefetch("i1", "s0.d0", 1, "s0.r0", "s0.d1o", 16),
     )  # fmt: skip
     nest = applied(turned, *steps)
-    prefetches = [leaf for leaf in leaves(nest.body) if isinstance(leaf, loop_ir.Prefetch)]
+    prefetches = [leaf for leaf in leaves(nest.body) if isinstance(leaf, loop_ir.PrefetchHint)]
     assert len(prefetches) == 6  # 40 columns over 7 tiles of rows
     asked = {
         prefetch.index[1].evaluate({"s0.d1o": tile}) for prefetch in prefetches for tile in range(7)

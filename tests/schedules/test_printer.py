@@ -42,11 +42,11 @@ from tilewright.schedules.dtypes import DType
 from tilewright.schedules.nest.loop_ir import (
     Allocate,
     Buffer,
+    BufferScope,
     For,
     LoopKind,
     Nest,
-    Prefetch,
-    Scope,
+    PrefetchHint,
     Stmt,
 )
 from tilewright.schedules.nest.printer import to_scalar_text, to_text
@@ -72,7 +72,7 @@ def test_a_long_header_has_a_line_for_each_argument(golden: Golden) -> None:
 
 
 def test_everything_else_a_nest_can_hold(golden: Golden) -> None:
-    scratch = Buffer("T", (4,), DType.F32, Scope.WORKSPACE)
+    scratch = Buffer("T", (4,), DType.F32, BufferScope.WORKSPACE)
     guard = less(I, 3)
     body: tuple[Stmt, ...] = (
         Allocate(scratch, (store("T", (0,), number(1)),)),
@@ -80,8 +80,8 @@ def test_everything_else_a_nest_can_hold(golden: Golden) -> None:
             "i",
             4,
             (
-                Prefetch("A", (I + 16,)),
-                Prefetch("C", (I,), for_write=True),
+                PrefetchHint("A", (I + 16,)),
+                PrefetchHint("C", (I,), for_write=True),
                 store("C", (I,), A, guard, at_least(I, 1)),
                 update("C", (I,), A, None, Reducer.MAX, (guard,)),
                 update("C", (I,), A, (), Reducer.MIN, (guard,)),
@@ -101,7 +101,7 @@ def variants() -> list[Nest]:
     assert isinstance(outer, For)
     leaf = update("C", (I, J), load("A", I, J), ())
     alone = with_body(base, loop("i", 4, loop("j", 4, leaf)))
-    scratch = Buffer("T", (4,), DType.F32, Scope.WORKSPACE)
+    scratch = Buffer("T", (4,), DType.F32, BufferScope.WORKSPACE)
 
     def around(stmt: Stmt) -> Nest:
         return with_body(base, loop("i", 4, loop("j", 4, stmt)))
@@ -120,10 +120,10 @@ def variants() -> list[Nest]:
         around(replace(leaf, reducer=Reducer.MAX)),
         around(replace(leaf, index=(J, I))),
         around(store("C", (I, J), load("A", I, J))),
-        around(Prefetch("C", (I, J))),
-        around(Prefetch("C", (I, J), for_write=True)),
+        around(PrefetchHint("C", (I, J))),
+        around(PrefetchHint("C", (I, J), for_write=True)),
         with_body(base, Allocate(scratch, base.body)),
-        with_body(base, Allocate(replace(scratch, scope=Scope.REGISTER), base.body)),
+        with_body(base, Allocate(replace(scratch, scope=BufferScope.REGISTER), base.body)),
         with_body(base, Allocate(replace(scratch, shape=(2, 2)), base.body)),
         with_body(base, Allocate(replace(scratch, dtype=DType.F64), base.body)),
         with_body(base, Allocate(scratch, alone.body), *base.body),

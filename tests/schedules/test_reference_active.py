@@ -13,7 +13,7 @@ from tilewright.schedules.reference.active import Active, active_boxes, active_s
 from tilewright.schedules.reference.cost import predicted_secs
 from tilewright.schedules.reference.error_bound import evaluate_with_bound
 from tilewright.schedules.reference.evaluate import evaluate
-from tilewright.schedules.reference.reads import Box, full_box, leading_tiles
+from tilewright.schedules.reference.reads import IterationBox, full_box, leading_tiles
 from tilewright.schedules.reference.sample import demanded, places_of, taken
 from tilewright.schedules.workload.tensors import Stage
 from tilewright.schedules.workload.workload import Workload
@@ -48,7 +48,7 @@ def workload_of(form: str) -> Workload:
     return from_notation(text, given)
 
 
-def _everything(stage: Stage, whole: Box, max_points: int, finite: object) -> Active:
+def _everything(stage: Stage, whole: IterationBox, max_points: int, finite: object) -> Active:
     return Active(list(leading_tiles(whole, max_points)), [], None, apart=False)
 
 

@@ -44,7 +44,7 @@ from tilewright.schedules.algebra.scalar import (
 from tilewright.schedules.dtypes import DType
 from tilewright.schedules.reference.error_bound import exact_inputs_range
 from tilewright.schedules.reference.evaluate import evaluate
-from tilewright.schedules.reference.exactness import Span, fits, integer_span, value_ranges
+from tilewright.schedules.reference.exactness import ValueRange, fits, integer_span, value_ranges
 from tilewright.schedules.workload.tensors import Tensor
 from tilewright.schedules.workload.workload import Workload
 
@@ -149,8 +149,8 @@ def inputs_within(workload: Workload, limit: int, rng: random.Random) -> list[np
 
 def test_domains() -> None:
     """Roots and quotients of what may be negative or zero are found by ranges."""
-    real = Span(-8.0, 8.0, None)
-    positive = Span(0.5, 1.5, None)
+    real = ValueRange(-8.0, 8.0, None)
+    positive = ValueRange(0.5, 1.5, None)
     for body, defined in (
         (Unary(UnaryOp.SQRT, mul(X, X)), True),
         (Unary(UnaryOp.RSQRT, mul(X, X)), False),
@@ -169,14 +169,14 @@ def test_domains() -> None:
 
 def test_overflow_is_foreseen() -> None:
     workload = map_workload(mul(X, X), (vector(F32),), i=8)
-    assert value_ranges(workload, {"X": Span(-(2.0**60), 2.0**60, None)}).bounded
-    assert not value_ranges(workload, {"X": Span(-(2.0**63), 2.0**63, None)}).bounded
+    assert value_ranges(workload, {"X": ValueRange(-(2.0**60), 2.0**60, None)}).bounded
+    assert not value_ranges(workload, {"X": ValueRange(-(2.0**63), 2.0**63, None)}).bounded
 
 
 def test_what_fits_a_float() -> None:
-    assert fits(Span(-(2.0**24), 2.0**24, 0), F32)
-    assert not fits(Span(0, 2.0**24 + 1, 0), F32)
-    assert fits(Span(0, 2.0**30, 6), F32)
-    assert not fits(Span(0, 1, None), F32)
-    assert not fits(Span(0, math.inf, 0), F32)
-    assert not fits(Span(0, 2.0**-149, -150), F32)
+    assert fits(ValueRange(-(2.0**24), 2.0**24, 0), F32)
+    assert not fits(ValueRange(0, 2.0**24 + 1, 0), F32)
+    assert fits(ValueRange(0, 2.0**30, 6), F32)
+    assert not fits(ValueRange(0, 1, None), F32)
+    assert not fits(ValueRange(0, math.inf, 0), F32)
+    assert not fits(ValueRange(0, 2.0**-149, -150), F32)

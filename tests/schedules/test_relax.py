@@ -13,7 +13,7 @@ from tilewright.schedules.dtypes import DType
 from tilewright.schedules.lowering.lower import clean, plain_nest
 from tilewright.schedules.lowering.relax import relax_guards
 from tilewright.schedules.nest.interpret import interpret
-from tilewright.schedules.nest.loop_ir import Allocate, Buffer, Nest, Scope, Update, leaves
+from tilewright.schedules.nest.loop_ir import Allocate, Buffer, BufferScope, Nest, Update, leaves
 from tilewright.schedules.nest.verify_bounds import unproven_accesses
 from tilewright.schedules.primitives import (
     CacheWrite,
@@ -82,7 +82,9 @@ def test_a_guard_that_holds_elsewhere_does_not_end_another_there() -> None:
     second = less(a + y, 4)
     fill = loop("x", 8, store("W", (x,), load("X", x), at_least(a + 2, x), second))
     take = loop("z", 8, store("Y", (a, y, z), load("W", z), at_least(a + 2, z), second))
-    private = Allocate(Buffer("W", (8,), DType.F32, Scope.WORKSPACE), (loop("y", 4, fill, take),))
+    private = Allocate(
+        Buffer("W", (8,), DType.F32, BufferScope.WORKSPACE), (loop("y", 4, fill, take),)
+    )
     nest = Nest((tensor("X", 6),), (tensor("Y", 8, 4, 8),), (zeros, loop("a", 8, private)))
     inputs = [np.arange(6, dtype=np.float32)]
     (wanted,) = interpret(nest, inputs)

@@ -13,7 +13,15 @@ from tests.schedule_fuzz.cases import check_meaning, notation
 from tests.schedules.test_rules_spaces import drawn, target
 from tilewright.costmodel.programs import program_counts
 from tilewright.schedules.lowering.lower import lower
-from tilewright.schedules.nest.loop_ir import Allocate, For, LoopKind, Scope, leaves, loops, walk
+from tilewright.schedules.nest.loop_ir import (
+    Allocate,
+    BufferScope,
+    For,
+    LoopKind,
+    leaves,
+    loops,
+    walk,
+)
 from tilewright.schedules.nest.printer import to_text
 from tilewright.schedules.sketches import space_for
 from tilewright.schedules.sketches.fused.columns import ColumnSketch
@@ -154,7 +162,7 @@ def test_exponentials_are_summed_up_where_they_are_computed() -> None:
         rows = [x for x in loops(nest.body) if x.extent == 9]
         walks.append(len(rows))
         accumulators = [s for s in walk(nest.body) if isinstance(s, Allocate)]
-        assert sum(s.buffer.scope is Scope.REGISTER for s in accumulators) == 2
+        assert sum(s.buffer.scope is BufferScope.REGISTER for s in accumulators) == 2
     assert walks == [4, 3]
 
 

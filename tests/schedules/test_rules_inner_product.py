@@ -15,7 +15,7 @@ from tilewright.costmodel.programs import program_counts
 from tilewright.schedules import operators
 from tilewright.schedules.arrays import IntArray
 from tilewright.schedules.lowering.lower import lower
-from tilewright.schedules.nest.loop_ir import Prefetch, leaves
+from tilewright.schedules.nest.loop_ir import PrefetchHint, leaves
 from tilewright.schedules.nest.printer import to_text
 from tilewright.schedules.sketches import space_for
 from tilewright.schedules.sketches.inner_product import roles
@@ -133,7 +133,7 @@ def test_a_far_operand_is_asked_for_a_tile_ahead(monkeypatch: pytest.MonkeyPatch
     settings = settings[settings[:, place] > 0]
     for setting in settings[::3]:
         nest = lower(workload, sketch.trace(tuple(setting)))
-        assert any(isinstance(leaf, Prefetch) and leaf.far for leaf in leaves(nest.body))
+        assert any(isinstance(leaf, PrefetchHint) and leaf.far for leaf in leaves(nest.body))
         check_meaning(workload, nest)
     without = settings.copy()
     without[:, place] = 0

@@ -11,7 +11,7 @@ from tests.schedule_fuzz.cases import check_meaning, notation
 from tests.schedules.test_rules_spaces import drawn_with, target
 from tilewright.costmodel.programs import program_counts
 from tilewright.schedules.lowering.lower import lower
-from tilewright.schedules.nest.loop_ir import Prefetch, leaves
+from tilewright.schedules.nest.loop_ir import PrefetchHint, leaves
 from tilewright.schedules.sketches import space_for
 from tilewright.schedules.sketches.tile import operands
 from tilewright.schedules.space import Sketch
@@ -68,7 +68,7 @@ def test_settings_with_prefetches_are_legal_and_right(name: str) -> None:
     sketch = sketch_of(workload)
     for setting in drawn_with(sketch, "prefetch", 6):
         nest = lower(workload, sketch.trace(tuple(setting)))
-        assert any(isinstance(leaf, Prefetch) and leaf.far for leaf in leaves(nest.body))
+        assert any(isinstance(leaf, PrefetchHint) and leaf.far for leaf in leaves(nest.body))
         check_meaning(workload, nest)
 
 

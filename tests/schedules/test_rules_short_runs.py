@@ -13,7 +13,7 @@ from tilewright.costmodel.counts.counting import counts
 from tilewright.schedules import operators
 from tilewright.schedules.arrays import IntArray
 from tilewright.schedules.lowering.lower import clean, lower
-from tilewright.schedules.nest.loop_ir import Prefetch, leaves
+from tilewright.schedules.nest.loop_ir import PrefetchHint, leaves
 from tilewright.schedules.sketches import space_for
 from tilewright.schedules.sketches.program import ProgramSketch
 from tilewright.schedules.sketches.tile.sketch import TileSketch
@@ -82,7 +82,7 @@ def test_settings_with_prefetches_are_legal_and_right(name: str) -> None:
     assert len(settings)
     for setting in settings:
         nest = lower(workload, sketch.trace(tuple(int(i) for i in setting)))
-        assert any(isinstance(leaf, Prefetch) and leaf.far for leaf in leaves(nest.body))
+        assert any(isinstance(leaf, PrefetchHint) and leaf.far for leaf in leaves(nest.body))
         check_meaning(workload, nest)
 
 
@@ -93,7 +93,7 @@ def test_prefetches_are_loads_and_spare_waits(name: str) -> None:
     names = [knob.name for knob in tile.knobs]
     for setting in prefetched(tile)[:5]:
         nest = clean(lower(workload, program.trace(tuple(int(i) for i in setting))))
-        written = {leaf.index for leaf in leaves(nest.body) if isinstance(leaf, Prefetch)}
+        written = {leaf.index for leaf in leaves(nest.body) if isinstance(leaf, PrefetchHint)}
         assert written
         plain = setting.copy()
         plain[names.index("prefetch")] = 0

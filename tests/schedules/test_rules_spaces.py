@@ -18,7 +18,7 @@ from tilewright.schedules.nest.loop_ir import LoopKind, loops
 from tilewright.schedules.nest.verify_bounds import unproven_accesses
 from tilewright.schedules.nest.verify_nest import verify
 from tilewright.schedules.sketches import space_for
-from tilewright.schedules.space import Part, Sketch
+from tilewright.schedules.space import Sketch, SpacePart
 from tilewright.schedules.target import Cache, Target
 from tilewright.schedules.trace import Trace
 from tilewright.schedules.workload.workload import Workload
@@ -125,7 +125,7 @@ def target(threads: int = 2, bits: int = 256, registers: int = 16) -> Target:
     )  # fmt: skip
 
 
-def drawn(sketch: Sketch | Part, count: int = 400, seed: int = 1) -> IntArray:
+def drawn(sketch: Sketch | SpacePart, count: int = 400, seed: int = 1) -> IntArray:
     sizes = [len(knob.values) for knob in sketch.knobs]
     return np.random.default_rng(seed).integers(0, sizes, (count, len(sizes)))
 

@@ -32,7 +32,15 @@ from tilewright.schedules.algebra.scalar import All, Select
 from tilewright.schedules.dtypes import DType
 from tilewright.schedules.nest.interpret import interpret
 from tilewright.schedules.nest.interpret_memory import InterpretError
-from tilewright.schedules.nest.loop_ir import Allocate, Buffer, For, Nest, Prefetch, Scope, Stmt
+from tilewright.schedules.nest.loop_ir import (
+    Allocate,
+    Buffer,
+    BufferScope,
+    For,
+    Nest,
+    PrefetchHint,
+    Stmt,
+)
 from tilewright.schedules.nest.verify_nest import unproven_accesses, verify
 
 I, J, K = var("i"), var("j"), var("k")
@@ -145,9 +153,9 @@ def test_the_condition_of_a_select_is_looked_at_too() -> None:
 
 
 def test_prefetches_may_be_anywhere_and_allocations_have_bounds() -> None:
-    scratch = Buffer("T", (2,), DType.F32, Scope.WORKSPACE)
+    scratch = Buffer("T", (2,), DType.F32, BufferScope.WORKSPACE)
     body: tuple[Stmt, ...] = (
-        Prefetch("A", (I + 100,)),
+        PrefetchHint("A", (I + 100,)),
         store("T", (I,), load("A", I)),
         store("C", (I,), number(0)),
     )
@@ -170,7 +178,7 @@ def test_a_proved_access_is_never_out_of_bounds(
     index: Affine, conds: list[Cond], extent: int
 ) -> None:
     leaf = store("C", (affine(0),), load("T", index), *conds)
-    scratch = Buffer("T", (extent,), DType.F32, Scope.WORKSPACE)
+    scratch = Buffer("T", (extent,), DType.F32, BufferScope.WORKSPACE)
     fill = loop("f", extent, store("T", (var("f"),), number(1)))
     body: Stmt = leaf
     for name in "abc":

@@ -47,11 +47,11 @@ from tilewright.schedules.dtypes import DType
 from tilewright.schedules.nest.loop_ir import (
     Allocate,
     Buffer,
+    BufferScope,
     For,
     LoopKind,
     Nest,
-    Prefetch,
-    Scope,
+    PrefetchHint,
     Stmt,
 )
 from tilewright.schedules.nest.verify_nest import MalformedNest, verify
@@ -80,7 +80,7 @@ def bounded(*bounds: Cond) -> Nest:
     return with_loop(loop("j", 4, For("i", 4, (BODY,), bounds=bounds)))
 
 
-SCRATCH = Buffer("T", (4,), DType.F32, Scope.WORKSPACE)
+SCRATCH = Buffer("T", (4,), DType.F32, BufferScope.WORKSPACE)
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ SCRATCH = Buffer("T", (4,), DType.F32, Scope.WORKSPACE)
             "T holds bool, which is never stored",
         ),
         (
-            with_loop(Allocate(replace(SCRATCH, scope=Scope.ARGUMENT), GOOD.body)),
+            with_loop(Allocate(replace(SCRATCH, scope=BufferScope.ARGUMENT), GOOD.body)),
             "allocated buffer T is workspace, registers or prepacked, found argument",
         ),
         (
@@ -137,10 +137,13 @@ SCRATCH = Buffer("T", (4,), DType.F32, Scope.WORKSPACE)
         ),
         (bounded(less(var("k"), 2)), "the bounds of loop i, k <= 1 uses k"),
         (
-            with_loop(loop("i", 4, Prefetch("A", (J,)), BODY)),
+            with_loop(loop("i", 4, PrefetchHint("A", (J,)), BODY)),
             r"A\[j\] uses j, the loops around it are: i",
         ),
-        (with_loop(loop("i", 4, Prefetch("T", (I,)), BODY)), r"T\[i\]: there is no buffer T here"),
+        (
+            with_loop(loop("i", 4, PrefetchHint("T", (I,)), BODY)),
+            r"T\[i\]: there is no buffer T here",
+        ),
         (with_value(IndexValue(J, DType.F32)), r"value written to C\[i\] uses j"),
         (
             with_value(Select(All((less(J, 2),)), number(0), number(1))),

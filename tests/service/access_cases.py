@@ -8,8 +8,8 @@ from typing import Any
 
 from tests.service.service_cases import HOST, MATMUL
 from tilewright.db import Store
-from tilewright.db.job_rows import Job
-from tilewright.service.access.keys import DEFAULT_SCOPES, Scope, new_key
+from tilewright.db.job_rows import StoredJob
+from tilewright.service.access.keys import DEFAULT_SCOPES, KeyScope, new_key
 from tilewright.service.jobs.request import read_job
 from tilewright.service.settings import Settings
 
@@ -18,7 +18,7 @@ def make_key(
     store: Store,
     *,
     owner: str = "",
-    scopes: tuple[Scope, ...] = DEFAULT_SCOPES,
+    scopes: tuple[KeyScope, ...] = DEFAULT_SCOPES,
     expires_at: datetime | None = None,
 ) -> str:
     """The text of a key that `store` now has."""
@@ -39,7 +39,7 @@ def bearer(text: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {text}"}
 
 
-def a_job(store: Store, **more: Any) -> Job:
+def a_job(store: Store, **more: Any) -> StoredJob:
     """A job that waits."""
     request = read_job({"workload": MATMUL, "target": HOST.to_json()}, Settings()).to_json()
     job, _ = store.create_job(request, body_hash="x", flight_key="x", **more)

@@ -12,7 +12,7 @@ from tests.service.service_cases import MATMUL
 from tilewright.db import Store
 from tilewright.schedules.workload.workload import Workload
 from tilewright.service.http.app import create_app
-from tilewright.service.limits import Limits
+from tilewright.service.limits import RequestLimits
 from tilewright.service.resolve import workloads
 from tilewright.service.settings import Settings
 
@@ -22,7 +22,7 @@ __all__ = ["cache_home", "empty_file", "own_folders", "store"]
 @pytest.fixture
 def settings() -> Settings:
     """No helper process is started, and nobody waits for what one would do."""
-    limits = Limits(default_secs=0.0, lookup_secs=0.0)
+    limits = RequestLimits(default_secs=0.0, lookup_secs=0.0)
     return Settings(poll_secs=0.01, heartbeat_secs=0.05, preparers=0, limits=limits)
 
 

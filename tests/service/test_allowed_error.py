@@ -15,13 +15,13 @@ from tilewright.schedules.rewrites import Winograd
 from tilewright.schedules.spelling import parse_workload
 from tilewright.schedules.trace import Trace
 from tilewright.service.answers import objects
-from tilewright.service.answers.find import Found
+from tilewright.service.answers.find import StoredAnswer
 from tilewright.service.answers.grades import Stored
 from tilewright.service.cli import facts
 from tilewright.service.cli.payloads import workload_payload
 from tilewright.service.grade import Grade
 from tilewright.service.resolve import workloads
-from tilewright.service.resolve.spelling import Spelling
+from tilewright.service.resolve.spelling import WorkloadSpelling
 
 CONV = "conv2d_nhwc:N=1,H=9,W=8,CI=3,CO=4,K=3,pad=1"
 EXPR = "Y[n,h,w,o] += X[n,h+r-1,w+s-1,c] * W[r,s,c,o]"
@@ -29,7 +29,7 @@ TENSORS = ["X=f32[1,9,8,3]", "W=f32[3,3,3,4]"]
 KEY = parse_workload(CONV, allow_error=1e-3).key
 
 
-def spellings(folder: Path) -> list[Spelling]:
+def spellings(folder: Path) -> list[WorkloadSpelling]:
     document = folder / "conv.json"
     document.write_text(json.dumps(parse_workload(CONV).to_json()))
     function = folder / "ops.py"
@@ -38,11 +38,11 @@ def spellings(folder: Path) -> list[Spelling]:
         f"def conv():\n    return parse_workload({CONV!r})\n"
     )
     return [
-        Spelling(workload=CONV, allow_error=1e-3),
-        Spelling(workload=f"{CONV},allow_error=0.001"),
-        Spelling(expr=EXPR, tensor=TENSORS, allow_error=1e-3),
-        Spelling(workload=str(document), allow_error=1e-3),
-        Spelling(workload=f"{function}:conv", allow_error=1e-3),
+        WorkloadSpelling(workload=CONV, allow_error=1e-3),
+        WorkloadSpelling(workload=f"{CONV},allow_error=0.001"),
+        WorkloadSpelling(expr=EXPR, tensor=TENSORS, allow_error=1e-3),
+        WorkloadSpelling(workload=str(document), allow_error=1e-3),
+        WorkloadSpelling(workload=f"{function}:conv", allow_error=1e-3),
     ]
 
 
@@ -100,7 +100,7 @@ def test_an_answer_and_a_header_say_what_was_rewritten() -> None:
     toolchain = Toolchain(4, "0.50.0", "22")
     result = replace(result, error_found=3e-7)
     record = TuningRecord(workload.key, HOST.key, 1, trace.to_json(), result, toolchain, 0, 1)
-    found = Found(Grade.EXACT, Stored(record, HOST, record.key), "")
+    found = StoredAnswer(Grade.EXACT, Stored(record, HOST, record.key), "")
     summary = workloads.workload_summary(workload)
     told = found.answer(summary, {}, lambda: workload).to_json()
     assert told["rewritten"]["steps"] == ["Winograd(stage='s0', tiles=((1, 4), (2, 4)))"]
@@ -109,7 +109,7 @@ def test_an_answer_and_a_header_say_what_was_rewritten() -> None:
     assert "of max|data| * sum|weight| (allowed: 0.1); found: 3e-07" in facts.plain(
         facts.answer_rows(told)
     )
-    plain = Found(Grade.EXACT, Stored(replace(record, trace=[]), HOST, record.key), "")
+    plain = StoredAnswer(Grade.EXACT, Stored(replace(record, trace=[]), HOST, record.key), "")
     assert plain.answer(summary, {}, lambda: workload).to_json()["rewritten"] is None
 
     variant = objects.variant_of(found.answer(summary, {}, lambda: workload), HOST)

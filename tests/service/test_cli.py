@@ -17,13 +17,13 @@ from tilewright.schedules.trace import Trace
 from tilewright.schedules.workload.workload import Workload
 from tilewright.service.answers import analytic
 from tilewright.service.cli import run
-from tilewright.service.cli.options import Common, Machine
+from tilewright.service.cli.options import Common, MachineOptions
 from tilewright.service.cli.payloads import workload_payload
 from tilewright.service.cli.run_tune import spelled
 from tilewright.service.cli.tree import MODULES
 from tilewright.service.exit_codes import ExitCode
 from tilewright.service.resolve import workloads
-from tilewright.service.resolve.spelling import Spelling
+from tilewright.service.resolve.spelling import WorkloadSpelling
 
 COMMANDS = [name for names in MODULES.values() for name in names]
 
@@ -204,8 +204,8 @@ def test_one_record_is_seen_on_any_machine(
     assert "of another workload" in capsys.readouterr().err
 
 
-def spelling(text: str) -> Spelling:
-    return Spelling(workload=text)
+def spelling(text: str) -> WorkloadSpelling:
+    return WorkloadSpelling(workload=text)
 
 
 def test_python_files_give_workloads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -226,13 +226,13 @@ def test_python_files_give_workloads(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 def test_a_hint_can_be_typed_as_it_stands() -> None:
-    plain = spelled(Spelling(workload=MATMUL), Machine(), Common())
+    plain = spelled(WorkloadSpelling(workload=MATMUL), MachineOptions(), Common())
     assert plain == MATMUL
     full = spelled(
-        Spelling(
+        WorkloadSpelling(
             expr="C[i] = A[i]", tensor=["A=f32[8]"], range=["i=8"], constant=["A"], allow_error=1e-3
         ),
-        Machine(target="my target.json", threads=2),
+        MachineOptions(target="my target.json", threads=2),
         Common(db="x.sqlite"),
     )
     assert shlex.split(full) == [
@@ -250,17 +250,17 @@ def test_every_spelling_can_mark_constants(
     document.write_text(json.dumps(workloads.workload_of(MATMUL).to_json()))
     tensors = ["A=f32[8,8]", "B=f32[8,8]"]
     ways = [
-        Spelling(workload=MATMUL, constant=["b"]),
-        Spelling(workload=f"{MATMUL},constant=B"),
-        Spelling(workload=str(document), constant=["B"]),
-        Spelling(expr="C[i,j] += A[i,k] * B[k,j]", tensor=tensors, constant=["B"]),
-        Spelling(expr="C[i,j] += A[i,k] * B[k,j]", tensor=[tensors[0], "B=const f32[8,8]"]),
+        WorkloadSpelling(workload=MATMUL, constant=["b"]),
+        WorkloadSpelling(workload=f"{MATMUL},constant=B"),
+        WorkloadSpelling(workload=str(document), constant=["B"]),
+        WorkloadSpelling(expr="C[i,j] += A[i,k] * B[k,j]", tensor=tensors, constant=["B"]),
+        WorkloadSpelling(expr="C[i,j] += A[i,k] * B[k,j]", tensor=[tensors[0], "B=const f32[8,8]"]),
     ]
     for way in ways:
         assert workloads.read_workload(way).key == wanted
         assert workloads.workload_of(workload_payload(way)).key == wanted
     assert workloads.read_workload(ways[0]).name == "matmul:M=8,N=8,K=8,constant=B"
-    both = Spelling(workload=f"{MATMUL},constant=B", constant=["A"])
+    both = WorkloadSpelling(workload=f"{MATMUL},constant=B", constant=["A"])
     assert workloads.read_workload(both).name == "matmul:M=8,N=8,K=8,constant=A+B"
     assert run(["best", MATMUL, "--constant", "W"]) == 2
     assert "constant=W: the inputs are A, B" in capsys.readouterr().err

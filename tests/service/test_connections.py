@@ -19,7 +19,7 @@ from starlette.types import Receive, Scope, Send
 
 from tilewright.service.http import connections
 from tilewright.service.http.connections import Crowd, Listener, Said, connection_limit
-from tilewright.service.limits import Limits
+from tilewright.service.limits import RequestLimits
 from tilewright.service.settings import Settings
 
 REQUEST = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -48,7 +48,7 @@ def serving(**limits: Any) -> Iterator[int]:
 @contextmanager
 def serving_in_sight(**limits: Any) -> Iterator[tuple[int, Crowd]]:
     """The same, with its connections as it counts them."""
-    settings = Settings(limits=replace(Limits(), **limits))
+    settings = Settings(limits=replace(RequestLimits(), **limits))
     options = connections.options(settings)
     listener = Listener(socket.AF_INET, socket.SOCK_STREAM)
     listener.bind(("127.0.0.1", 0))

@@ -13,14 +13,14 @@ import pytest
 from tests.service.service_cases import HOST, MATMUL, fake_run
 from tests.service.test_worker import SETTINGS, read
 from tilewright.db import Store
-from tilewright.db.job_rows import Job, WaitingJob
+from tilewright.db.job_rows import StoredJob, WaitingJob
 from tilewright.db.job_states import JobState
 from tilewright.schedules.errors import TilewrightError
 from tilewright.service.answers.publish import Published
 from tilewright.service.jobs.queue import choose, order
 from tilewright.service.jobs.request import read_job
-from tilewright.service.jobs.run import Means
-from tilewright.service.jobs.turns import Turns
+from tilewright.service.jobs.run import JobContext
+from tilewright.service.jobs.turns import TimeSlices
 from tilewright.service.jobs.worker import Worker
 from tilewright.tuner.process.control import Activity, Control
 
@@ -37,7 +37,7 @@ class Machine:
 
     def __init__(self) -> None:
         self.secs = 0.0
-        self.turns = Turns(turn_secs=2.0, clock=lambda: self.secs, look_secs=0.0)
+        self.turns = TimeSlices(turn_secs=2.0, clock=lambda: self.secs, look_secs=0.0)
         self.used: dict[str, float] = {}
 
     def first(self, names: list[str]) -> str:
@@ -161,7 +161,7 @@ def test_the_queue_knows_whose_jobs_wait(store: Store) -> None:
     assert {found.id: found.owner for found in store.job_queue()} == {first.id: "a", nobodys.id: ""}
 
 
-def submitted(store: Store, owner: str | None, **fields: Any) -> Job:
+def submitted(store: Store, owner: str | None, **fields: Any) -> StoredJob:
     request = read_job({"workload": MATMUL, "target": HOST.to_json(), **fields}, SETTINGS)
     found, created = store.create_job(
         request.to_json(), body_hash="x", flight_key=request.flight_key, owner=owner
@@ -194,7 +194,9 @@ def test_a_foreign_job_ends_beside_four_hostile_ones(store: Store) -> None:
                     control.pause()
         return fake_run(4, before=lambda trial: control.pause())(s, w, t, options, *more)
 
-    means = Means(store, 5.0, stop, Turns(turn_secs=0.05), run=run, publish=lambda *_: Published())
+    means = JobContext(
+        store, 5.0, stop, TimeSlices(turn_secs=0.05), run=run, publish=lambda *_: Published()
+    )
     thread = threading.Thread(target=Worker(means, "test", poll_secs=0.01).work)
     thread.start()
     try:
@@ -222,7 +224,7 @@ def test_a_job_whose_seconds_are_over_says_so(store: Store) -> None:
             time.sleep(0.05)
             control.check()
 
-    means = Means(store, 5.0, threading.Event(), run=run, publish=lambda *_: Published())
+    means = JobContext(store, 5.0, threading.Event(), run=run, publish=lambda *_: Published())
     assert Worker(means, "test").work_once()
     ended = read(store, found)
     assert ended.state is JobState.FAILED
@@ -246,7 +248,7 @@ def test_seconds_that_an_earlier_lease_used_are_gone(store: Store) -> None:
         left.append(control.left_secs)
         return fake_run()(*words, **more)
 
-    means = Means(store, 60.0, threading.Event(), run=run, publish=lambda *_: Published())
+    means = JobContext(store, 60.0, threading.Event(), run=run, publish=lambda *_: Published())
     assert Worker(means, "test").work_once()
     assert 50.0 <= left[0] <= 70.0
 
@@ -254,14 +256,14 @@ def test_seconds_that_an_earlier_lease_used_are_gone(store: Store) -> None:
 def test_waiting_for_a_turn_uses_no_seconds(store: Store) -> None:
     now = [0.0]
     found = submitted(store, "a", budget={"trials": 4, "seconds": 10.0})
-    turns = Turns()
+    turns = TimeSlices()
     used: list[float] = []
 
     def run(*words: Any, control: Control, **more: Any) -> Any:
         used.append(control.used_secs)
         return fake_run()(*words, **more)
 
-    means = Means(
+    means = JobContext(
         store, 60.0, threading.Event(), turns, run=run, publish=lambda *_: Published(),
         clock=lambda: now[0],
     )  # fmt: skip
@@ -291,7 +293,7 @@ def test_a_foreign_job_ends_beside_four_hostile_ones_on_this_machine(store: Stor
         for n in range(4)
     ]  # fmt: skip
     stop = threading.Event()
-    means = Means(store, 5.0, stop, publish=lambda *_: Published())
+    means = JobContext(store, 5.0, stop, publish=lambda *_: Published())
     thread = threading.Thread(target=Worker(means, "test", poll_secs=0.05).work)
     thread.start()
     end = time.monotonic() + REAL_PATIENCE_SECS

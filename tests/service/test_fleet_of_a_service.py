@@ -19,7 +19,7 @@ from tilewright.service.jobs import places
 from tilewright.service.jobs.places import FleetSize
 from tilewright.service.jobs.queue import place
 from tilewright.service.jobs.request import read_job
-from tilewright.service.jobs.run import Means
+from tilewright.service.jobs.run import JobContext
 from tilewright.service.jobs.worker import Worker
 from tilewright.service.settings import Settings
 from tilewright.tuner.measure.fleet import machines
@@ -43,7 +43,7 @@ def test_a_fleet_has_as_many_jobs_as_machines_beside_those_of_this_machine(
         return fake_run()(*given, **steer)
 
     monkeypatch.setattr(machines, "fleet_status", lambda *_: [None] * 5)
-    means = Means(
+    means = JobContext(
         store, 60.0, stop, run=run, publish=lambda *_: Published(), fleet="tcp://127.0.0.1:1"
     )
     of_fleet = [queued(store, seed, "dask") for seed in range(7)]

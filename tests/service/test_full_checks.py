@@ -20,7 +20,7 @@ from tilewright.service.answers.publish import Published
 from tilewright.service.cli import run
 from tilewright.service.jobs import tuning
 from tilewright.service.jobs.request import read_job
-from tilewright.service.jobs.run import Means
+from tilewright.service.jobs.run import JobContext
 from tilewright.service.jobs.worker import Worker
 from tilewright.service.resolve import workloads
 from tilewright.service.settings import Settings
@@ -231,7 +231,7 @@ def test_a_job_tells_of_each_candidate_that_failed_its_full_check(
         settings,
     )
     job, _ = store.create_job(request.to_json(), body_hash="x", flight_key=request.flight_key)
-    means = Means(store, 60.0, threading.Event(), publish=lambda *_: Published())
+    means = JobContext(store, 60.0, threading.Event(), publish=lambda *_: Published())
     assert Worker(means, "test", poll_secs=0.01).work_once()
     document = api.get(f"/v1/jobs/{job.id}").json()
     rejected = document["result"]["rejected"]

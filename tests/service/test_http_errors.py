@@ -18,7 +18,7 @@ from tilewright.db import Store
 from tilewright.db.errors import StoreHeld
 from tilewright.service.error_table import TABLE
 from tilewright.service.http.app import create_app
-from tilewright.service.limits import Limits
+from tilewright.service.limits import RequestLimits
 from tilewright.service.settings import Settings
 
 JSON = {"Content-Type": "application/json"}
@@ -147,7 +147,7 @@ def test_a_target_this_machine_cannot_run_is_refused_at_once(api: TestClient) ->
 
 
 def test_a_body_is_cut_off_at_its_limit(store: Store) -> None:
-    with TestClient(create_app(Settings(limits=Limits(body_bytes=1000)), store)) as api:
+    with TestClient(create_app(Settings(limits=RequestLimits(body_bytes=1000)), store)) as api:
 
         def endless() -> Iterator[bytes]:
             for _ in range(10_000):

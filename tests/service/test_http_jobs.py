@@ -17,9 +17,9 @@ from tilewright.db import Store
 from tilewright.db.job_states import JobState
 from tilewright.service.answers.publish import Published
 from tilewright.service.http.app import create_app
-from tilewright.service.jobs.run import Means
+from tilewright.service.jobs.run import JobContext
 from tilewright.service.jobs.worker import Worker
-from tilewright.service.limits import Limits
+from tilewright.service.limits import RequestLimits
 from tilewright.service.settings import Settings
 
 TARGET = HOST.to_json()
@@ -34,7 +34,7 @@ def submit(api: TestClient, **fields: Any) -> dict[str, Any]:
 
 def work(store: Store, **more: Any) -> None:
     """Run the oldest waiting job with a stand-in for the machine."""
-    means = Means(
+    means = JobContext(
         store, 5.0, threading.Event(), run=fake_run(**more), publish=lambda *_: Published()
     )
     assert Worker(means, "test").work_once()
@@ -264,7 +264,7 @@ def test_an_event_id_that_is_none_is_refused(api: TestClient, after: str) -> Non
 
 
 def test_too_many_streams_and_jobs_are_sent_away_with_a_time_to_come_back(store: Store) -> None:
-    settings = Settings(limits=Limits(open_jobs=1, event_streams=0))
+    settings = Settings(limits=RequestLimits(open_jobs=1, event_streams=0))
     with TestClient(create_app(settings, store)) as api:
         job = submit(api)
         for answer in (

@@ -17,7 +17,7 @@ from tilewright.db.errors import StoreUnreachable
 from tilewright.db.keys import StoredKeys
 from tilewright.service.access import keyring as keyring_module
 from tilewright.service.access.keyring import FRESH_SECS, KNOWN_SECS, UNKNOWN_SECS, Keyring
-from tilewright.service.access.keys import Scope
+from tilewright.service.access.keys import KeyScope
 from tilewright.service.errors import NotAuthenticated
 from tilewright.service.http.app import create_app
 from tilewright.service.settings import Settings
@@ -186,7 +186,7 @@ def test_invented_keys_that_come_together_are_read_for_together(
 
 
 def test_a_stream_ends_with_the_key_it_was_opened_with(store: Store) -> None:
-    text = make_key(store, owner="mine", scopes=(Scope.READ,))
+    text = make_key(store, owner="mine", scopes=(KeyScope.READ,))
     job = a_job(store, owner="mine")
     app = create_app(Settings(heartbeat_secs=0.05, preparers=0), store)
     revoking = once_told(app, b"event: state", lambda: store.revoke_key(text.split("_")[1]))

@@ -16,7 +16,7 @@ from tests.service.access_cases import bearer, make_key
 from tilewright.db import Store, open_store
 from tilewright.service.access.exposure import check_exposure
 from tilewright.service.access.keyring import Keyring
-from tilewright.service.access.keys import Scope, expiry_of, scopes_of
+from tilewright.service.access.keys import KeyScope, expiry_of, scopes_of
 from tilewright.service.cli import run
 from tilewright.service.errors import CannotServe, InvalidField
 from tilewright.service.http.app import create_app
@@ -95,7 +95,7 @@ def test_lengths_of_time_and_scopes() -> None:
     now = datetime(2026, 1, 31, tzinfo=UTC)
     assert expiry_of("12h", now) == now + timedelta(hours=12)
     assert expiry_of("2w", now) == now + timedelta(days=14)
-    assert scopes_of("read, submit,read") == (Scope.READ, Scope.SUBMIT)
+    assert scopes_of("read, submit,read") == (KeyScope.READ, KeyScope.SUBMIT)
     with pytest.raises(InvalidField, match="of submit, read, publish, admin one or more"):
         scopes_of("read,root")
 
@@ -143,7 +143,10 @@ def test_a_key_that_was_tampered_with_opens_nothing(
     store: Store, change: str, tmp_path: Path
 ) -> None:
     text = make_key(
-        store, owner="mine", scopes=(Scope.READ,), expires_at=datetime.now(UTC) + timedelta(days=1)
+        store,
+        owner="mine",
+        scopes=(KeyScope.READ,),
+        expires_at=datetime.now(UTC) + timedelta(days=1),
     )
     store.revoke_key(text.split("_")[1]) if "revoked" in change else None
     connection = sqlite3.connect(str(store.path))

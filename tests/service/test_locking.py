@@ -20,7 +20,7 @@ from tests.times import TIMES
 from tilewright.db import Store
 from tilewright.schedules.target import Target
 from tilewright.schedules.trace import Trace
-from tilewright.service.build.files import Wanted, kernels_in, pkg_config, write
+from tilewright.service.build.files import OutputFile, kernels_in, pkg_config, write
 from tilewright.service.build.locked import SEAL, FileRef, LockError, LockFile, entry_sha256
 from tilewright.service.cli import run
 from tilewright.service.resolve import workloads
@@ -490,7 +490,10 @@ def test_files_fetched_at_once_are_all_in_the_metadata(locked_pair: str, tmp_pat
 
     def fetch(name: str) -> None:
         header = f"/* {name}: x, made by Tilewright.\n */".encode()
-        write([Wanted("object", f"{name}.o", b""), Wanted("header", f"{name}.h", header)], folder)
+        write(
+            [OutputFile("object", f"{name}.o", b""), OutputFile("header", f"{name}.h", header)],
+            folder,
+        )
 
     names = [f"k{number}" for number in range(PAIRS)]
     with ThreadPoolExecutor(8) as pool:

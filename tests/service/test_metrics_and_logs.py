@@ -31,11 +31,11 @@ from tilewright.service import logs, telemetry
 from tilewright.service.http.app import create_app
 from tilewright.service.jobs import tuning
 from tilewright.service.jobs.ages import Ages
-from tilewright.service.jobs.run import Means
+from tilewright.service.jobs.run import JobContext
 from tilewright.service.jobs.supervisor import WorkerHealth
-from tilewright.service.jobs.tally import Tally
+from tilewright.service.jobs.tally import Counters
 from tilewright.service.jobs.worker import Worker
-from tilewright.service.limits import Limits
+from tilewright.service.limits import RequestLimits
 from tilewright.service.resolve import targets, toolchains, workloads
 from tilewright.service.settings import Settings
 from tilewright.tuner.session.report import TuneReport
@@ -89,7 +89,7 @@ def test_the_end_of_a_job_is_one_line_with_its_id_and_outcome(
 ) -> None:
     with TestClient(create_app(Settings(), store)) as api:
         made = api.post("/v1/jobs", json={"workload": MATMUL, "target": HOST.to_json()}).json()
-    worker = Worker(Means(store, 5.0, threading.Event(), run=_no_candidate), "w", 0.01)
+    worker = Worker(JobContext(store, 5.0, threading.Event(), run=_no_candidate), "w", 0.01)
     assert worker.work_once()
     told = [json.loads(line) for line in lines.getvalue().splitlines()]
     of_job = [line for line in told if line["logger"] == "tilewright.worker"]
@@ -176,7 +176,7 @@ def test_a_full_disk_is_told_now_and_then_with_the_job_and_tried_less_often(
         monkeypatch.undo()
         raise TilewrightError("nothing can be measured here")
 
-    means = Means(store, 6.0, threading.Event(), run=run)
+    means = JobContext(store, 6.0, threading.Event(), run=run)
     worker = Worker(means, "w", 0.01)
     assert worker.work_once()
     told = [json.loads(line) for line in lines.getvalue().splitlines()]
@@ -199,7 +199,7 @@ def test_metrics_know_trials_jobs_queue_and_errors(store: Store) -> None:
     health = WorkerHealth(ready=True, pid=1, deaths=2)
     app = create_app(Settings(), store, lambda: health)
     now = [100.0]
-    tally = Tally(clock=lambda: now[0])
+    tally = Counters(clock=lambda: now[0])
     for status in ("ok", "ok", "run_timeout"):
         tally.trial(status)
     tally.job("SUCCEEDED", 3.0, 2.0)
@@ -243,7 +243,9 @@ def test_versions_are_labels_of_a_metric(api: TestClient) -> None:
 
 def test_what_is_waited_on_purpose_is_no_latency(store: Store) -> None:
     """A long poll, and a question that waits for its answer to be prepared."""
-    app = create_app(Settings(preparers=0, limits=replace(Limits(), default_secs=0.6)), store)
+    app = create_app(
+        Settings(preparers=0, limits=replace(RequestLimits(), default_secs=0.6)), store
+    )
     with TestClient(app) as api:
         made = api.post("/v1/jobs", json={"workload": MATMUL, "target": "native"}).json()
         api.get(f"/v1/jobs/{made['id']}?wait=600ms")
@@ -360,7 +362,7 @@ def test_a_request_and_its_job_are_spans_with_the_same_id(
         "http.route": "/v1/jobs",
         "http.response.status_code": 202,
     }
-    worker = Worker(Means(store, 5.0, threading.Event(), run=_no_candidate), "w", 0.01)
+    worker = Worker(JobContext(store, 5.0, threading.Event(), run=_no_candidate), "w", 0.01)
     assert worker.work_once()
     [job] = named(spans, "tilewright.job")
     assert job == {"tilewright.job_id": made.json()["id"], "tilewright.state": "FAILED"}

@@ -22,7 +22,7 @@ from tilewright.service.cli import run
 from tilewright.service.http.metrics import Metrics
 from tilewright.service.jobs.pulse import Role
 from tilewright.service.jobs.supervisor import WorkerHealth
-from tilewright.service.jobs.tally import Tally
+from tilewright.service.jobs.tally import Counters
 from tilewright.service.monitoring import monitoring_dir
 
 SCRAPED = {"instance", "job"}
@@ -54,7 +54,7 @@ class Known:
 
 @pytest.fixture(scope="module")
 def known() -> dict[str, Known]:
-    metrics, tally = Metrics(), Tally()
+    metrics, tally = Metrics(), Counters()
     metrics.request("GET", "/", 200, 0.1)
     metrics.waited("/", 0.1)
     metrics.answer("exact")

@@ -20,7 +20,7 @@ from tilewright.schedules.trace import Trace
 from tilewright.service.answers import analytic
 from tilewright.service.http.app import create_app
 from tilewright.service.jobs.request import read_job
-from tilewright.service.limits import Limits
+from tilewright.service.limits import RequestLimits
 from tilewright.service.resolve import workloads
 from tilewright.service.settings import Settings
 
@@ -74,7 +74,7 @@ def described(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Any, d
             "record": record.key,
             "blob": file.sha256,
         }
-        limits = Limits(default_secs=0.0, lookup_secs=0.0)
+        limits = RequestLimits(default_secs=0.0, lookup_secs=0.0)
         settings = Settings(poll_secs=0.01, heartbeat_secs=0.05, preparers=0, limits=limits)
         app = create_app(settings, store)
         yield schemathesis.openapi.from_asgi("/openapi.json", app), names

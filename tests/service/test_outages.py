@@ -31,7 +31,7 @@ from tilewright.service.answers.preparers import Preparers
 from tilewright.service.answers.publish import Published
 from tilewright.service.client import Client
 from tilewright.service.jobs.pulse import Role
-from tilewright.service.jobs.run import Means
+from tilewright.service.jobs.run import JobContext
 from tilewright.service.jobs.supervisor import Supervisor
 from tilewright.service.jobs.worker import Worker, WorkerSettings, coordinate
 
@@ -200,7 +200,9 @@ def test_a_full_disk_is_waited_out(store: Store, monkeypatch: pytest.MonkeyPatch
         add(records)
 
     monkeypatch.setattr(store, "add", add_if_there_is_room)
-    means = Means(store, 5.0, threading.Event(), run=fake_run(5), publish=lambda *_: Published())
+    means = JobContext(
+        store, 5.0, threading.Event(), run=fake_run(5), publish=lambda *_: Published()
+    )
     assert Worker(means, "test").work_once()
     assert not full, "every fault was met"
     assert read(store, job).state is JobState.SUCCEEDED
@@ -212,7 +214,9 @@ def test_a_job_left_behind_is_taken_up_at_once(store: Store) -> None:
     job = queued(store)
     left = store.lease_job("killed", lease_secs=3600.0)
     assert left is not None
-    means = Means(store, 5.0, threading.Event(), run=fake_run(), publish=lambda *_: Published())
+    means = JobContext(
+        store, 5.0, threading.Event(), run=fake_run(), publish=lambda *_: Published()
+    )
     worker = Worker(means, "next")
     assert not worker.work_once(), "its lease has not ended"
     assert coordinate(store, threading.Event(), standby=False)

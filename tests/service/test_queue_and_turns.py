@@ -14,16 +14,16 @@ from tests.service.service_cases import HOST, MATMUL, fake_run
 from tests.service.test_worker import queued, read
 from tilewright.db import Store
 from tilewright.db.errors import StoreError
-from tilewright.db.job_rows import Job, WaitingJob
+from tilewright.db.job_rows import StoredJob, WaitingJob
 from tilewright.db.job_states import JobState
 from tilewright.db.preparations import Demand
 from tilewright.schedules.target import Target
 from tilewright.service.answers.publish import Published
-from tilewright.service.jobs.courtesy import Courtesy
+from tilewright.service.jobs.courtesy import YieldPolicy
 from tilewright.service.jobs.queue import SHORT_TRIALS, choose, order, place
-from tilewright.service.jobs.run import Means
+from tilewright.service.jobs.run import JobContext
 from tilewright.service.jobs.tickets import tickets_for
-from tilewright.service.jobs.turns import Turns
+from tilewright.service.jobs.turns import TimeSlices
 from tilewright.service.jobs.worker import Worker
 from tilewright.service.resolve import toolchains, workloads
 from tilewright.tuner.machine.native_target import native_target
@@ -83,7 +83,7 @@ def test_a_waiting_job_is_told_its_place_and_why(api: TestClient, store: Store) 
 
 def test_turns_go_round_when_they_are_over() -> None:
     now = [0.0]
-    turns = Turns(turn_secs=2.0, clock=lambda: now[0])
+    turns = TimeSlices(turn_secs=2.0, clock=lambda: now[0])
     with turns.among("a"), turns.among("b"):
         assert not turns.is_over("a"), "its time is not up"
         now[0] = 2.5
@@ -113,7 +113,9 @@ def test_a_short_job_ends_while_a_long_one_goes_on(store: Store) -> None:
         trials = options.budget.trials if options.budget.trials < 10 else 1_000_000  # till it stops
         return fake_run(trials, before=before)(s, w, t, options, *more, **steer)
 
-    means = Means(store, 5.0, stop, Turns(turn_secs=0.05), run=run, publish=lambda *_: Published())
+    means = JobContext(
+        store, 5.0, stop, TimeSlices(turn_secs=0.05), run=run, publish=lambda *_: Published()
+    )
     thread = threading.Thread(target=Worker(means, "test", poll_secs=0.01).work)
     thread.start()
     try:
@@ -135,8 +137,8 @@ def test_a_short_job_ends_while_a_long_one_goes_on(store: Store) -> None:
 
 def test_a_job_that_waits_for_its_turn_can_be_cancelled(store: Store) -> None:
     job = queued(store)
-    turns = Turns()
-    means = Means(
+    turns = TimeSlices()
+    means = JobContext(
         store, 5.0, threading.Event(), turns, run=fake_run(), publish=lambda *_: Published()
     )
     with turns.among("another"):
@@ -154,7 +156,7 @@ def test_a_job_that_waits_for_its_turn_can_be_cancelled(store: Store) -> None:
 
 def test_courtesy_ends_when_nothing_waits_and_is_bounded() -> None:
     now, waiting, counts = [0.0], [2], [0]
-    courtesy = Courtesy(most_secs=60.0, clock=lambda: now[0])
+    courtesy = YieldPolicy(most_secs=60.0, clock=lambda: now[0])
 
     def due_at(secs: float) -> bool:
         now[0] = secs
@@ -181,11 +183,11 @@ def test_courtesy_ends_when_nothing_waits_and_is_bounded() -> None:
     def away() -> int:
         raise StoreError("away")
 
-    assert not Courtesy().is_due(away)
+    assert not YieldPolicy().is_due(away)
 
 
 def test_who_stands_aside_leaves_the_row_to_others() -> None:
-    turns, looks, others = Turns(), [0], [True, True, False]
+    turns, looks, others = TimeSlices(), [0], [True, True, False]
     with turns.among("ticket"), turns.among("job"):
 
         def look() -> None:
@@ -202,7 +204,7 @@ def aborted(before: int) -> None:
     raise MeasurementAborted(str(before))
 
 
-def ticketed(store: Store, native: Target) -> Job:
+def ticketed(store: Store, native: Target) -> StoredJob:
     """The job of a ticket whose preparation waits."""
     workload = workloads.workload_of(MATMUL)
     job = tickets_for(native, 3)(workload)
@@ -220,9 +222,9 @@ def ticketed(store: Store, native: Target) -> Job:
 
 def test_preparations_go_before_the_jobs_of_tickets(store: Store) -> None:
     ticket = ticketed(store, native_target(probe=False))
-    means = Means(
+    means = JobContext(
         store, 5.0, threading.Event(), run=fake_run(), publish=lambda *_: Published(),
-        courtesy=Courtesy(look_secs=0.0),
+        courtesy=YieldPolicy(look_secs=0.0),
     )  # fmt: skip
     worker = Worker(means, "test")
     submitted = queued(store)
@@ -257,9 +259,9 @@ def test_the_job_of_a_ticket_at_work_lets_a_preparation_go_first(store: Store) -
 
         return fake_run(3, before=before)(*words, **steer)
 
-    means = Means(
+    means = JobContext(
         store, 5.0, threading.Event(), run=run, publish=lambda *_: Published(),
-        courtesy=Courtesy(look_secs=0.0),
+        courtesy=YieldPolicy(look_secs=0.0),
     )  # fmt: skip
     assert Worker(means, "test").work_once()
     done = read(store, ticket)

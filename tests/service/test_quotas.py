@@ -13,17 +13,17 @@ from fastapi.testclient import TestClient
 from tests.service.access_cases import bearer, make_key
 from tests.service.service_cases import HOST
 from tilewright.db import Store
-from tilewright.service.access.keys import Scope
-from tilewright.service.access.rates import Gates, Rates, retry_after_secs
+from tilewright.service.access.keys import KeyScope
+from tilewright.service.access.rates import Gates, RateLimiter, retry_after_secs
 from tilewright.service.errors import TooLarge, TooSlow
 from tilewright.service.http.app import create_app
 from tilewright.service.http.guard import _Body
-from tilewright.service.limits import Limits
+from tilewright.service.limits import RequestLimits
 from tilewright.service.settings import Settings
 
 
 def client(store: Store, **limits: Any) -> TestClient:
-    return TestClient(create_app(Settings(limits=replace(Limits(), **limits)), store))
+    return TestClient(create_app(Settings(limits=replace(RequestLimits(), **limits)), store))
 
 
 def job(number: int, trials: int = 4) -> dict[str, Any]:
@@ -36,7 +36,7 @@ def job(number: int, trials: int = 4) -> dict[str, Any]:
 
 def test_a_bucket_fills_at_its_rate_up_to_its_burst() -> None:
     moment = 0.0
-    rates = Rates(per_sec=10.0, burst=3, clock=lambda: moment)
+    rates = RateLimiter(per_sec=10.0, burst=3, clock=lambda: moment)
     assert [rates.take("a") for _ in range(3)] == [0.0, 0.0, 0.0]
     assert rates.take("a") == pytest.approx(0.1)
     assert rates.take("b") == 0.0, "another owner has a bucket of its own"
@@ -50,7 +50,7 @@ def test_a_bucket_fills_at_its_rate_up_to_its_burst() -> None:
 
 
 def test_buckets_of_long_ago_are_forgotten() -> None:
-    rates = Rates(per_sec=1.0, burst=1)
+    rates = RateLimiter(per_sec=1.0, burst=1)
     for number in range(20_000):
         rates.take(str(number))
     assert len(rates._buckets) == 10_000
@@ -121,7 +121,7 @@ def look_up(api: TestClient, key: dict[str, str], *numbers: int) -> list[str | N
 def test_tickets_have_an_owner_and_a_quota_of_their_own(store: Store) -> None:
     mine, theirs = bearer(make_key(store)), bearer(make_key(store))
     limits = {**LOOKUP_LIMITS, "owner_ticket_jobs": 2, "owner_open_jobs": 1}
-    settings = Settings(limits=replace(Limits(), **limits), preparers=0)
+    settings = Settings(limits=replace(RequestLimits(), **limits), preparers=0)
     with TestClient(create_app(settings, store)) as api:
         first, second, third = look_up(api, mine, 8, 16, 24)
         assert first is not None
@@ -138,7 +138,7 @@ def test_tickets_have_an_owner_and_a_quota_of_their_own(store: Store) -> None:
 
 def test_a_ticket_is_for_everybody_to_follow_and_its_owner_to_end(store: Store) -> None:
     mine, theirs = bearer(make_key(store)), bearer(make_key(store))
-    settings = Settings(limits=replace(Limits(), **LOOKUP_LIMITS), preparers=0)
+    settings = Settings(limits=replace(RequestLimits(), **LOOKUP_LIMITS), preparers=0)
     with TestClient(create_app(settings, store)) as api:
         [ticket] = look_up(api, mine, 8)
         assert look_up(api, theirs, 8) == [ticket]
@@ -153,7 +153,7 @@ def test_a_ticket_is_for_everybody_to_follow_and_its_owner_to_end(store: Store) 
 def test_a_ticket_that_is_submitted_counts_as_what_was_submitted(store: Store) -> None:
     key = bearer(make_key(store))
     limits = {**LOOKUP_LIMITS, "owner_open_jobs": 1}
-    settings = Settings(limits=replace(Limits(), **limits), preparers=0)
+    settings = Settings(limits=replace(RequestLimits(), **limits), preparers=0)
     with TestClient(create_app(settings, store)) as api:
         tickets = look_up(api, key, 8, 16)
 
@@ -169,7 +169,7 @@ def test_a_ticket_that_is_submitted_counts_as_what_was_submitted(store: Store) -
 
 def test_equal_work_of_two_owners_is_one_job_that_neither_ends_for_both(store: Store) -> None:
     mine, theirs = bearer(make_key(store)), bearer(make_key(store))
-    admin = bearer(make_key(store, scopes=(Scope.ADMIN,)))
+    admin = bearer(make_key(store, scopes=(KeyScope.ADMIN,)))
     with client(store) as api:
         made = api.post("/v1/jobs", json=job(8), headers=mine).json()
         path = f"/v1/jobs/{made['id']}"
@@ -218,7 +218,7 @@ def test_an_idempotency_key_is_its_owners(store: Store) -> None:
 
 
 def test_streams_of_an_owner_are_bounded(store: Store) -> None:
-    key, other = bearer(make_key(store)), bearer(make_key(store, scopes=(Scope.ADMIN,)))
+    key, other = bearer(make_key(store)), bearer(make_key(store, scopes=(KeyScope.ADMIN,)))
     with client(store, owner_event_streams=0) as api:
         made = api.post("/v1/jobs", json=job(8), headers=key).json()["id"]
         full = api.get(f"/v1/jobs/{made}/events", headers=key)
@@ -237,7 +237,7 @@ def test_a_body_is_cut_off_wherever_it_is_read() -> None:
                 await anyio.sleep(60)
             return {"type": "http.request", "body": chunk, "more_body": True}
 
-        limits = replace(Limits(), body_bytes=10, lookup_body_bytes=20, body_secs=secs)
+        limits = replace(RequestLimits(), body_bytes=10, lookup_body_bytes=20, body_secs=secs)
         return _Body(receive, limits)
 
     async def read(found: _Body) -> None:

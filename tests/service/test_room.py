@@ -19,7 +19,7 @@ from tilewright.db.preparations import PreparationState
 from tilewright.service.http.app import create_app
 from tilewright.service.http.deps import NDJSON
 from tilewright.service.jobs import tuning
-from tilewright.service.limits import Limits
+from tilewright.service.limits import RequestLimits
 from tilewright.service.resolve import toolchains, workloads
 from tilewright.service.resolve.toolchains import toolchain_name
 from tilewright.service.settings import Settings
@@ -28,7 +28,7 @@ from tilewright.service.settings import Settings
 def test_one_owner_s_preparations_leave_room_and_turns_for_others(store: Store) -> None:
     mine, theirs = bearer(make_key(store)), bearer(make_key(store))
     limits = {**LOOKUP_LIMITS, "owner_preparations": 3}
-    settings = Settings(limits=replace(Limits(), **limits), preparers=0)
+    settings = Settings(limits=replace(RequestLimits(), **limits), preparers=0)
 
     def codes(key: dict[str, str], *numbers: int) -> list[tuple[bool, str]]:
         body = {
@@ -54,7 +54,9 @@ def test_one_owner_s_preparations_leave_room_and_turns_for_others(store: Store) 
 def test_above_its_limit_the_database_takes_nothing_more_and_answers_go_on(store: Store) -> None:
     workload = workloads.workload_of(MATMUL)
     record = keep_best(store, workload)
-    settings = Settings(limits=replace(Limits(), **LOOKUP_LIMITS), preparers=0, database_bytes=1)
+    settings = Settings(
+        limits=replace(RequestLimits(), **LOOKUP_LIMITS), preparers=0, database_bytes=1
+    )
     with TestClient(create_app(settings, store)) as api:
         found = api.get(f"/v1/best/{workload.key}/{HOST.key}")
         assert found.json()["record_key"] == record.key
@@ -90,7 +92,7 @@ def test_room_is_made_before_anything_is_refused(store: Store) -> None:
         store.settle_preparation(found.key, "process", state, {"trace": []}, [file])
 
     settings = Settings(
-        limits=replace(Limits(), **LOOKUP_LIMITS), preparers=0, database_bytes=1_500_000
+        limits=replace(RequestLimits(), **LOOKUP_LIMITS), preparers=0, database_bytes=1_500_000
     )
     with TestClient(create_app(settings, store)) as api:
         app: Any = api.app
@@ -110,7 +112,7 @@ def test_items_with_an_answer_are_told_while_nothing_can_be_written(
         raise StoreFull("no room left")
 
     monkeypatch.setattr(store, "demand", full)
-    settings = Settings(limits=replace(Limits(), **LOOKUP_LIMITS), preparers=0)
+    settings = Settings(limits=replace(RequestLimits(), **LOOKUP_LIMITS), preparers=0)
     with TestClient(create_app(settings, store)) as api:
         body = {
             "workloads": [MATMUL, "matmul:M=8,N=8,K=24"],

@@ -17,14 +17,14 @@ from tests.service.route_matrix import MATRIX, Case
 from tests.service.service_cases import HOST, MATMUL, keep_best
 from tilewright.db import Store, open_store
 from tilewright.db.artefacts import ArtefactFile
-from tilewright.service.access.keys import Scope
+from tilewright.service.access.keys import KeyScope
 from tilewright.service.http.app import create_app
 from tilewright.service.http.rules import RULES
 from tilewright.service.jobs.request import read_job
 from tilewright.service.resolve import workloads
 from tilewright.service.settings import Settings
 
-EVERY_SCOPE = tuple(Scope)
+EVERY_SCOPE = tuple(KeyScope)
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ from tilewright.service.answers.refusals import UNMEASURED
 from tilewright.service.answers.untuned import WORKS_PER_COMMIT
 from tilewright.service.http.app import create_app
 from tilewright.service.http.waiting import PreparationWatch
-from tilewright.service.limits import Limits
+from tilewright.service.limits import RequestLimits
 from tilewright.service.resolve import targets, workloads
 from tilewright.service.settings import Settings
 from tilewright.tuner.compiling.deadline import DeadlineError
@@ -40,7 +40,7 @@ NINE = "matmul:M=9,N=9,K=9"
 OTHER_COMPILER = Toolchain(TOOLCHAIN.codegen_version, "0.1.0", "1.0")
 WRONG = MeasureResult(MeasureStatus.WRONG_RESULT, detail="element 3")
 LOST = MeasureResult(MeasureStatus.LOST, detail="the process is gone")
-AT_ONCE = Limits(default_secs=0.0, lookup_secs=1.0)
+AT_ONCE = RequestLimits(default_secs=0.0, lookup_secs=1.0)
 
 
 @pytest.fixture
@@ -357,7 +357,7 @@ def test_a_hundred_untuned_keys_and_two_hundred_clients_are_one_preparation_a_ke
     store: Store,
 ) -> None:
     """Clients ask until they have it; two preparers work meanwhile."""
-    limits = Limits(default_secs=60.0, lookup_secs=60.0)
+    limits = RequestLimits(default_secs=60.0, lookup_secs=60.0)
     app = create_app(Settings(preparers=0, limits=limits), store)
     spelled = [f"matmul:M={m},N=3,K=2" for m in range(1, 101)]
     counted, stop = Counted(), threading.Event()
@@ -404,7 +404,7 @@ def test_who_waits_is_answered_as_soon_as_there_is_something(
     store: Store, workload: Workload
 ) -> None:
     counted = Counted()
-    limits = Limits(default_secs=60.0, lookup_secs=60.0)
+    limits = RequestLimits(default_secs=60.0, lookup_secs=60.0)
     with TestClient(create_app(Settings(preparers=0, limits=limits), store)) as api:
 
         def soon() -> None:
@@ -419,7 +419,7 @@ def test_who_waits_is_answered_as_soon_as_there_is_something(
 
 
 def test_a_service_that_stops_keeps_nobody_waiting(store: Store, workload: Workload) -> None:
-    limits = Limits(default_secs=60.0, lookup_secs=60.0)
+    limits = RequestLimits(default_secs=60.0, lookup_secs=60.0)
     with TestClient(create_app(Settings(preparers=0, limits=limits), store)) as api:
         stopping = api.app.state.service.stopping  # type: ignore[attr-defined]  # the application
         threading.Timer(0.2, stopping.set).start()
@@ -427,7 +427,7 @@ def test_a_service_that_stops_keeps_nobody_waiting(store: Store, workload: Workl
 
 
 def test_a_lookup_of_many_untuned_works_ends_in_its_time(store: Store) -> None:
-    limits = Limits(default_secs=0.0, lookup_secs=0.0)
+    limits = RequestLimits(default_secs=0.0, lookup_secs=0.0)
     spelled = [f"matmul:M={m},N=2,K=2" for m in range(1, 1001)]
     with TestClient(create_app(Settings(preparers=0, limits=limits), store)) as api:
         items = ask(api, *spelled)
@@ -525,7 +525,7 @@ def test_the_schedule_of_a_real_helper_process_is_verified_on_this_machine(
     store: Store, workload: Workload
 ) -> None:
     """End to end: chosen, compiled and run by `python -m tilewright.service.answers.preparing`."""
-    limits = Limits(default_secs=60.0, lookup_secs=60.0)
+    limits = RequestLimits(default_secs=60.0, lookup_secs=60.0)
     with TestClient(create_app(Settings(preparers=1, limits=limits), store)) as api:
         (item,) = ask(api, MATMUL)
         answer = item["answer"]

@@ -12,13 +12,13 @@ import pytest
 from tests.service.service_cases import HOST, MATMUL, fake_run
 from tilewright.db import Store, open_store
 from tilewright.db.errors import StaleLease
-from tilewright.db.job_rows import Job
+from tilewright.db.job_rows import StoredJob
 from tilewright.db.job_states import LOST_TOO_OFTEN, MAX_FAILURES, JobState
 from tilewright.schedules.errors import WorkloadError
 from tilewright.service.answers.publish import Publish, Published
 from tilewright.service.jobs import queue
 from tilewright.service.jobs.request import read_job, stored_job
-from tilewright.service.jobs.run import JobRun, Means
+from tilewright.service.jobs.run import JobContext, JobRun
 from tilewright.service.jobs.tuning import TuneOptions
 from tilewright.service.jobs.worker import Worker
 from tilewright.service.settings import Settings
@@ -29,7 +29,7 @@ MACHINE = Path(__file__).parents[2] / "examples" / "machine.json"
 SETTINGS = Settings(measurer_folder=MACHINE.parent)
 
 
-def queued(store: Store, **fields: Any) -> Job:
+def queued(store: Store, **fields: Any) -> StoredJob:
     request = read_job({"workload": MATMUL, "target": HOST.to_json(), **fields}, SETTINGS)
     job, created = store.create_job(request.to_json(), body_hash="x", flight_key=request.flight_key)
     assert created
@@ -42,13 +42,13 @@ def worker(
     stop: threading.Event | None = None,
     publish: Publish = lambda *_: Published({"object": {"key": "sha256:0"}}),
 ) -> Worker:
-    means = Means(
+    means = JobContext(
         store, LEASE_SECS, stop or threading.Event(), run=run or fake_run(), publish=publish
     )
     return Worker(means, "test", poll_secs=0.01)
 
 
-def read(store: Store, job: Job) -> Job:
+def read(store: Store, job: StoredJob) -> StoredJob:
     found = store.get_job(job.id)
     assert found is not None
     return found
@@ -272,7 +272,7 @@ def test_a_job_longer_than_its_lease_stays_with_its_worker(
             assert store.lease_job("thief", 1.0) is None
 
         monkeypatch.setattr(store, "renew_lease", seen)
-        means = Means(
+        means = JobContext(
             store, LEASE_SECS, threading.Event(), run=fake_run(before=before),
             publish=lambda *_: Published(), clock=clock,
         )  # fmt: skip
@@ -364,7 +364,7 @@ def test_a_job_is_given_up_after_its_workers_ended_and_keeps_its_best(store: Sto
     assert [option.budget.trials for option in options] == [2], "nothing new is tried"
 
 
-def run_once(store: Store, job: Job, run: Callable[..., Any]) -> None:
+def run_once(store: Store, job: StoredJob, run: Callable[..., Any]) -> None:
     leased = store.lease_job("one more", LEASE_SECS, job_id=job.id)
     assert leased is not None
     JobRun(worker(store, run).means, leased).to_its_end()
@@ -380,7 +380,8 @@ def test_a_job_whose_workers_end_is_left_alone_for_a_while(store: Store) -> None
         store.report_job(job.id, leased.epoch, failures=failures + 1)
         store.void_leases()
     working = Worker(
-        Means(store, LEASE_SECS, threading.Event(), run=fake_run(), clock=lambda: now[0]), "test"
+        JobContext(store, LEASE_SECS, threading.Event(), run=fake_run(), clock=lambda: now[0]),
+        "test",
     )
     assert not working.work_once()
     now[0] = queue.rest_secs(queue.SUSPECT_FAILURES)

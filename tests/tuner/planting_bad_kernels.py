@@ -24,7 +24,7 @@ from tilewright.tuner.compiling.requests import compile_document
 from tilewright.tuner.emit.kernel import CompiledKernel
 from tilewright.tuner.emit.object_code import emit_object
 from tilewright.tuner.machine.native_target import detect
-from tilewright.tuner.measure.local import LocalMeasurer, Settings
+from tilewright.tuner.measure.local import LocalMeasurer, MeasureSettings
 from tilewright.tuner.session.memory_sink import MemorySink
 from tilewright.tuner.session.report import Budget, TuneReport
 from tilewright.tuner.session.run import run_session
@@ -170,7 +170,7 @@ class Sabotaged(LocalMeasurer):
         run_deadline_secs: float = 8.0,  # long enough to fill memory on a busy machine
         compile_deadline_secs: float = 10.0,
     ) -> None:
-        settings = Settings(
+        settings = MeasureSettings(
             compiler=COMPILER,
             run_deadline_secs=run_deadline_secs,
             compile_deadline_secs=compile_deadline_secs,

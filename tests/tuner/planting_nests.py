@@ -28,13 +28,13 @@ from tilewright.schedules.algebra.scalar import (
 )
 from tilewright.schedules.nest.loop_ir import (
     Allocate,
+    BufferScope,
     For,
     LoopKind,
     Nest,
-    Prefetch,
-    Scope,
+    PrefetchHint,
     Stmt,
-    Store,
+    StoreElement,
     Update,
     loops,
     transform,
@@ -100,10 +100,10 @@ def _on_loops(nest: Nest, change: Callable[[For], Iterator[tuple[str, For]]]) ->
 
 
 def _on_leaves(
-    nest: Nest, change: Callable[[Store | Update], Iterator[tuple[str, Stmt]]]
+    nest: Nest, change: Callable[[StoreElement | Update], Iterator[tuple[str, Stmt]]]
 ) -> Edited:
     def one(stmt: Stmt) -> Iterator[tuple[str, Body]]:
-        if isinstance(stmt, Store | Update):
+        if isinstance(stmt, StoreElement | Update):
             for what, leaf in change(stmt):
                 yield f"{stmt.buffer}{_text(stmt.index)}: {what}", (leaf,)
 
@@ -136,7 +136,7 @@ def _nodes(
 
 
 def on_values(nest: Nest, change: Callable[[Scalar], Iterator[tuple[str, Scalar]]]) -> Edited:
-    def one(leaf: Store | Update) -> Iterator[tuple[str, Stmt]]:
+    def one(leaf: StoreElement | Update) -> Iterator[tuple[str, Stmt]]:
         for what, value in _nodes(leaf.value, change):
             yield what, replace(leaf, value=value)
 
@@ -146,7 +146,7 @@ def on_values(nest: Nest, change: Callable[[Scalar], Iterator[tuple[str, Scalar]
 def _on_conds(nest: Nest, change: Callable[[Cond], Iterator[tuple[str, Cond | None]]]) -> Edited:
     """Every guard of a leaf and every condition of a select; None drops it."""
 
-    def guards(leaf: Store | Update) -> Iterator[tuple[str, Stmt]]:
+    def guards(leaf: StoreElement | Update) -> Iterator[tuple[str, Stmt]]:
         for what, conds in _one_of(leaf.guards, change):
             yield f"guard {what}", replace(leaf, guards=conds)
 
@@ -174,7 +174,7 @@ def _one_of(
 
 
 def _on_stored(nest: Nest, change: Callable[[Index], Iterator[tuple[str, Index]]]) -> Edited:
-    def one(leaf: Store | Update) -> Iterator[tuple[str, Stmt]]:
+    def one(leaf: StoreElement | Update) -> Iterator[tuple[str, Stmt]]:
         for what, index in change(leaf.index):
             yield f"writes {what}", replace(leaf, index=index)
 
@@ -318,7 +318,7 @@ def _head(stmt: Stmt) -> str:
             return f"for {stmt.var}"
         case Allocate():
             return f"alloc {stmt.buffer.name}"
-        case Store() | Update() | Prefetch():
+        case StoreElement() | Update() | PrefetchHint():
             return f"{stmt.buffer}{_text(stmt.index)}"
 
 
@@ -355,7 +355,7 @@ def share_private(nest: Nest) -> Edited:
 
 
 def _hoist(loop: For, inner: Allocate) -> Callable[[Stmt], Body | None]:
-    buffer = replace(inner.buffer, scope=Scope.WORKSPACE)
+    buffer = replace(inner.buffer, scope=BufferScope.WORKSPACE)
 
     def change(stmt: Stmt) -> Body | None:
         if stmt is not loop:
@@ -370,7 +370,7 @@ def shrink_buffer(nest: Nest) -> Edited:
     """One dimension of a buffer is one element too small: rows run into each other."""
 
     def change(stmt: Stmt) -> Iterator[tuple[str, Body]]:
-        if isinstance(stmt, Allocate) and stmt.buffer.scope is Scope.WORKSPACE:
+        if isinstance(stmt, Allocate) and stmt.buffer.scope is BufferScope.WORKSPACE:
             shape = stmt.buffer.shape
             for d, extent in enumerate(shape):
                 if extent > 1:
@@ -385,16 +385,16 @@ def shrink_buffer(nest: Nest) -> Edited:
 
 
 def store_for_update(nest: Nest) -> Edited:
-    def change(leaf: Store | Update) -> Iterator[tuple[str, Stmt]]:
+    def change(leaf: StoreElement | Update) -> Iterator[tuple[str, Stmt]]:
         if isinstance(leaf, Update):
-            yield "stores", Store(leaf.buffer, leaf.index, leaf.value, leaf.guards)
+            yield "stores", StoreElement(leaf.buffer, leaf.index, leaf.value, leaf.guards)
 
     return _on_leaves(nest, change)
 
 
 def update_for_store(nest: Nest) -> Edited:
-    def change(leaf: Store | Update) -> Iterator[tuple[str, Stmt]]:
-        if isinstance(leaf, Store):
+    def change(leaf: StoreElement | Update) -> Iterator[tuple[str, Stmt]]:
+        if isinstance(leaf, StoreElement):
             yield (
                 "accumulates",
                 Update(leaf.buffer, leaf.index, leaf.value, Reducer.SUM, None, leaf.guards),
@@ -406,7 +406,7 @@ def update_for_store(nest: Nest) -> Edited:
 def change_first(nest: Nest) -> Edited:
     """What tells the first update of an element is dropped, in part or whole, or off by one."""
 
-    def change(leaf: Store | Update) -> Iterator[tuple[str, Stmt]]:
+    def change(leaf: StoreElement | Update) -> Iterator[tuple[str, Stmt]]:
         if isinstance(leaf, Update) and leaf.first:
             yield "never first", replace(leaf, first=None)
             for i, cond in enumerate(leaf.first):
@@ -419,7 +419,7 @@ def change_first(nest: Nest) -> Edited:
 
 
 def wrong_reducer(nest: Nest) -> Edited:
-    def change(leaf: Store | Update) -> Iterator[tuple[str, Stmt]]:
+    def change(leaf: StoreElement | Update) -> Iterator[tuple[str, Stmt]]:
         if isinstance(leaf, Update):
             other = _OTHER_REDUCER[leaf.reducer]
             yield f"{leaf.reducer} -> {other}", replace(leaf, reducer=other)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
-from tilewright.tuner.judge.cases import Case, Cases, WorkloadCases
+from tilewright.tuner.judge.cases import Cases, CheckCase, WorkloadCases
 from tilewright.tuner.judge.cases import open_cases as open_in_time
 
 FOR_EVER_SECS = 1000.0
@@ -22,7 +22,7 @@ def open_never(document: dict[str, Any]) -> Cases:
 class StopsAfterTwo(WorkloadCases):
     """Cases of which the third does not end."""
 
-    def full(self) -> Iterator[Case]:
+    def full(self) -> Iterator[CheckCase]:
         yield from islice(super().full(), 2)
         time.sleep(FOR_EVER_SECS)
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from llvmlite import binding as llvm
 
-from tilewright.tuner.emit.dispatch import Choice, Sizes, entries_text
+from tilewright.tuner.emit.dispatch import DispatchVariant, Sizes, entries_text
 from tilewright.tuner.emit.object_code import host_target_machine
 from tilewright.tuner.isa.x86 import closed
 
@@ -27,12 +27,12 @@ V4 = closed({"avx512bw", "avx512cd", "avx512dq", "avx512vl"}) | V3
 VNNI = closed({"avx512vnni", "avxvnni"}) | V4
 
 CHOICES = (
-    Choice("vnni", "k.0", tuple(VNNI)),
-    Choice("v4", "k.1", tuple(V4)),
-    Choice("v3", "k.2", tuple(V3)),
-    Choice("v2", "k.3", tuple(V2)),
+    DispatchVariant("vnni", "k.0", tuple(VNNI)),
+    DispatchVariant("v4", "k.1", tuple(V4)),
+    DispatchVariant("v3", "k.2", tuple(V3)),
+    DispatchVariant("v2", "k.3", tuple(V2)),
 )
-PLAIN = Choice("plain", "k.4", ())
+PLAIN = DispatchVariant("plain", "k.4", ())
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def cpu(
 
 
 @contextmanager
-def running_on(made_up: Cpu, choices: tuple[Choice, ...]) -> Iterator[Any]:
+def running_on(made_up: Cpu, choices: tuple[DispatchVariant, ...]) -> Iterator[Any]:
     """The entries `k`, `k_supported` and `k_variant` of these choices on that CPU. Variant n
     returns 100 + n."""
 

@@ -13,7 +13,7 @@ from tilewright.schedules import Workload, compute, placeholder
 from tilewright.schedules.algebra.functions import NAMED, UnaryOp
 from tilewright.schedules.frontend.notation import from_notation
 from tilewright.schedules.reference.error_bound import evaluate_with_bound
-from tilewright.schedules.reference.exactness import Span, value_ranges
+from tilewright.schedules.reference.exactness import ValueRange, value_ranges
 from tilewright.service.http.openapi import workload_schemas
 from tilewright.tuner.bench.numpy_peer import NumpyPeer
 from tilewright.tuner.bench.ways import NoPeerError
@@ -78,7 +78,7 @@ def test_its_row_agrees_with_what_others_say(op: UnaryOp) -> None:
 @pytest.mark.parametrize("op", NAMED.values())
 def test_ranges_and_bounds_hold_what_it_gives(op: UnaryOp) -> None:
     workload = written(op)
-    span = Span(0.5, 7.0, None)
+    span = ValueRange(0.5, 7.0, None)
     (data,) = (np.linspace(0.5, 7.0, SIZE, dtype=np.float32),)
     ((values, bound),) = evaluate_with_bound(workload, [data])
     found = value_ranges(workload, {"X": span}).tensors["Y"]

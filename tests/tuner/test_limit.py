@@ -22,7 +22,7 @@ from tilewright.tuner.measure.protocol import MeasureRequest
 from tilewright.tuner.process.control import Control
 from tilewright.tuner.search.strategies.annealing import AnnealingStrategy
 from tilewright.tuner.session.ending import MOST_LUCKY
-from tilewright.tuner.session.limit import PROBE_ERROR, Limit
+from tilewright.tuner.session.limit import PROBE_ERROR, RooflineBound
 from tilewright.tuner.session.memory_sink import MemorySink
 from tilewright.tuner.session.options import SessionOptions
 from tilewright.tuner.session.report import Budget, TrialEvent, TuneReport
@@ -305,7 +305,7 @@ def test_a_busy_machine_s_bound_counts_no_parallel_region() -> None:
         bound(MATMUL, replace(QUIET, probes=replace(QUIET.probes, parallel_region_secs=0.0))).secs
     )
     assert not bound(MATMUL, busy).probed
-    assert Limit(least_work(MATMUL), busy).goal_secs is None
+    assert RooflineBound(least_work(MATMUL), busy).goal_secs is None
 
 
 def test_what_is_implausible_does_not_hang_on_probes_of_several_threads() -> None:

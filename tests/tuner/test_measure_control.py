@@ -17,7 +17,7 @@ from tilewright.schedules.sketches import space_for
 from tilewright.schedules.trace import Trace
 from tilewright.tuner.machine.lock import machine_lock
 from tilewright.tuner.machine.native_target import detect
-from tilewright.tuner.measure.local import LocalMeasurer, Settings
+from tilewright.tuner.measure.local import LocalMeasurer, MeasureSettings
 from tilewright.tuner.measure.mocked.simulated import SimulatedMachine
 from tilewright.tuner.measure.protocol import MeasureRequest
 from tilewright.tuner.process.control import Control, MeasurementAborted
@@ -50,7 +50,7 @@ def aborted_by(measurer: LocalMeasurer, ask: Callable[[], object]) -> None:
 
 @pytest.mark.parametrize("what", ["measure", "confirm"])
 def test_native_work_is_killed_when_told(tmp_path: Path, what: str) -> None:
-    settings = Settings(compiler=NEVER, lock_path=tmp_path / "lock")
+    settings = MeasureSettings(compiler=NEVER, lock_path=tmp_path / "lock")
     request = MeasureRequest(1, Trace())
     with LocalMeasurer(MATMUL, detect(), 0, settings=settings) as measurer:
         ask = (lambda: measurer.measure([request])) if what == "measure" else (

@@ -21,7 +21,7 @@ from tilewright.schedules.trace import Trace
 from tilewright.schedules.workload.workload import Workload
 from tilewright.tuner.machine.native_target import detect
 from tilewright.tuner.measure.choose import parse_measurer
-from tilewright.tuner.measure.local import LocalMeasurer, Settings, verify_full
+from tilewright.tuner.measure.local import LocalMeasurer, MeasureSettings, verify_full
 from tilewright.tuner.measure.protocol import MeasureRequest, MeasurerFactory
 from tilewright.tuner.search.first_look import default_look
 
@@ -84,7 +84,7 @@ def opened(matmul: Workload) -> Iterator[Callable[..., LocalMeasurer]]:
     entered: list[LocalMeasurer] = []
 
     def open_measurer(**settings: object) -> LocalMeasurer:
-        made = LocalMeasurer(matmul, detect(), 0, settings=Settings(**settings))  # type: ignore[arg-type]
+        made = LocalMeasurer(matmul, detect(), 0, settings=MeasureSettings(**settings))  # type: ignore[arg-type]
         entered.append(made.__enter__())
         return made
 

@@ -16,7 +16,7 @@ from tilewright.tuner.bench import numpy_peer
 from tilewright.tuner.bench.convolution_form import ConvolutionForm, convolution_form
 from tilewright.tuner.bench.epilogue_form import EpilogueForm, epilogue_form
 from tilewright.tuner.bench.numpy_peer import NumpyPeer
-from tilewright.tuner.bench.ways import Choice, NoPeerError, Way, choose
+from tilewright.tuner.bench.ways import FastestPeer, NoPeerError, Way, choose
 from tilewright.tuner.judge.oracle import Oracle
 
 SMALL: dict[str, dict[str, Any]] = {
@@ -80,7 +80,7 @@ def test_constant_weights_may_lie_as_numpy_wants_them(monkeypatch: pytest.Monkey
     workload = with_constants(operators.build("matmul", M=7, N=5, K=6), ["B"]).normalised()
     raced: list[str] = []
 
-    def quickly(ways: list[Way], check: Any) -> Choice:
+    def quickly(ways: list[Way], check: Any) -> FastestPeer:
         raced.extend(way.name for way in ways)
         return choose(ways, check, 0.0)
 
@@ -177,7 +177,7 @@ def test_numpy_is_asked_as_a_practised_user_would(
     workload = parse_workload(expr=text, tensors=tensors, ranges=ranges).normalised()
     seen: list[str] = []
 
-    def only_that(ways: list[Way], check: Any) -> Choice:
+    def only_that(ways: list[Way], check: Any) -> FastestPeer:
         seen.extend(way.name for way in ways)
         assert check(ways[0].prepare()()) is None
         return choose([way for way in ways if way.name == expected] or ways, check, 0.0)
@@ -237,7 +237,7 @@ def test_torch_computes_the_workload_in_every_way_it_has(
 
     raced: set[str] = set()
 
-    def quickly(ways: list[Way], check: Any) -> Choice:
+    def quickly(ways: list[Way], check: Any) -> FastestPeer:
         choice = choose(ways, check, 0.0)
         raced.update(way.name for way in ways if way.name not in choice.dropped)
         return choice
@@ -280,7 +280,7 @@ def test_a_reduction_may_go_step_by_step(library: str, monkeypatch: pytest.Monke
     workload = parse_workload(expr=text, tensors=["A=f32[5,6]", "B=f32[6,7]"]).normalised()
     wanted = "one step of the reduction at a time"
 
-    def only_that(ways: list[Way], check: Any) -> Choice:
+    def only_that(ways: list[Way], check: Any) -> FastestPeer:
         kept = [way for way in ways if way.name == wanted] or ways
         assert check(ways[0].prepare()()) is None
         return choose(kept, check, 0.0)

@@ -14,7 +14,7 @@ from tests.tuner.planted_kernels import c_object
 from tilewright.tuner.backend.cpu.checker.races import (
     Conflict,
     Observer,
-    Region,
+    ParallelRegion,
     SerialOpenMP,
     find_conflict,
     first_conflict,
@@ -185,7 +185,7 @@ def test_what_was_not_written_on_a_stack_is_its_fill(load: Load, fill: int) -> N
 def test_the_first_and_last_region_of_every_function_are_watched(
     functions: list[int], writable_bytes: int
 ) -> None:
-    regions = [Region(i, f) for i, f in enumerate(functions)]
+    regions = [ParallelRegion(i, f) for i, f in enumerate(functions)]
     watched = regions_to_watch(regions, writable_bytes, shares=2)
     assert watched <= set(range(len(regions)))
     for function in set(functions):

@@ -21,7 +21,7 @@ from tilewright.schedules.trace import Trace
 from tilewright.schedules.workload.workload import Workload
 from tilewright.tuner.codegen import overlap
 from tilewright.tuner.codegen.mathlib import is_math_function, math_function
-from tilewright.tuner.codegen.overlap import Piece, Statements, flat, in_halves, in_order
+from tilewright.tuner.codegen.overlap import LineGroup, Statements, flat, in_halves, in_order
 from tilewright.tuner.emit.kernel import compile_kernel, llvm_text
 from tilewright.tuner.judge.compare import Case
 from tilewright.tuner.judge.input_plan import InputKind
@@ -30,16 +30,16 @@ EXAMPLES = Path(__file__).parents[2] / "examples" / "targets"
 ZNVER5 = Target.from_json(json.loads((EXAMPLES / "znver5.json").read_text(encoding="utf-8")))
 
 
-def statements(count: int, kept: int = 2) -> list[Piece]:
+def statements(count: int, kept: int = 2) -> list[LineGroup]:
     """`count` statements of two halves each."""
-    pieces = [Piece()]
+    pieces = [LineGroup()]
     for n in range(count):
-        pieces.append(Piece([f"  %a{n} = load {n}"], True, kept))
-        pieces.append(Piece([f"  %b{n} = use %a{n}", f"  store %b{n}"]))
+        pieces.append(LineGroup([f"  %a{n} = load {n}"], True, kept))
+        pieces.append(LineGroup([f"  %b{n} = use %a{n}", f"  store %b{n}"]))
     return pieces
 
 
-def written(pieces: list[Piece], registers: int = 32) -> str:
+def written(pieces: list[LineGroup], registers: int = 32) -> str:
     """The order of the first (a) and second halves (b)."""
     return " ".join(re.findall(r"^  %(\w+) =", "\n".join(flat(in_order(pieces, registers))), re.M))
 
@@ -54,7 +54,7 @@ def test_no_earlier_than_registers_allow() -> None:
     spare = overlap.REGISTERS_FOR_OTHERS
     assert written(statements(3, kept=4), spare + 7) == "a0 b0 a1 b1 a2 b2"
     assert written(statements(3, kept=4), spare + 8) == "a0 a1 b0 a2 b1 b2"
-    sums = Piece(["  store %a0, ptr %slot1", "  store %a0, ptr %slot22"])
+    sums = LineGroup(["  store %a0, ptr %slot1", "  store %a0, ptr %slot22"])
     assert written([*statements(3, kept=4), sums], spare + 9) == "a0 b0 a1 b1 a2 b2"
 
 

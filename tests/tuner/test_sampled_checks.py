@@ -17,7 +17,7 @@ from tilewright.schedules.frontend.notation import from_notation, parse_tensor_s
 from tilewright.schedules.record import Evidence, MeasureResult, MeasureStatus
 from tilewright.schedules.reference import cost
 from tilewright.schedules.reference import evaluate as reference
-from tilewright.schedules.reference.cost import Rates, predicted_secs
+from tilewright.schedules.reference.cost import ReferenceCosts, predicted_secs
 from tilewright.schedules.reference.evaluate import evaluate
 from tilewright.schedules.reference.math import reduce as numpy_reduce
 from tilewright.schedules.workload.workload import Workload
@@ -191,7 +191,7 @@ def test_predicted_points_are_those_that_are_evaluated(
 ) -> None:
     """By counts: elements of all arrays that the general path makes."""
     workload = WORKLOADS[name]
-    monkeypatch.setattr(cost, "VALUES", Rates(1, 1, 1, 1, 1))
+    monkeypatch.setattr(cost, "VALUES", ReferenceCosts(1, 1, 1, 1, 1))
     monkeypatch.setattr(cost, "recognise", lambda *_, **__: None)
     monkeypatch.setattr(reference, "recognise", lambda *_, **__: None)
     extent = affordable([workload], share * predicted_secs(workload, bounded=False), bounded=False)

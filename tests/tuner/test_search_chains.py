@@ -12,7 +12,7 @@ from tests.synthetic_machine import bent_log2_secs
 from tests.synthetic_sketch import synthetic_space, tiny_space
 from tilewright.schedules.arrays import BoolArray, FloatArray, IntArray
 from tilewright.tuner.search.chains import Cooling, anneal, propose
-from tilewright.tuner.search.lattice import Lattice, keep_best, lattices
+from tilewright.tuner.search.lattice import SettingGrid, keep_best, lattices
 
 SPACE = synthetic_space()
 GRID = lattices(SPACE)[0]
@@ -98,7 +98,7 @@ def test_sketch_without_knobs_has_one_point() -> None:
             return ()
 
     stand_in: Any = Fixed()
-    grid = Lattice(0, stand_in, ())
+    grid = SettingGrid(0, stand_in, ())
     assert [c.tolist() for c in grid.feasible_codes()] == [[0]]
     assert grid.candidate(0).setting == ()
     rng = np.random.default_rng(0)

@@ -18,7 +18,7 @@ from tilewright.schedules.sketches.program import ProgramSketch
 from tilewright.schedules.space import Candidate, ScheduleSpace
 from tilewright.tuner.search.base import SearchGoal
 from tilewright.tuner.search.first_look import first_look
-from tilewright.tuner.search.lattice import MOST_NUMBERED, Lattice, keep_best, lattices
+from tilewright.tuner.search.lattice import MOST_NUMBERED, SettingGrid, keep_best, lattices
 from tilewright.tuner.search.strategies.annealing import AnnealingStrategy
 from tilewright.tuner.search.strategies.evolution import EvolutionStrategy
 from tilewright.tuner.search.strategies.grid import GridStrategy
@@ -54,7 +54,7 @@ def test_codes_and_settings_are_two_names_of_one_point(seed: int, count: int) ->
 @pytest.mark.parametrize("largest", [10, 300, 70_000])
 def test_codes_sort_like_their_settings(largest: int) -> None:
     stand_in: Any = None
-    grid = Lattice(0, stand_in, (largest, 5, largest, 3) * 8)
+    grid = SettingGrid(0, stand_in, (largest, 5, largest, 3) * 8)
     assert grid.points >= MOST_NUMBERED
     rows = np.random.default_rng(0).integers(0, grid.sizes, size=(200, len(grid.sizes)))
     in_order = grid.decode(np.sort(grid.encode(rows))).tolist()
@@ -63,7 +63,7 @@ def test_codes_sort_like_their_settings(largest: int) -> None:
 
 def test_more_knobs_than_numpy_has_dimensions() -> None:
     stand_in: Any = SyntheticSketch(64, 64, 64)
-    grid = Lattice(0, stand_in, (1,) * 99 + (2,))
+    grid = SettingGrid(0, stand_in, (1,) * 99 + (2,))
     rows = np.zeros((2, 100), np.int64)
     rows[:, -1] = [1, 0]
     assert grid.encode(rows).tolist() == [1, 0]

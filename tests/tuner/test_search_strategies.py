@@ -13,7 +13,7 @@ from benchmarks.baselines import PriorModel
 from tests.contracts.strategy_contract import StrategyContract
 from tests.synthetic_machine import bent_log2_secs, optimum_secs, result_of
 from tests.synthetic_sketch import synthetic_space
-from tilewright.costmodel.base import Description, Prediction, Sample
+from tilewright.costmodel.base import Prediction, Sample, SettingFeatures
 from tilewright.costmodel.blend import BlendedModel
 from tilewright.costmodel.prior import Prior
 from tilewright.schedules.arrays import IntArray
@@ -82,10 +82,10 @@ class Permuted:
         times = [samples[i].run_secs for i in order]
         self.model.fit([Sample(s.candidate, t) for s, t in zip(samples, times, strict=True)])
 
-    def describe(self, sketch: int, settings: IntArray) -> Description:
+    def describe(self, sketch: int, settings: IntArray) -> SettingFeatures:
         return self.model.describe(sketch, settings)
 
-    def predict_from(self, description: Description) -> Prediction:
+    def predict_from(self, description: SettingFeatures) -> Prediction:
         return self.model.predict_from(description)
 
     def predict(self, sketch: int, settings: IntArray) -> Prediction:

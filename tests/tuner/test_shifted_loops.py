@@ -15,7 +15,7 @@ from tilewright.schedules.algebra.scalar import Binary, BinaryOp, Load
 from tilewright.schedules.dtypes import DType
 from tilewright.schedules.frontend.notation import from_notation, parse_tensor_spec
 from tilewright.schedules.lowering.lower import lower
-from tilewright.schedules.nest.loop_ir import For, LoopKind, Nest, Store
+from tilewright.schedules.nest.loop_ir import For, LoopKind, Nest, StoreElement
 from tilewright.schedules.sketches import space_for
 from tilewright.schedules.target import Target
 from tilewright.schedules.trace import Trace
@@ -117,7 +117,7 @@ def test_a_loop_that_changes_its_output_in_place_is_not_shifted() -> None:
     place = (var("i") * 16 + var("l"),)
     for source, shifts in (("X", True), ("Y", False)):
         doubled = Binary(BinaryOp.ADD, *2 * (Load(source, place, DType.F32),))
-        lanes = For("l", 16, (Store("Y", place, doubled),), LoopKind.VECTORIZED)
+        lanes = For("l", 16, (StoreElement("Y", place, doubled),), LoopKind.VECTORIZED)
         loop = For("i", 64, (lanes,))
         nest = Nest((Tensor("X", (1024,), DType.F32),), (y,), (loop,))
         assert (shift_of(nest, loop) is not None) is shifts

@@ -15,7 +15,7 @@ from tilewright.tuner.backend.cpu.loading.store_watch import (
     MOST_WINDOWS,
     SUPPORTED,
     StoreWatch,
-    Window,
+    WatchedPages,
 )
 from tilewright.tuner.backend.cpu.memory.guarded import Flush, GuardedBuffer, guarded
 from tilewright.tuner.process import linux
@@ -54,12 +54,12 @@ def call_of(
     return lambda: (call(numbers.ctypes.data, buffer.address, 0), None)[1]
 
 
-def window(buffer: GuardedBuffer, number: int, others: slice | None) -> Window:
+def window(buffer: GuardedBuffer, number: int, others: slice | None) -> WatchedPages:
     if others is None:
-        return Window(buffer.start + number * PAGE, PAGE)
+        return WatchedPages(buffer.start + number * PAGE, PAGE)
     mask = np.zeros(PAGE, np.uint8)
     mask[others] = 0xFF
-    return Window(buffer.start + number * PAGE, PAGE, mask)
+    return WatchedPages(buffer.start + number * PAGE, PAGE, mask)
 
 
 @pytest.mark.parametrize("back", [-1, 149, 150, 199, 200])

@@ -10,7 +10,7 @@ import pytest
 
 from tilewright.schedules.spelling import parse_workload
 from tilewright.schedules.workload.workload import Workload
-from tilewright.tuner.bench.ways import Choice, Way, choose
+from tilewright.tuner.bench.ways import FastestPeer, Way, choose
 from tilewright.tuner.judge.oracle import Oracle
 
 torch = pytest.importorskip("torch")
@@ -144,7 +144,7 @@ def asked(
     """A peer that was hardly raced, and the ways that worked."""
     raced: set[str] = set()
 
-    def quickly(ways: Sequence[Way], check: Any) -> Choice:
+    def quickly(ways: Sequence[Way], check: Any) -> FastestPeer:
         choice = choose(ways, check, 0.0)
         raced.update(way.name for way in ways if way.name not in choice.dropped)
         return choice
@@ -297,7 +297,7 @@ def test_ways_are_compared_with_an_exact_enough_one(monkeypatch: pytest.MonkeyPa
     inputs = [rng.standard_normal((2, 1024, 1024), dtype=np.float32)]
     raced: set[str] = set()
 
-    def quickly(ways: Sequence[Way], check: Any) -> Choice:
+    def quickly(ways: Sequence[Way], check: Any) -> FastestPeer:
         choice = choose(ways, check, 0.0)
         raced.update(way.name for way in ways if way.name not in choice.dropped)
         return choice

@@ -25,7 +25,7 @@ from tilewright.tuner.machine.lock import machine_lock
 from tilewright.tuner.machine.native_target import detect
 from tilewright.tuner.machine.probed import ProbingLateError
 from tilewright.tuner.measure import choose, local
-from tilewright.tuner.measure.local import LocalMeasurer, Settings
+from tilewright.tuner.measure.local import LocalMeasurer, MeasureSettings
 from tilewright.tuner.measure.protocol import MeasureRequest
 from tilewright.tuner.process.control import (
     GRACE_SECS,
@@ -349,7 +349,7 @@ def test_the_reserve_is_never_most_of_a_budget() -> None:
 @contextmanager
 def opened(tmp_path: Path, control: Control, **settings: Any) -> Iterator[LocalMeasurer]:
     settings.setdefault("lock_path", tmp_path / "lock")
-    made = LocalMeasurer(MATMUL, detect(), 0, settings=Settings(**settings))
+    made = LocalMeasurer(MATMUL, detect(), 0, settings=MeasureSettings(**settings))
     made.attach(control)
     with made as measurer:
         yield measurer

@@ -34,7 +34,7 @@ from tilewright.service.answers import stored
 from tilewright.service.answers.verification import verify_stored
 from tilewright.service.cli import run
 from tilewright.service.http.app import create_app
-from tilewright.service.limits import Limits
+from tilewright.service.limits import RequestLimits
 from tilewright.service.settings import Settings
 from tilewright.tuner.backend.choose import backend_for
 
@@ -109,7 +109,7 @@ def test_it_is_answered_with_what_is_true_of_it(
 
 def test_it_is_served_over_http(store: Store) -> None:
     target, workload = target_of(store, 1), operators.matmul(M=37, N=48, K=29)
-    nobody_prepares = Settings(preparers=0, limits=Limits(default_secs=0.0, lookup_secs=0.0))
+    nobody_prepares = Settings(preparers=0, limits=RequestLimits(default_secs=0.0, lookup_secs=0.0))
     with TestClient(create_app(nobody_prepares, store)) as client:
         (job,) = client.get("/v1/jobs").json()["jobs"]
         assert (job["state"], job["workload"]["name"]) == ("SUCCEEDED", "colsum_mn:M=16,N=200")

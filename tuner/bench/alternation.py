@@ -64,7 +64,7 @@ class BenchError(TilewrightError):
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class PeerTiming:
     """One side's time; `speedup` is how many times faster the kernel is, with a 95 % interval.
 
     All are None where the side could not take part, and `detail` says why. Of a library, `way`
@@ -101,7 +101,7 @@ class BenchReport:
 
     run_secs: float
     blocks: int
-    against: dict[str, Side] = field(default_factory=dict)
+    against: dict[str, PeerTiming] = field(default_factory=dict)
     packed_ahead: bool = False
     run_secs_with_packing: float | None = None
     bytes_behind_line: int = 0
@@ -230,10 +230,10 @@ def _report(
     sides = {}
     for name in against:
         if name in missing:
-            sides[name] = Side(detail=missing[name])
+            sides[name] = PeerTiming(detail=missing[name])
             continue
         low, middle, high = speedup_interval(times[name] / kernel, rng)
-        sides[name] = Side(float(np.median(times[name])), middle, low, high, **said[name])
+        sides[name] = PeerTiming(float(np.median(times[name])), middle, low, high, **said[name])
     packing, misaligned = times.get(WITH_PACKING), times.get(MISALIGNED)
     return BenchReport(
         float(np.median(kernel)),

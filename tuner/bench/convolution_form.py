@@ -150,7 +150,7 @@ def _factors(stage: Stage) -> tuple[Load, Load] | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class SlidingWindow:
     """What slides along dimension `dim` of the data: `stride * x + dilation * w + offset`, of axes
     x and w, w None where the window has one element. Of a transposed convolution dim has the
     elements where `stride * dim + dilation * w` is `x + offset`."""
@@ -166,16 +166,16 @@ class Window:
 
 def window_of(
     dim: int, index: Affine, spatial: Sequence[str], summed: Sequence[str]
-) -> Window | None:
+) -> SlidingWindow | None:
     """`index` as a window that slides along one of the axes `spatial`."""
     names = [atom.name for atom, _ in index.terms if isinstance(atom, Var)]
     if len(names) != len(index.terms):
         return None
     match [n for n in names if n in spatial], [n for n in names if n in summed]:
         case [x], [] if index.coefficient(x) >= 1:
-            return Window(dim, x, None, index.coefficient(x), 1, index.const)
+            return SlidingWindow(dim, x, None, index.coefficient(x), 1, index.const)
         case [x], [w] if index.coefficient(x) >= 1:
-            return Window(dim, x, w, index.coefficient(x), index.coefficient(w), index.const)
+            return SlidingWindow(dim, x, w, index.coefficient(x), index.coefficient(w), index.const)
     return None
 
 
@@ -188,7 +188,7 @@ class _Roles:
     stage: Stage
     plain: dict[str, int] = field(default_factory=dict)
     weights: dict[str, int] = field(default_factory=dict)
-    windows: list[Window] = field(default_factory=list)
+    windows: list[SlidingWindow] = field(default_factory=list)
     positions: list[str] = field(default_factory=list)
     grouped: tuple[str, int] | None = None
     transposed: bool = False
@@ -216,7 +216,7 @@ class _Roles:
         if promoted:
             moved = batch[1 : 1 + max(0, 3 - len(windows))]
             batch = [n for n in batch if n not in moved]
-            windows += [Window(self.plain[n], n, None, 1, 1, 0) for n in moved]
+            windows += [SlidingWindow(self.plain[n], n, None, 1, 1, 0) for n in moved]
             windows.sort(key=lambda w: w.dim)
         if not 1 <= len(windows) <= 3:
             return None
@@ -255,11 +255,11 @@ class _Roles:
         )
 
 
-def _has_tap(window: Window) -> bool:
+def _has_tap(window: SlidingWindow) -> bool:
     return window.w is not None or window.tap is not None
 
 
-def _tap(window: Window, weights: Mapping[str, int]) -> int:
+def _tap(window: SlidingWindow, weights: Mapping[str, int]) -> int:
     """The dimension of the weights that the window slides with."""
     if window.tap is not None:
         return window.tap
@@ -267,7 +267,7 @@ def _tap(window: Window, weights: Mapping[str, int]) -> int:
     return weights[window.w]
 
 
-def _span(window: Window, extent: Mapping[str, int], transposed: bool) -> tuple[int, int]:
+def _span(window: SlidingWindow, extent: Mapping[str, int], transposed: bool) -> tuple[int, int]:
     last = extent[window.x] - 1
     if transposed:
         return window.offset, window.offset + last
@@ -327,7 +327,7 @@ def _by_definition(
     plain: Mapping[str, int],
     spatial: Sequence[str],
     summed: Sequence[str],
-) -> Window | None:
+) -> SlidingWindow | None:
     """An index `x + pad - stride * i` of the weights, where i alone indexes the data: of a
     transposed convolution that sums over the data."""
     found = window_of(dim, index, spatial, summed)
@@ -336,7 +336,7 @@ def _by_definition(
     if found.stride != 1 or found.dilation >= 0:
         return None
     at = plain[found.w]
-    return Window(at, found.x, None, -found.dilation, 1, found.offset, tap=dim)
+    return SlidingWindow(at, found.x, None, -found.dilation, 1, found.offset, tap=dim)
 
 
 def _group(index: Affine, extent: Mapping[str, int]) -> tuple[str, tuple[str, int]] | None:
@@ -354,7 +354,7 @@ def _group(index: Affine, extent: Mapping[str, int]) -> tuple[str, tuple[str, in
 
 def _turned_window(
     dim: int, index: Affine, spatial: Sequence[str], summed: Sequence[str]
-) -> Window | None:
+) -> SlidingWindow | None:
     """`(x - d*w + pad) // stride` with a stride of more than 1."""
     if len(index.terms) != 1 or index.const or not isinstance(index.terms[0][0], FloorDiv):
         return None
@@ -365,7 +365,7 @@ def _turned_window(
         return None
     if found.dilation >= 0:
         return None
-    return Window(dim, found.x, found.w, division.divisor, -found.dilation, found.offset)
+    return SlidingWindow(dim, found.x, found.w, division.divisor, -found.dilation, found.offset)
 
 
 def _name(index: Affine) -> str | None:

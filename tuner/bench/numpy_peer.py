@@ -35,7 +35,13 @@ from tilewright.schedules.algebra.scalar import (
 from tilewright.schedules.dtypes import DType
 from tilewright.schedules.reference.contract import Contraction
 from tilewright.schedules.reference.math import combiner, compare
-from tilewright.schedules.reference.reads import Box, conditions_hold, full_box, index_values, read
+from tilewright.schedules.reference.reads import (
+    IterationBox,
+    conditions_hold,
+    full_box,
+    index_values,
+    read,
+)
 from tilewright.schedules.workload.tensors import Axis, Stage
 from tilewright.schedules.workload.workload import Workload
 
@@ -45,7 +51,7 @@ from .numpy_convolutions import convolution_ways
 from .numpy_pooling import pool_by_taps
 from .pool_form import pool_form
 from .product_form import contraction_of
-from .ways import Asked, Call, Choice, NoPeerError, Step, Way, choose, secs_of
+from .ways import Asked, Call, FastestPeer, NoPeerError, Step, Way, choose, secs_of
 
 Array = NDArray[Any]
 Value = Callable[[], Array]
@@ -75,7 +81,7 @@ class NumpyPeer:
         }
         self._inputs = {t.name for t in workload.inputs}
         self._constant = {t.name for t in workload.inputs if t.constant}
-        self._choices: list[Choice] = []
+        self._choices: list[FastestPeer] = []
         self._like = None if like is None else [step.way for step in like.steps]
         self._shared: list[Array] | None = None
         self._taken = 0
@@ -282,7 +288,7 @@ class NumpyPeer:
         self._choices.append(choice)
         return choice.call
 
-    def _over(self, node: Scalar, box: Box) -> Value:
+    def _over(self, node: Scalar, box: IterationBox) -> Value:
         """`node` at every point of `box`, each dimension at its full extent."""
         value = self._value(node, box)
         first = value()
@@ -290,7 +296,7 @@ class NumpyPeer:
             return value
         return lambda: np.broadcast_to(value(), box.extents)
 
-    def _into(self, node: Scalar, box: Box, out: Array) -> Callable[[], object]:
+    def _into(self, node: Scalar, box: IterationBox, out: Array) -> Callable[[], object]:
         """Write `node` over `box` to `out`."""
         if isinstance(node, Binary):
             a, b = self._value(node.a, box), self._value(node.b, box)
@@ -299,7 +305,7 @@ class NumpyPeer:
         value = self._value(node, box)
         return lambda: np.copyto(out, value())
 
-    def _value(self, node: Scalar, box: Box) -> Value:
+    def _value(self, node: Scalar, box: IterationBox) -> Value:
         match node:
             case Const():
                 constant = np.asarray(node.value).astype(node.dtype.numpy)
@@ -331,21 +337,21 @@ class NumpyPeer:
             case _:
                 assert_never(node)
 
-    def _read(self, node: Load, box: Box) -> Value:
+    def _read(self, node: Load, box: IterationBox) -> Value:
         array = self._tensors[node.tensor]
         view = read(array, node.index, box)
         if np.may_share_memory(view, array):
             return lambda: view
         return lambda: read(array, node.index, box)  # padded or gathered: NumPy has to copy
 
-    def _select(self, node: Select, box: Box) -> Value:
+    def _select(self, node: Select, box: IterationBox) -> Value:
         if isinstance(node.cond, All) and self._is_zero_padding(node, node.cond.conds, box):
             return self._value(node.on_true, box)
         cond = self._value(node.cond, box)
         yes, no = self._value(node.on_true, box), self._value(node.on_false, box)
         return lambda: np.where(cond(), yes(), no())
 
-    def _is_zero_padding(self, node: Select, conds: Sequence[Cond], box: Box) -> bool:
+    def _is_zero_padding(self, node: Select, conds: Sequence[Cond], box: IterationBox) -> bool:
         """Whether a plain read with zeros outside of the tensor gives `node`."""
         load, other = node.on_true, node.on_false
         if not (isinstance(load, Load) and isinstance(other, Const) and other.is_plus_zero):

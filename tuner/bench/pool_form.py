@@ -9,7 +9,7 @@ from typing import Any
 from tilewright.schedules.algebra.scalar import Reducer, loads
 from tilewright.schedules.workload.tensors import Stage
 
-from .convolution_form import Window, permuted, reshaped, window_of
+from .convolution_form import SlidingWindow, permuted, reshaped, window_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ def pool_form(stage: Stage) -> PoolForm | None:
     spatial, summed = [a.name for a in stage.axes], [a.name for a in stage.reduce_axes]
     extent = {a.name: a.extent for a in (*stage.axes, *stage.reduce_axes)}
     plain: dict[str, int] = {}
-    windows: list[Window] = []
+    windows: list[SlidingWindow] = []
     for dim, index in enumerate(load.index):
         window = window_of(dim, index, spatial, summed)
         if window is None or window.dilation < 1:

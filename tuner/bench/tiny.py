@@ -25,13 +25,13 @@ def tiny(workload: Workload) -> Workload | None:
     """`workload` with its extents cut, where indices allow it: stages, types, order of dimensions,
     windows, strides and groups are the same. What it computes with numbers of the expression that
     depended on an extent, such as a mean's, is another value. None if it is still large."""
-    classes = _Classes(workload)
+    classes = _ExtentClasses(workload)
     small = [_cut(workload, classes, innermost, others) for innermost, others in EXTENTS]
     found = next((each for each in small if each.flops <= LITTLE_FLOPS), small[-1])
     return found if found.flops <= MOST_FLOPS else None
 
 
-def _cut(workload: Workload, classes: _Classes, innermost: int, others: int) -> Workload:
+def _cut(workload: Workload, classes: _ExtentClasses, innermost: int, others: int) -> Workload:
     extents = {
         stage.name: {
             a.name: classes.cut(stage, a, innermost, others)
@@ -81,7 +81,7 @@ def _last(index: Affine, extents: Mapping[str, int]) -> int:
     return interval(index, {name: Interval(0, n - 1) for name, n in extents.items()}).hi
 
 
-class _Classes:
+class _ExtentClasses:
     """Dimensions of tensors and axes of stages that must have one extent, and which may be cut."""
 
     def __init__(self, workload: Workload) -> None:

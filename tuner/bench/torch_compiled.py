@@ -25,7 +25,7 @@ MODES = ("default", "max-autotune-no-cudagraphs")
 COMPILERS = ("g++", "c++", "clang++")
 
 
-class CompileError(ValueError):
+class TorchCompileError(ValueError):
     """There is no compiled way: `ways.choose` drops it, with this reason."""
 
 
@@ -62,7 +62,7 @@ def _compiled(
     from torch.fx.experimental.proxy_tensor import make_fx
 
     if not any(map(which, COMPILERS)):
-        raise CompileError(f"no C++ compiler is there: {', '.join(COMPILERS)} would do")
+        raise TorchCompileError(f"no C++ compiler is there: {', '.join(COMPILERS)} would do")
     inputs = [values[tensor.name] for tensor in workload.inputs]
     function = _Traced(workload, values)
     with (
@@ -92,7 +92,7 @@ class _Traced:
             for stage in self._workload.stages:
                 now[stage.name] = plainly.stage(stage)()
         except NoPeerError as error:
-            raise CompileError(str(error)) from error
+            raise TorchCompileError(str(error)) from error
         return tuple(now[name].contiguous() for name in self._workload.outputs)
 
 
@@ -102,14 +102,14 @@ def _limited(end: float, limit_secs: float) -> Iterator[None]:
     left_secs = end - time.monotonic()
     late = f"compiling takes more than the {limit_secs:g} s it may"
     if left_secs <= 0:
-        raise CompileError(late)
+        raise TorchCompileError(late)
     if threading.current_thread() is not threading.main_thread():
-        raise CompileError("compiling is only bounded on the main thread")
+        raise TorchCompileError("compiling is only bounded on the main thread")
     passed = []
 
     def interrupt(*_: object) -> None:
         passed.append(True)
-        raise CompileError(late)
+        raise TorchCompileError(late)
 
     before = signal.signal(signal.SIGALRM, interrupt)
     signal.setitimer(signal.ITIMER_REAL, left_secs)
@@ -117,7 +117,7 @@ def _limited(end: float, limit_secs: float) -> Iterator[None]:
         yield
     except RuntimeError as error:  # PyTorch wraps what is raised inside of its compiler
         if passed:
-            raise CompileError(late) from error
+            raise TorchCompileError(late) from error
         raise
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from .convolution_form import ConvolutionForm
-from .torch_products import Epilogue, Tensor, activate, onednn_words
+from .torch_products import ProductEpilogue, Tensor, activate, onednn_words
 from .ways import Call, Way
 
 Read = Callable[[], Tensor]
@@ -75,7 +75,12 @@ def framed(image: Tensor, around: Sequence[tuple[int, int]], value: float = 0.0)
 
 
 def convolution_ways(
-    image: Read, kernel: Tensor, how: Convolution, epilogue: Epilogue, *, constant: bool = False
+    image: Read,
+    kernel: Tensor,
+    how: Convolution,
+    epilogue: ProductEpilogue,
+    *,
+    constant: bool = False,
 ) -> list[Way]:
     """Ways of `epilogue(convolution)`; each gives [N, CO, *out].
 
@@ -103,7 +108,9 @@ def _name(how: Convolution, rank: int) -> str:
     return f"conv_transpose{rank}d" if how.transposed else _FUNCTIONS[rank]
 
 
-def dispatched(image: Read, weight: Tensor, how: Convolution, e: Epilogue) -> Callable[[], Call]:
+def dispatched(
+    image: Read, weight: Tensor, how: Convolution, e: ProductEpilogue
+) -> Callable[[], Call]:
     """As `torch.nn.functional` dispatches it; the rest of the epilogue follows in place."""
 
     def prepare() -> Call:
@@ -121,7 +128,9 @@ def dispatched(image: Read, weight: Tensor, how: Convolution, e: Epilogue) -> Ca
     return prepare
 
 
-def _named(image: Read, weight: Tensor, how: Convolution, e: Epilogue, said: str) -> Iterator[Way]:
+def _named(
+    image: Read, weight: Tensor, how: Convolution, e: ProductEpilogue, said: str
+) -> Iterator[Way]:
     """oneDNN's by name, whatever PyTorch's dispatch prefers; and with the epilogue in the call."""
     if not how.transposed:
 
@@ -136,7 +145,9 @@ def _named(image: Read, weight: Tensor, how: Convolution, e: Epilogue, said: str
     yield Way(f"oneDNN pointwise{said}", lambda: _pointwise(image, weight, how, e))
 
 
-def _packed_ways(image: Read, weight: Tensor, how: Convolution, e: Epilogue) -> Iterator[Way]:
+def _packed_ways(
+    image: Read, weight: Tensor, how: Convolution, e: ProductEpilogue
+) -> Iterator[Way]:
     import torch
 
     ops = torch.ops.mkldnn
@@ -162,7 +173,7 @@ def _packed_ways(image: Read, weight: Tensor, how: Convolution, e: Epilogue) -> 
     yield Way("oneDNN pointwise, weights packed", blocked)
 
 
-def _pointwise(image: Read, weight: Tensor, how: Convolution, e: Epilogue) -> Call:
+def _pointwise(image: Read, weight: Tensor, how: Convolution, e: ProductEpilogue) -> Call:
     """One call of oneDNN, the epilogue in it: the sum with a tensor is followed by relu only."""
     import torch
 

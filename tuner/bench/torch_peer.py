@@ -33,10 +33,10 @@ from .product_form import ProductForm, contraction_of, product_form
 from .torch_compiled import MODES, compiled_ways
 from .torch_convolutions import convolution_ways, framed, library_convolution
 from .torch_plain import BINARY, REDUCE, PlainTorch, Value
-from .torch_products import Epilogue, product_ways, stack_ways
-from .torch_rows import Run, row_ways
+from .torch_products import ProductEpilogue, product_ways, stack_ways
+from .torch_rows import StageRun, row_ways
 from .torch_windows import pool_ways, stencil_form, stencil_ways
-from .ways import Asked, Choice, NoPeerError, Step, Way, choose, prepared, secs_of
+from .ways import Asked, FastestPeer, NoPeerError, Step, Way, choose, prepared, secs_of
 
 Array = NDArray[Any]
 _MOST_STEPS = 1024
@@ -86,7 +86,7 @@ class TorchPeer:
             t.name: torch.from_numpy(np.array(a, order="C", copy=copy or None))
             for t, a in zip(workload.inputs, inputs, strict=True)
         }
-        self._choices: list[Choice] = []
+        self._choices: list[FastestPeer] = []
         self._plainly = PlainTorch(torch, self._now, self._inputs)
         self._with_multiply_adds = PlainTorch(torch, self._now, self._inputs, multiply_adds=True)
         self._calls: list[tuple[str, Value]] = []
@@ -96,7 +96,7 @@ class TorchPeer:
             self._calls.append((run[-1].name, self._chosen(run, wanted)))
             steps.append(Step(len(run), self._choices[-1].name))
         self._call: Callable[[], object] = self._all
-        self._whole: Choice | None = None
+        self._whole: FastestPeer | None = None
         if compile_secs:
             self._whole = self._compiled(
                 threads, compile_secs, None if like is None else like.whole
@@ -151,7 +151,7 @@ class TorchPeer:
             found.append(np.ascontiguousarray(values, tensor.dtype.numpy))
         return found
 
-    def _compiled(self, threads: int, compile_secs: float, wanted: str | None) -> Choice:
+    def _compiled(self, threads: int, compile_secs: float, wanted: str | None) -> FastestPeer:
         """The steps against what `torch.compile` makes of all of them; or only what is wanted."""
         outputs = self._workload.outputs
         self._all()
@@ -393,7 +393,7 @@ class TorchPeer:
             tuple(sorted(a.extent for a in stage.reduce_axes)) for stage in stages if stage.reducer
         )
         shape, given = stages[-1].tensor.shape, self._now.get(stages[-1].name)
-        ways = row_ways(Run(operands, shape, constants, list(reduced), given))
+        ways = row_ways(StageRun(operands, shape, constants, list(reduced), given))
         form = pool_form(stages[0])
         if form is not None:
             ways += pool_ways(form, self._value_of(form.data))
@@ -407,18 +407,20 @@ class TorchPeer:
     def _value_of(self, name: str) -> Value:
         return partial(self._now.__getitem__, name)
 
-    def _epilogue_of(self, stages: list[Stage], shaped: Callable[[Any], Any]) -> Epilogue | None:
+    def _epilogue_of(
+        self, stages: list[Stage], shaped: Callable[[Any], Any]
+    ) -> ProductEpilogue | None:
         """What follows the first of `stages`; `shaped` gives a tensor to add the product's shape.
         None if a tensor of it is not there yet."""
         if len(stages) == 1:
-            return Epilogue()
+            return ProductEpilogue()
         form = self._epilogue(*stages)
         assert form is not None
         if any(name is not None and name not in self._inputs for name in (form.bias, form.added)):
             return None
         bias = None if form.bias is None else self._now[form.bias]
         added = None if form.added is None else shaped(self._now[form.added])
-        return Epilogue(bias, added, form.activation)
+        return ProductEpilogue(bias, added, form.activation)
 
     def _convolution_ways(self, stages: list[Stage]) -> list[Way]:
         """As the library's convolution, in each form that it is one in."""
@@ -459,7 +461,9 @@ class TorchPeer:
         if image.ndim == 3 and not form.transposed:  # as an image of one line
             lifted = epilogue
             if epilogue.added is not None:
-                lifted = Epilogue(epilogue.bias, epilogue.added.unsqueeze(2), epilogue.activation)
+                lifted = ProductEpilogue(
+                    epilogue.bias, epilogue.added.unsqueeze(2), epilogue.activation
+                )
             found = convolution_ways(
                 lambda: read().unsqueeze(2), kernel.unsqueeze(2), how.of_a_line, lifted,
                 constant=constant,

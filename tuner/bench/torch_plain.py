@@ -32,7 +32,7 @@ from tilewright.schedules.workload.tensors import Axis, Stage
 from .convolution_form import ConvolutionForm, convolution_form
 from .product_form import contraction_of, product_form
 from .torch_convolutions import dispatched, framed, library_convolution
-from .torch_products import Epilogue
+from .torch_products import ProductEpilogue
 from .torch_reads import is_strided, is_zero_padding, reader
 from .ways import NoPeerError
 
@@ -127,7 +127,7 @@ class PlainTorch:
             kernel = form.kernel(self._values[form.weight])
             how, around = library_convolution(form, image.shape[2:], kernel.shape[2:])
             image = framed(image, around)
-            return form.unfolded(dispatched(lambda: image, kernel, how, Epilogue())()())
+            return form.unfolded(dispatched(lambda: image, kernel, how, ProductEpilogue())()())
 
         return convolve
 

@@ -29,7 +29,7 @@ ACTIVATIONS = tuple(name for name in _ONEDNN if name)
 
 
 @dataclass(frozen=True, slots=True)
-class Epilogue:
+class ProductEpilogue:
     """What follows a sum of products: `activation(sum + bias + added)`.
 
     `bias` has an entry a column (an output channel), `added` the result's shape.
@@ -78,7 +78,7 @@ def product_ways(
     a: Tensor | Call,
     b: Tensor,
     y: Tensor,
-    epilogue: Epilogue = Epilogue(),
+    epilogue: ProductEpilogue = ProductEpilogue(),
     *,
     constant: bool = False,
 ) -> list[Way]:
@@ -137,7 +137,7 @@ def _matrices(stack: Tensor) -> list[Tensor]:
     return [matrix for part in stack for matrix in _matrices(part)]
 
 
-def _plain_ways(a: Call, b: Tensor, y: Tensor, e: Epilogue) -> Iterator[Way]:
+def _plain_ways(a: Call, b: Tensor, y: Tensor, e: ProductEpilogue) -> Iterator[Way]:
     import torch
 
     bias = e.bias
@@ -164,7 +164,9 @@ def _plain_ways(a: Call, b: Tensor, y: Tensor, e: Epilogue) -> Iterator[Way]:
         yield _way("torch.mv", by_vector)
 
 
-def _onednn_ways(a: Call, b: Tensor, y: Tensor, e: Epilogue, constant: bool) -> Iterator[Way]:
+def _onednn_ways(
+    a: Call, b: Tensor, y: Tensor, e: ProductEpilogue, constant: bool
+) -> Iterator[Way]:
     """oneDNN by name. It takes weights as [N, K], of any strides."""
     turned = b.t()
     yield Way("oneDNN linear", lambda: _linear(a, turned, e))
@@ -175,15 +177,15 @@ def _onednn_ways(a: Call, b: Tensor, y: Tensor, e: Epilogue, constant: bool) -> 
             yield Way(f"oneDNN linear, weights {name}", _packed(a, turned, e, batch))
 
 
-def _exchanged(a: Tensor, b: Tensor, y: Tensor, e: Epilogue) -> Way:
+def _exchanged(a: Tensor, b: Tensor, y: Tensor, e: ProductEpilogue) -> Way:
     def prepare() -> Call:
-        call = _linear(b.t, a, Epilogue())
+        call = _linear(b.t, a, ProductEpilogue())
         return lambda: e.after(y.copy_(call().t()))
 
     return Way("oneDNN linear, operands exchanged", prepare)
 
 
-def _packed(a: Call, weight: Tensor, e: Epilogue, batch: int | None) -> Callable[[], Call]:
+def _packed(a: Call, weight: Tensor, e: ProductEpilogue, batch: int | None) -> Callable[[], Call]:
     def prepare() -> Call:
         import torch
 
@@ -193,7 +195,7 @@ def _packed(a: Call, weight: Tensor, e: Epilogue, batch: int | None) -> Callable
     return prepare
 
 
-def _linear(a: Call, weight: Tensor, e: Epilogue) -> Call:
+def _linear(a: Call, weight: Tensor, e: ProductEpilogue) -> Call:
     """One call of oneDNN, the epilogue in it; with a tensor to add, the activation follows."""
     import torch
 
@@ -207,7 +209,7 @@ def _linear(a: Call, weight: Tensor, e: Epilogue) -> Call:
     return lambda: plain(a(), weight, bias, *words)
 
 
-def _stack_ways(a: Tensor, b: Tensor, y: Tensor, e: Epilogue) -> Iterator[Way]:
+def _stack_ways(a: Tensor, b: Tensor, y: Tensor, e: ProductEpilogue) -> Iterator[Way]:
     import torch
 
     if y.is_contiguous():

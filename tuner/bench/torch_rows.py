@@ -21,7 +21,7 @@ Dims = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class StageRun:
     """What is known of a run of stages: the tensors it reads, each with its shape, the `shape` it
     gives, its numbers, and over which extents it reduces, a sorted entry a reducing stage.
 
@@ -40,7 +40,7 @@ class Run:
         return sorted({c for c in self.constants if 0 < c < 0.1}) or [0.0]
 
 
-def row_ways(run: Run) -> list[Way]:
+def row_ways(run: StageRun) -> list[Way]:
     """Functions of the run's operands whose result has its shape."""
     sizes = [prod(each) for _, each in run.operands]
     if not sizes or max(sizes) == 1:
@@ -63,7 +63,7 @@ def row_ways(run: Run) -> list[Way]:
     return found
 
 
-def _dims_reduced(whole: tuple[int, ...], run: Run) -> list[Dims]:
+def _dims_reduced(whole: tuple[int, ...], run: StageRun) -> list[Dims]:
     """Sets of dimensions that have the extents of a reducing stage."""
     found = {
         dims
@@ -74,7 +74,7 @@ def _dims_reduced(whole: tuple[int, ...], run: Run) -> list[Dims]:
     return sorted(found)
 
 
-def _along(x: Value, whole: tuple[int, ...], run: Run) -> Iterator[Way]:
+def _along(x: Value, whole: tuple[int, ...], run: StageRun) -> Iterator[Way]:
     import torch
 
     y = torch.empty(run.shape, dtype=x().dtype)
@@ -95,7 +95,7 @@ def _along(x: Value, whole: tuple[int, ...], run: Run) -> Iterator[Way]:
             yield _way(f"normalize({eps:g}) along {dim}", lambda f=normalize: f(x()))
 
 
-def _activations(x: Value, run: Run) -> Iterator[Way]:
+def _activations(x: Value, run: StageRun) -> Iterator[Way]:
     """Of every element alone. Numbers of the expression may be slopes and the like."""
     import torch
 
@@ -114,7 +114,7 @@ def _activations(x: Value, run: Run) -> Iterator[Way]:
             yield _way(f"{name}({slope:g})", lambda f=function, s=slope: f(x(), s))
 
 
-def _reduced(x: Value, whole: tuple[int, ...], run: Run) -> Iterator[Way]:
+def _reduced(x: Value, whole: tuple[int, ...], run: StageRun) -> Iterator[Way]:
     import torch
 
     norm = torch.linalg.vector_norm
@@ -179,7 +179,7 @@ def _rows(x: Value, count: int) -> Any:
 
 
 def _layer_norms(
-    x: Value, whole: tuple[int, ...], others: Sequence[Operand], run: Run
+    x: Value, whole: tuple[int, ...], others: Sequence[Operand], run: StageRun
 ) -> Iterator[Way]:
     """Layer norm, or root mean square norm, of any dimensions, with scale and offset."""
     import torch
@@ -229,7 +229,7 @@ def _parameters(others: Sequence[Operand]) -> Iterator[tuple[str, tuple[Value | 
 
 
 def _channel_norms(
-    x: Value, whole: tuple[int, ...], others: Sequence[Operand], run: Run
+    x: Value, whole: tuple[int, ...], others: Sequence[Operand], run: StageRun
 ) -> Iterator[Way]:
     """Norms that have a scale and an offset a channel: group, instance and batch norm. Channels
     are any dimension but the first, or two neighbours: groups, and what is in each."""
@@ -275,7 +275,7 @@ def _flattened(value: Value) -> Value:
 
 
 def _grouped_norms(
-    x: Value, layout: _Layout, at: int, parts: int, others: Sequence[Value], run: Run
+    x: Value, layout: _Layout, at: int, parts: int, others: Sequence[Value], run: StageRun
 ) -> Iterator[Way]:
     import torch
 
@@ -311,7 +311,7 @@ def _grouped_norms(
 
 
 def _batch_norms(
-    x: Value, layout: _Layout, at: int, others: Sequence[Value], run: Run
+    x: Value, layout: _Layout, at: int, others: Sequence[Value], run: StageRun
 ) -> Iterator[Way]:
     """Of known means and variances; a rectifier may follow."""
     import torch
@@ -347,7 +347,7 @@ def _batch_norms(
                 )
 
 
-def _distances(x: Value, whole: tuple[int, ...], other: Operand, run: Run) -> Iterator[Way]:
+def _distances(x: Value, whole: tuple[int, ...], other: Operand, run: StageRun) -> Iterator[Way]:
     """Of each row of one matrix to each of another."""
     import torch
 

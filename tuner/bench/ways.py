@@ -42,7 +42,7 @@ class Way:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class FastestPeer:
     """The fastest way. `secs` has the median seconds of each that was raced, `dropped` why each of
     the others was not."""
 
@@ -71,7 +71,7 @@ class Asked:
     whole: str | None = None
 
 
-def secs_of(choices: Sequence[Choice]) -> dict[str, float]:
+def secs_of(choices: Sequence[FastestPeer]) -> dict[str, float]:
     """Median seconds of every way that was raced, with the number of its step where they are
     several."""
     several = len(choices) > 1
@@ -95,7 +95,7 @@ def prepared(way: Way) -> tuple[Call | None, Any, str | None]:
 
 def choose(
     ways: Sequence[Way], check: Callable[[Any], str | None], seconds: float = RACE_SECS
-) -> Choice:
+) -> FastestPeer:
     """Race `ways` for about `seconds`. `check` gets what a call returned: None, or what is wrong.
 
     NoPeerError if no way works.
@@ -115,10 +115,10 @@ def choose(
         raise NoPeerError(reasons or "the library has no way of this name")
     if len(ready) == 1:
         ((name, call),) = ready.items()
-        return Choice(name, call, {}, dropped)
+        return FastestPeer(name, call, {}, dropped)
     secs = _race(ready, seconds)
     best = min(secs, key=secs.__getitem__)
-    return Choice(best, ready[best], secs, dropped)
+    return FastestPeer(best, ready[best], secs, dropped)
 
 
 def seconds_a_call(call: Call, calls: int, rounds: int) -> list[float]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import gcd
 
 from tilewright.schedules.algebra.affine import Affine, affine, simplify
-from tilewright.schedules.nest.loop_ir import Buffer, Scope
+from tilewright.schedules.nest.loop_ir import Buffer, BufferScope
 
 from .indices import Indices, VectorAxis
 from .module import ModuleText
@@ -44,7 +44,7 @@ class Addresses:
 def aligned_to(place: Array, offset: Affine, lanes: int) -> int:
     """What the address of element `offset` is surely aligned to, at most one vector, in bytes."""
     size = place.buffer.dtype.bytes
-    if place.buffer.scope is Scope.ARGUMENT:
+    if place.buffer.scope is BufferScope.ARGUMENT:
         return size
     common = gcd(place.align, *(c * size for _, c in offset.terms), offset.const * size)
     whole = size * lanes

@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 from tilewright.schedules.algebra.affine import Affine
 from tilewright.schedules.algebra.scalar import Binary, BinaryOp, Reducer, Scalar, Select, loads
-from tilewright.schedules.nest.loop_ir import Prefetch, Store, Update
+from tilewright.schedules.nest.loop_ir import PrefetchHint, StoreElement, Update
 
 from .addresses import Array
 from .indices import Indices, VectorAxis
-from .memory import Memory
+from .memory import BufferAddresses
 from .module import ModuleText
 from .scalars import Scalars, is_zero
 from .text import FunctionText
@@ -24,7 +24,7 @@ class LeafWriter:
         self,
         text: FunctionText,
         indices: Indices,
-        memory: Memory,
+        memory: BufferAddresses,
         scalars: Scalars,
         module: ModuleText,
         streamed: frozenset[str],
@@ -36,9 +36,9 @@ class LeafWriter:
         self.module = module
         self.streamed = streamed
 
-    def leaf(self, leaf: Store | Update) -> None:
+    def leaf(self, leaf: StoreElement | Update) -> None:
         """One store or update, where its guards hold."""
-        divisible = isinstance(leaf, Store) or not _is_sum_of_products(leaf)
+        divisible = isinstance(leaf, StoreElement) or not _is_sum_of_products(leaf)
         reads = frozenset(load.tensor for load in loads(leaf.value))
         self.text.begin_statement(reads if divisible else None)
         mask: Val | None = None
@@ -58,10 +58,10 @@ class LeafWriter:
         with self.text.only_where(scalar_guard, frozenset({leaf.buffer})):
             self._write(leaf, mask)
 
-    def _write(self, leaf: Store | Update, mask: Val | None) -> None:
+    def _write(self, leaf: StoreElement | Update, mask: Val | None) -> None:
         axis = self.scalars.axis
         index = leaf.index
-        if isinstance(leaf, Store):
+        if isinstance(leaf, StoreElement):
             value = self.scalars.value(leaf.value, mask)
             if axis is not None:
                 value = self.scalars.broadcast(value, axis.lanes)
@@ -131,7 +131,7 @@ class LeafWriter:
         a, b = self.scalars.value(value.a, mask), self.scalars.value(value.b, mask)
         return self.scalars.multiply_add(a, b, old)
 
-    def prefetch(self, leaf: Prefetch) -> None:
+    def prefetch(self, leaf: PrefetchHint) -> None:
         """Ask for the line of an element; nothing for one in registers."""
         if not isinstance(self.memory.places[leaf.buffer], Array):
             return

@@ -17,7 +17,7 @@ from .text import FunctionText
 from .values import Val
 
 
-class Memory:
+class BufferAddresses:
     """Where each buffer is in one function, and how its elements are read and written."""
 
     def __init__(self, text: FunctionText, indices: Indices, module: ModuleText) -> None:

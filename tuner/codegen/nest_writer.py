@@ -13,13 +13,13 @@ from tilewright.schedules.dtypes import DType
 from tilewright.schedules.nest.loop_ir import (
     Allocate,
     Buffer,
+    BufferScope,
     For,
     LoopKind,
     Nest,
-    Prefetch,
-    Scope,
+    PrefetchHint,
     Stmt,
-    Store,
+    StoreElement,
     Update,
     leaves,
     loops,
@@ -29,7 +29,7 @@ from .addresses import Array
 from .entries import refuse_bad_memory, size_function
 from .indices import Indices, VectorAxis
 from .leaves import LeafWriter
-from .memory import Memory
+from .memory import BufferAddresses
 from .module import ModuleText
 from .registers import Registers
 from .scalars import Scalars
@@ -68,7 +68,7 @@ class NestWriter:
             or (loop.kind is LoopKind.VECTORIZED and loop.extent == 1)
         )
         self.indices = Indices(self.text, ranges, unrolled)
-        self.memory = Memory(self.text, self.indices, module)
+        self.memory = BufferAddresses(self.text, self.indices, module)
         self.scalars = Scalars(self.text, self.indices, self.memory, module)
         self.leaves = LeafWriter(
             self.text, self.indices, self.memory, self.scalars, module, self.streamed
@@ -141,9 +141,9 @@ class NestWriter:
                     self._loop(stmt)
                 case Allocate():
                     self._allocate(stmt)
-                case Store() | Update():
+                case StoreElement() | Update():
                     self.leaves.leaf(stmt)
-                case Prefetch():
+                case PrefetchHint():
                     self.leaves.prefetch(stmt)
                 case _:
                     assert_never(stmt)
@@ -151,7 +151,7 @@ class NestWriter:
     def _allocate(self, stmt: Allocate) -> None:
         buffer = stmt.buffer
         lanes = self.register_lanes.get(buffer.name)
-        if buffer.scope is Scope.REGISTER and buffer.name not in self.in_memory:
+        if buffer.scope is BufferScope.REGISTER and buffer.name not in self.in_memory:
             if lanes is None:
                 base = self.text.alloca(f"[{buffer.bytes} x i8]", ALIGN_BYTES)
                 self.memory.places[buffer.name] = Array(buffer, base, ALIGN_BYTES)
@@ -361,7 +361,7 @@ class NestWriter:
 
 def written(stmts: tuple[Stmt, ...]) -> frozenset[str]:
     """Every buffer that is written somewhere in `stmts`."""
-    return frozenset(s.buffer for s in leaves(stmts) if isinstance(s, Store | Update))
+    return frozenset(s.buffer for s in leaves(stmts) if isinstance(s, StoreElement | Update))
 
 
 def written_alone(stmts: tuple[Stmt, ...]) -> frozenset[str]:
@@ -372,9 +372,9 @@ def written_alone(stmts: tuple[Stmt, ...]) -> frozenset[str]:
             case For() | Allocate():
                 if not (isinstance(stmt, For) and stmt.kind is LoopKind.PARALLEL):
                     found |= written_alone(stmt.body)
-            case Store() | Update():
+            case StoreElement() | Update():
                 found.add(stmt.buffer)
-            case Prefetch():
+            case PrefetchHint():
                 pass
             case _:
                 assert_never(stmt)

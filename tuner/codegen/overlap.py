@@ -26,7 +26,7 @@ _SLOT = re.compile(r"%slot\d+")
 
 
 @dataclass(slots=True)
-class Piece:
+class LineGroup:
     """Lines that stay together. A `head` may be written earlier than it stands, where its
     operands exist: it reads nothing that is written meanwhile. `kept` is the number of registers
     that hold its values until the statement goes on."""
@@ -43,14 +43,14 @@ class Statements:
 
     depth: int
     writes: frozenset[str]
-    pieces: list[Piece] = field(default_factory=lambda: [Piece()])
+    pieces: list[LineGroup] = field(default_factory=lambda: [LineGroup()])
     divisible: bool = False
 
     def begin(self, reads: frozenset[str] | None) -> Lines:
         """Where the next statement is written, which reads these buffers before it writes; None
         for one that is not to be divided."""
         self.divisible = reads is not None and not reads & self.writes
-        self.pieces.append(Piece())
+        self.pieces.append(LineGroup())
         return self.pieces[-1].lines
 
     def divide(self, kept: int) -> Lines:
@@ -59,7 +59,7 @@ class Statements:
         head = self.pieces[-1]
         head.kept = kept
         head.is_head = all(isinstance(line, str) and not _ends_block(line) for line in head.lines)
-        self.pieces.append(Piece())
+        self.pieces.append(LineGroup())
         return self.pieces[-1].lines
 
 
@@ -87,7 +87,7 @@ def in_halves(lines: tuple[str, ...], result: str) -> Halves:
     return Halves(lines[:at], lines[at:], result, kept(at))
 
 
-def in_order(pieces: Sequence[Piece], registers: int) -> Lines:
+def in_order(pieces: Sequence[LineGroup], registers: int) -> Lines:
     """The lines of `pieces`, heads earlier by as many heads as `registers` have room for."""
     heads = [piece for piece in pieces if piece.is_head]
     ahead = _room(pieces, heads, registers)
@@ -111,7 +111,7 @@ def in_order(pieces: Sequence[Piece], registers: int) -> Lines:
     return order
 
 
-def _room(pieces: Sequence[Piece], heads: Sequence[Piece], registers: int) -> int:
+def _room(pieces: Sequence[LineGroup], heads: Sequence[LineGroup], registers: int) -> int:
     """How many statements ahead of their place heads may be: their values, and everything else
     that lives in registers throughout, must leave some to others."""
     if len(heads) < 2:
@@ -140,10 +140,10 @@ def _defined(line: str) -> str:
     return name.strip() if equals else ""
 
 
-def _defined_in(piece: Piece) -> set[str]:
+def _defined_in(piece: LineGroup) -> set[str]:
     return {_defined(line) for line in flat(piece.lines)} - {""}
 
 
-def _used_in(piece: Piece) -> set[str]:
+def _used_in(piece: LineGroup) -> set[str]:
     """What `piece` uses and does not define."""
     return {name for line in flat(piece.lines) for name in _NAME.findall(line)} - _defined_in(piece)

@@ -32,7 +32,7 @@ from tilewright.schedules.algebra.scalar import (
 from tilewright.schedules.dtypes import DType
 
 from .indices import Indices, VectorAxis
-from .memory import Memory
+from .memory import BufferAddresses
 from .module import ModuleText
 from .narrow_floats import NARROWED, WIDENED, before_narrowing
 from .reciprocals import reciprocal_of
@@ -44,7 +44,7 @@ class Scalars:
     """Evaluates scalar expressions in one function, for one setting of the unrolled loops."""
 
     def __init__(
-        self, text: FunctionText, indices: Indices, memory: Memory, module: ModuleText
+        self, text: FunctionText, indices: Indices, memory: BufferAddresses, module: ModuleText
     ) -> None:
         self.text = text
         self.indices = indices

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from tilewright.schedules.algebra.affine import Affine, Var
 from tilewright.schedules.algebra.scalar import All, IndexValue, Load
 from tilewright.schedules.algebra.scalar import walk as walk_scalar
-from tilewright.schedules.nest.loop_ir import For, LoopKind, Nest, Store, walk
+from tilewright.schedules.nest.loop_ir import For, LoopKind, Nest, StoreElement, walk
 
 from .offsets import flat_offset
 
@@ -72,13 +72,13 @@ def shift_of(nest: Nest, loop: For) -> Shift | None:
     return Shift(frozenset(shifted), number)
 
 
-def _only_store(loop: For) -> tuple[list[For], Store] | None:
+def _only_store(loop: For) -> tuple[list[For], StoreElement] | None:
     """The loops inside of `loop`, outermost first, and the store they end in, if nothing else is
     there."""
     statements = list(walk(loop.body))
     *loops, leaf = statements
     inner = [s for s in loops if isinstance(s, For) and not s.bounds]
-    if loop.bounds or len(inner) != len(loops) or not isinstance(leaf, Store):
+    if loop.bounds or len(inner) != len(loops) or not isinstance(leaf, StoreElement):
         return None
     return inner, leaf
 

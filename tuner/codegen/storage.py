@@ -12,13 +12,13 @@ from tilewright.schedules.errors import ScheduleError
 from tilewright.schedules.nest.loop_ir import (
     Allocate,
     Buffer,
+    BufferScope,
     For,
     LoopKind,
     Nest,
-    Prefetch,
-    Scope,
+    PrefetchHint,
     Stmt,
-    Store,
+    StoreElement,
     Update,
     leaves,
     walk,
@@ -65,7 +65,7 @@ def plan_workspace(nest: Nest, in_memory: set[str]) -> WorkspacePlan:
                     place(stmt.body, top, inside or stmt.kind is LoopKind.PARALLEL)
                 case Allocate(buffer, body):
                     inner = dict(top)
-                    if buffer.scope is Scope.WORKSPACE or buffer.name in in_memory:
+                    if buffer.scope is BufferScope.WORKSPACE or buffer.name in in_memory:
                         (private if inside else shared)[buffer.name] = top[inside]
                         inner[inside] = top[inside] + _rounded(buffer.bytes)
                         peak[inside] = max(peak[inside], inner[inside])
@@ -100,7 +100,7 @@ def plan_packed(nest: Nest, parts: PrepackParts) -> PackedPlan:
     """Offsets for everything `parts` makes ahead, and for constant inputs its rest reads."""
     read: set[str] = set()
     for leaf in leaves(parts.rest):
-        if isinstance(leaf, Prefetch):
+        if isinstance(leaf, PrefetchHint):
             read.add(leaf.buffer)
         else:
             read.update(load.tensor for load in loads(leaf.value))
@@ -147,7 +147,7 @@ def around_parallel(nest: Nest) -> set[str]:
     """Register buffers with a parallel loop inside: threads cannot share registers."""
     found: set[str] = set()
     for stmt in walk(nest.body):
-        if isinstance(stmt, Allocate) and stmt.buffer.scope is Scope.REGISTER:
+        if isinstance(stmt, Allocate) and stmt.buffer.scope is BufferScope.REGISTER:
             inner = (s for s in walk(stmt.body) if isinstance(s, For))
             if any(loop.kind is LoopKind.PARALLEL for loop in inner):
                 found.add(stmt.buffer.name)
@@ -164,7 +164,7 @@ def register_lanes(nest: Nest) -> dict[str, int | None]:
     buffers = {
         s.buffer.name: s.buffer
         for s in walk(nest.body)
-        if isinstance(s, Allocate) and s.buffer.scope is Scope.REGISTER
+        if isinstance(s, Allocate) and s.buffer.scope is BufferScope.REGISTER
     }
     widths: dict[str, set[int]] = {name: set() for name in buffers}
     odd: set[str] = set()
@@ -213,11 +213,11 @@ def _register_accesses(
                 yield from _register_accesses(stmt.body, buffers, inner)
             case Allocate():
                 yield from _register_accesses(stmt.body, buffers, axis)
-            case Store() | Update():
+            case StoreElement() | Update():
                 if stmt.buffer in buffers:
                     yield stmt.buffer, stmt.index, axis, False
                 for read in loads(stmt.value):
                     if read.tensor in buffers:
                         yield read.tensor, read.index, axis, True
-            case Prefetch():
+            case PrefetchHint():
                 pass

@@ -1,7 +1,7 @@
 """Writing LLVM IR as text: functions whose invariant code goes where it belongs.
 
 A function is written front to back, but pure arithmetic is put at the outermost place where its
-operands exist: every open loop or branch is a `Level` with a list of lines just before it.
+operands exist: every open loop or branch is a `OpenBlock` with a list of lines just before it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .values import Val
 
 
 @dataclass(slots=True)
-class Level:
+class OpenBlock:
     """An open loop or branch. `before` is just outside it; `writes` names the buffers that are
     written in it; `memo` holds pure values computed in it, `loaded` values read from memory in
     it, which a write may end, `transposed` blocks of registers that were read by columns, by
@@ -36,7 +36,7 @@ class FunctionText:
         self.allocas: Lines = []
         self.lines: Lines = []
         self.here: Lines = self.lines
-        self.levels: list[Level] = [Level(self.lines)]
+        self.levels: list[OpenBlock] = [OpenBlock(self.lines)]
         self.block = "entry"
         self.statements: Statements | None = None
         self._count = 0
@@ -71,11 +71,11 @@ class FunctionText:
         self.here.append(f"{label}:")
         self.block = label
 
-    def open_level(self, writes: frozenset[str] = frozenset()) -> Level:
+    def open_level(self, writes: frozenset[str] = frozenset()) -> OpenBlock:
         """A new level; what it may use from outside is written before this point."""
         before: Lines = []
         self.here.append(before)
-        level = Level(before, writes)
+        level = OpenBlock(before, writes)
         self.levels.append(level)
         return level
 

@@ -30,7 +30,7 @@ _XCR0_CODE = bytes.fromhex("31c9 0f01d0 c3")  # xor %ecx, %ecx; xgetbv; ret
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class DispatchVariant:
     """One variant as its callers see it: the functions are `symbol`, `symbol_prepack`, ...
 
     `needs` are the features to ask the CPU for; () where every CPU of the target has what it takes,
@@ -54,7 +54,7 @@ class Sizes:
 def entries_text(
     symbol: str,
     triple: str,
-    choices: Sequence[Choice],
+    choices: Sequence[DispatchVariant],
     sizes: Sizes,
     inputs: Sequence[bool],
     outputs: int,
@@ -80,7 +80,9 @@ def entries_text(
 
 
 class _Writer:
-    def __init__(self, symbol: str, choices: tuple[Choice, ...], uses_openmp: bool) -> None:
+    def __init__(
+        self, symbol: str, choices: tuple[DispatchVariant, ...], uses_openmp: bool
+    ) -> None:
         self.symbol = symbol
         self.choices = choices
         self.uses_openmp = uses_openmp

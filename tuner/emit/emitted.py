@@ -20,7 +20,7 @@ from tilewright.schedules.workload.workload import Workload
 from ..codegen.module import GeneratedModule
 from ..isa.instruction_set import feature_text, instructions
 from ..isa.x86 import BASE_CPU, asks_cpu, features_in, switches
-from .dispatch import Choice, Sizes, entries_text
+from .dispatch import DispatchVariant, Sizes, entries_text
 from .kernel import generated
 from .object_code import assembly_of, cleaned, linked, machine_for, optimised
 from .variant import Variant
@@ -79,7 +79,7 @@ def build_object(document: dict[str, Any]) -> tuple[bytes, list[tuple[str, ...]]
         modules.append(optimised(attributed(text, target.cpu, attributes), target))
     entry = document["entry"]
     choices = [
-        Choice(label, symbol, need if asks_cpu(first) else ())
+        DispatchVariant(label, symbol, need if asks_cpu(first) else ())
         for (label, symbol), need in zip(entry["choices"], needs, strict=True)
     ]
     sizes = Sizes(*entry["sizes"])

@@ -21,8 +21,8 @@ DEFAULT_CHECK_SECS = 4.0
 """Seconds the reference of one full check may take on one core, as predicted."""
 
 
-class Case(Protocol):
-    """Inputs with a known answer; `compare.Case` is one.
+class CheckCase(Protocol):
+    """Inputs with a known answer; `compare.CheckCase` is one.
 
     `exact` says that only one result is right, bit for bit.
     """
@@ -54,11 +54,11 @@ class Cases(Protocol):
     def tensors(self) -> tuple[Tensor, ...]: ...
 
     @property
-    def quick(self) -> Case:
+    def quick(self) -> CheckCase:
         """What every candidate must pass before it is timed; also what it is timed on."""
         ...
 
-    def full(self) -> Iterator[Case]:
+    def full(self) -> Iterator[CheckCase]:
         """What a candidate must pass before it is best, `quick` first."""
         ...
 
@@ -74,7 +74,7 @@ class WorkloadCases:
         return self.oracle.workload.arguments
 
     @property
-    def quick(self) -> Case:
+    def quick(self) -> CheckCase:
         return self.oracle.quick
 
     @property
@@ -90,7 +90,7 @@ class WorkloadCases:
             return []
         return [(draw,) for draw in further_draws(workload)]
 
-    def full(self) -> Iterator[Case]:
+    def full(self) -> Iterator[CheckCase]:
         yield from self.oracle.full()
         oracle = self.oracle
         rewritten = oracle.rewritten if oracle.rewrites else None

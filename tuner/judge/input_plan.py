@@ -15,7 +15,7 @@ from math import prod
 from tilewright.schedules.reference.exactness import (
     MAX_INPUT,
     Ranges,
-    Span,
+    ValueRange,
     full_span,
     integer_span,
     value_ranges,
@@ -131,14 +131,14 @@ LARGE_EXPONENTS = (60, 40, 20, 10, 5, 3)
 
 def plan_inputs(workload: Workload) -> InputPlan:
     """The inputs that suit `workload`, from the ranges of its values."""
-    positive = not _with_floats(workload, Span(-REAL_SPAN, REAL_SPAN, None)).defined
+    positive = not _with_floats(workload, ValueRange(-REAL_SPAN, REAL_SPAN, None)).defined
     low, high, ranges = _integer_range(workload, positive)
     return InputPlan(
         low,
         high,
         exact=ranges.exact,
         exact_stages=ranges.exact_tensors & {s.name for s in workload.stages},
-        exact_extremes=_with_floats(workload, Span(-REAL_SPAN, REAL_SPAN, None)).exact,
+        exact_extremes=_with_floats(workload, ValueRange(-REAL_SPAN, REAL_SPAN, None)).exact,
         positive=positive,
         large_exponent=_large_exponent(workload),
         terms=max((prod(a.extent for a in s.reduce_axes) for s in workload.stages), default=1),
@@ -150,11 +150,11 @@ def held_plan(plan: InputPlan, rewritten: Workload) -> InputPlan:
     """`plan`, whose inputs are those of another form of the same workload, with what is exact of
     them when computed as `rewritten` does."""
     spans = {
-        t.name: Span(plan.low if t.dtype.is_signed else max(plan.low, 0), plan.high, 0)
+        t.name: ValueRange(plan.low if t.dtype.is_signed else max(plan.low, 0), plan.high, 0)
         for t in rewritten.inputs
     }
     whole = value_ranges(rewritten, spans)
-    extremes = _with_floats(rewritten, Span(-REAL_SPAN, REAL_SPAN, None))
+    extremes = _with_floats(rewritten, ValueRange(-REAL_SPAN, REAL_SPAN, None))
     return replace(
         plan,
         exact=plan.exact and whole.exact,
@@ -163,7 +163,7 @@ def held_plan(plan: InputPlan, rewritten: Workload) -> InputPlan:
     )
 
 
-def _with_floats(workload: Workload, span: Span) -> Ranges:
+def _with_floats(workload: Workload, span: ValueRange) -> Ranges:
     spans = {t.name: span if t.dtype.is_float else full_span(t.dtype) for t in workload.inputs}
     return value_ranges(workload, spans)
 
@@ -174,7 +174,7 @@ def _integer_range(workload: Workload, positive: bool) -> tuple[int, int, Ranges
     def ranges(high: int) -> Ranges:
         spans = {t.name: integer_span(t, high) for t in workload.inputs}
         if positive:
-            spans = {name: Span(1, max(s.hi, 1), 0) for name, s in spans.items()}
+            spans = {name: ValueRange(1, max(s.hi, 1), 0) for name, s in spans.items()}
         return value_ranges(workload, spans)
 
     found = [(high, ranges(high)) for high in range(MAX_INPUT, 0, -1)]
@@ -187,6 +187,9 @@ def _large_exponent(workload: Workload) -> int:
     floats = [t.dtype.binary.max_exponent for t in workload.inputs if t.dtype.is_float]
     for exponent in LARGE_EXPONENTS:
         fits = all(exponent < most - 2 for most in floats)
-        if fits and _with_floats(workload, Span(-(2.0**exponent), 2.0**exponent, None)).bounded:
+        if (
+            fits
+            and _with_floats(workload, ValueRange(-(2.0**exponent), 2.0**exponent, None)).bounded
+        ):
             return exponent
     return 0

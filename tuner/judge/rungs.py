@@ -35,7 +35,7 @@ SLOW_RUNGS = (Rung(1, 1.25), Rung(1, 1.08))
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class TimingPlan:
     """What to time next: `rounds` samples of `calls` calls each, a burst around each."""
 
     calls: int
@@ -74,11 +74,11 @@ class Race:
     def _sample_secs(self) -> float:
         return self.spent_secs / len(self.samples)
 
-    def plan(self) -> Plan | None:
+    def plan(self) -> TimingPlan | None:
         """What to time next, None when there is nothing more to learn."""
         if not self.samples:
             # Also after a hopeless warm run: threads that had gone to sleep make it say little.
-            return Plan(self.calls, self._rungs[0].samples)
+            return TimingPlan(self.calls, self._rungs[0].samples)
         if self._is_beaten():
             return None
         if self.rung < len(self._rungs):
@@ -86,11 +86,11 @@ class Race:
             given_up = self._rungs is FAST_RUNGS and self.spent_secs > 4 * self.final_secs
             run_in = ceil((RUN_IN_SECS - self.spent_secs) / self._sample_secs)
             rounds = max(self._rungs[self.rung].samples, run_in)
-            return None if given_up else Plan(self.calls, rounds)
+            return None if given_up else TimingPlan(self.calls, rounds)
         left_secs = self.final_secs - self.spent_secs
         if self._agrees() or left_secs <= 0:
             return None
-        return Plan(self.calls, max(1, min(int(left_secs / self._sample_secs), 8)))
+        return TimingPlan(self.calls, max(1, min(int(left_secs / self._sample_secs), 8)))
 
     def add(self, samples: tuple[float, ...], bursts: tuple[float, ...]) -> Race:
         """The race after the plan was carried out: seconds a call, seconds a burst."""

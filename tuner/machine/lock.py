@@ -125,7 +125,7 @@ def _locked_meanwhile(path: Path, on_wait: OnWait) -> int:
         return fd
     except BlockingIOError:
         pass
-    waiter = _Waiter(fd)
+    waiter = _LockWaiter(fd)
     start = time.monotonic()
     try:
         while not waiter.held.wait(_LOOK_SECS):
@@ -137,7 +137,7 @@ def _locked_meanwhile(path: Path, on_wait: OnWait) -> int:
     return fd
 
 
-class _Waiter:
+class _LockWaiter:
     """A thread that waits for the lock on `fd`, and closes `fd` if it comes too late."""
 
     def __init__(self, fd: int) -> None:

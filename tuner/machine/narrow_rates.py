@@ -26,7 +26,7 @@ class Operands:
 
 
 @dataclass(frozen=True, slots=True)
-class Rates:
+class InstructionRates:
     """Operations a second of one thread, two threads, ...; `by` is the instruction's name, or the
     type's. `probed` is False where they follow from those of f32."""
 
@@ -35,7 +35,9 @@ class Rates:
     probed: bool
 
 
-def rates_for(operands: Operands, target: Target, f32_flops: tuple[float, ...]) -> Rates | None:
+def rates_for(
+    operands: Operands, target: Target, f32_flops: tuple[float, ...]
+) -> InstructionRates | None:
     """How fast `target` can work on `operands`, where that is not as fast as on what they are
     widened to; `f32_flops` are those of f32's multiply-adds."""
     dot = dot_for(operands.dtype, target) if operands.products else None
@@ -43,9 +45,13 @@ def rates_for(operands: Operands, target: Target, f32_flops: tuple[float, ...]) 
         threads = range(1, len(f32_flops) + 1)
         known = tuple(target.probes.peak_of(dot.name, p) * 1e9 for p in threads)
         if all(known):
-            return Rates(dot.name, known, probed=True)
-        return Rates(dot.name, tuple(dot.gain * flops for flops in f32_flops), probed=False)
+            return InstructionRates(dot.name, known, probed=True)
+        return InstructionRates(
+            dot.name, tuple(dot.gain * flops for flops in f32_flops), probed=False
+        )
     if operands.products or operands.dtype.is_float:
         return None
     lanes = 32.0 / operands.dtype.bits  # of a vector, for each that f32 has
-    return Rates(operands.dtype.value, tuple(lanes * flops for flops in f32_flops), probed=False)
+    return InstructionRates(
+        operands.dtype.value, tuple(lanes * flops for flops in f32_flops), probed=False
+    )

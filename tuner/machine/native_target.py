@@ -78,7 +78,7 @@ def native_target(
     """
     path = _cache_file(cache_dir)
     cached = None if fresh else _read_cache(path)
-    entry = cached or _Entry(detect(), probed_at=None)
+    entry = cached or _CachedTarget(detect(), probed_at=None)
     now = clock()
     if probe and not entry.has_probes(now):
         entry = entry.probed(now, prober)
@@ -143,7 +143,7 @@ def _read_target_file(path: Path) -> Target:
 
 
 @dataclass(frozen=True, slots=True)
-class _Entry:
+class _CachedTarget:
     """A cached description; `probed_at` is seconds since 1970, None where nothing was probed."""
 
     target: Target
@@ -160,12 +160,12 @@ class _Entry:
         """Whether a probe of `recent_secs` ago at most can be relied on."""
         return not self.doubtful and self._since(now, recent_secs)
 
-    def probed(self, now: float, prober: Prober) -> _Entry:
+    def probed(self, now: float, prober: Prober) -> _CachedTarget:
         """Probed again; what was known and is not too old counts as well."""
         probes = prober(self.target)
         if self._since(now, MAX_PROBE_AGE_SECS):
             probes = merged(self.target, self.target.probes, probes)
-        return _Entry(replace(self.target, probes=probes), probed_at=now)
+        return _CachedTarget(replace(self.target, probes=probes), probed_at=now)
 
     def _since(self, now: float, age_secs: float) -> bool:
         # A clock set back makes probes of the future; they are as untrustworthy as old ones.
@@ -208,8 +208,8 @@ class ThisMachine:
             probes = merged(target, entry.target.probes, target.probes)
             _write_cache(path, replace(entry, target=replace(entry.target, probes=probes)))
 
-    def _entry(self, path: Path, target: Target) -> _Entry | None:
-        entry = _read_cache(path) or _Entry(detect(), probed_at=None)
+    def _entry(self, path: Path, target: Target) -> _CachedTarget | None:
+        entry = _read_cache(path) or _CachedTarget(detect(), probed_at=None)
         alike = entry.target.with_threads(1).key == replace(target, threads=1).key
         return entry if alike else None
 
@@ -231,17 +231,17 @@ def _cache_file(cache_dir: Path | None) -> Path:
     return cache_dir / "targets" / f"{digest[:32]}.json"
 
 
-def _read_cache(path: Path) -> _Entry | None:
+def _read_cache(path: Path) -> _CachedTarget | None:
     try:
         document: Any = json.loads(path.read_bytes())
         probed_at = document["probed_at"]
         target = Target.from_json(document["target"])
-        return _Entry(target, None if probed_at is None else float(probed_at))
+        return _CachedTarget(target, None if probed_at is None else float(probed_at))
     except (OSError, ValueError, KeyError, TypeError, TargetError):
         return None  # absent, torn or from another version: detecting again is always right
 
 
-def _write_cache(path: Path, entry: _Entry) -> None:
+def _write_cache(path: Path, entry: _CachedTarget) -> None:
     """Whole or not at all. A cache folder that cannot be written costs a probe, not the run."""
     document = {"probed_at": entry.probed_at, "target": entry.target.to_json()}
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")

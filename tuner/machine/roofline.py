@@ -17,13 +17,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilewright.costmodel.machine import Machine, machine_for
+from tilewright.costmodel.machine import MachineRates, machine_for
 from tilewright.schedules.dtypes import DType
 from tilewright.schedules.target import Probes, Target
 from tilewright.schedules.workload.workload import Workload
 
 from .bound import Bound
-from .narrow_rates import Rates, rates_for
+from .narrow_rates import InstructionRates, rates_for
 from .probed import raised_bandwidth, raised_peak
 from .work import Work, least_work
 
@@ -61,9 +61,11 @@ def bound_of(work: Work, target: Target) -> Bound:
     )
 
 
-def _parts(work: Work, target: Target, machine: Machine) -> list[tuple[float, Rates]]:
+def _parts(
+    work: Work, target: Target, machine: MachineRates
+) -> list[tuple[float, InstructionRates]]:
     """Operations, and how fast they can be done; a slot is one lane of one FMA, which is two."""
-    own = Rates(work.dtype.value, machine.peak_flops, machine.probed)
+    own = InstructionRates(work.dtype.value, machine.peak_flops, machine.probed)
     f32 = machine_for(target, DType.F32).peak_flops
     narrow = ((slots, rates_for(kind, target, f32)) for kind, slots in work.narrow)
     parts = [(2.0 * slots, rates) for slots, rates in narrow if rates is not None]
@@ -71,7 +73,7 @@ def _parts(work: Work, target: Target, machine: Machine) -> list[tuple[float, Ra
     return [*parts, (rest, own)] if rest > 1e-9 * work.slots or not parts else parts
 
 
-def _compute_secs(parts: list[tuple[float, Rates]], threads: int) -> float:
+def _compute_secs(parts: list[tuple[float, InstructionRates]], threads: int) -> float:
     return sum(operations / rates.flops[threads - 1] for operations, rates in parts)
 
 
@@ -105,7 +107,7 @@ def shown_by_kernel(work: Work, target: Target, secs: float) -> Probes:
     return probes
 
 
-def _memory_gbs(machine: Machine) -> float:
+def _memory_gbs(machine: MachineRates) -> float:
     return machine.bandwidth["memory"][-1] / 1e9
 
 

@@ -59,7 +59,7 @@ seconds."""
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class MeasureSettings:
     """What does not depend on the workload.
 
     `compile_workers` None: one a CPU that compiles. `lock_path` None: the machine's lock.
@@ -85,8 +85,8 @@ class LocalMeasurer:
     A kernel that passed its checks is not refused for beating a bound by less. `seed` fixes the
     inputs.
 
-    TargetError if this machine cannot run code for `target`; WorkloadError if it has not the
-    memory to verify `workload`, or `Settings.check_secs` is too little to. Entering starts all
+    TargetError if this machine cannot run code for `target`; WorkloadError if it has not the memory
+    to verify `workload`, or `MeasureSettings.check_secs` is too little to. Entering starts all
     processes and waits for none.
     """
 
@@ -97,12 +97,12 @@ class LocalMeasurer:
         seed: int,
         *,
         bound_secs: float | None = None,
-        settings: Settings | None = None,
+        settings: MeasureSettings | None = None,
     ) -> None:
         backend = backend_for(target)
         backend.refuse_foreign(target)
         _check_fits(workload, psutil.virtual_memory().available)
-        settings = settings or Settings()
+        settings = settings or MeasureSettings()
         if settings.cases == DEFAULT_CASES:
             refuse_unaffordable(workload, settings.check_secs)
         self._workload, self._target, self._settings = workload, target, settings
@@ -536,7 +536,7 @@ def verify_full(
     trace: Trace,
     target: Target,
     seed: int = 0,
-    settings: Settings | None = None,
+    settings: MeasureSettings | None = None,
 ) -> MeasureResult:
     """Rebuild a schedule in fresh processes and check it in full: what `verify` prints."""
     with LocalMeasurer(workload, target, seed, settings=settings) as measurer:

@@ -13,7 +13,7 @@ from tilewright.schedules.record import MeasureResult
 from tilewright.schedules.space import Candidate
 from tilewright.schedules.target import Target
 
-Told: TypeAlias = tuple[Candidate, MeasureResult]
+Observation: TypeAlias = tuple[Candidate, MeasureResult]
 
 
 @dataclass(slots=True)
@@ -48,12 +48,12 @@ class SearchStrategy(Protocol):
         """
         ...
 
-    def tell(self, results: Sequence[Told]) -> None:
+    def tell(self, results: Sequence[Observation]) -> None:
         """Take in results of asked candidates, in any order and in part; of a candidate told before
         the later one counts."""
         ...
 
-    def resume(self, told: Sequence[Told]) -> None:
+    def resume(self, told: Sequence[Observation]) -> None:
         """Go on where an earlier process ended: it asked for these candidates, in this order.
 
         Called before anything is asked. What follows is new and follows from them, though a run

@@ -11,7 +11,7 @@ from tilewright.costmodel.programs import program_counts
 from tilewright.schedules.arrays import FloatArray, IntArray
 from tilewright.schedules.space import Candidate, ScheduleSpace
 
-from .lattice import Codes, Lattice
+from .lattice import Codes, SettingGrid
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Scored:
 
 
 def scored(
-    grid: Lattice, codes: Codes, log2_secs: FloatArray, sigma: FloatArray, kappa: float
+    grid: SettingGrid, codes: Codes, log2_secs: FloatArray, sigma: FloatArray, kappa: float
 ) -> list[Scored]:
     """`Scored` values of `codes`; the score is optimistic by `kappa` sigmas."""
     settings = grid.decode(codes).tolist()

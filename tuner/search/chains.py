@@ -14,7 +14,7 @@ import numpy as np
 
 from tilewright.schedules.arrays import FloatArray, IntArray
 
-from .lattice import Lattice, keep_best
+from .lattice import SettingGrid, keep_best
 
 Score: TypeAlias = Callable[[IntArray], FloatArray]
 """Settings (P, J) to scores (P,), higher is better; for us minus log2 seconds."""
@@ -40,7 +40,7 @@ class Annealed:
 
 
 def anneal(
-    lattice: Lattice,
+    lattice: SettingGrid,
     score: Score,
     start: IntArray,
     rng: np.random.Generator,
@@ -75,7 +75,7 @@ def anneal(
 
 
 def propose(
-    lattice: Lattice, chains: IntArray, scores: FloatArray, rng: np.random.Generator
+    lattice: SettingGrid, chains: IntArray, scores: FloatArray, rng: np.random.Generator
 ) -> IntArray:
     """One move a chain: 60 % a small step of a knob, 25 % any value of a knob, 10 % a step of two
     knobs in opposite directions (a factor changes levels), 5 % some knobs of a better chain."""

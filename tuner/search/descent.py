@@ -12,7 +12,7 @@ import numpy as np
 from tilewright.schedules.arrays import FloatArray, IntArray
 
 from .chains import Score
-from .lattice import Lattice
+from .lattice import SettingGrid
 
 MOST_NEIGHBOURS = 8192
 """Settings looked at in a round. Programs of many parts have more pairs of knobs: some of them."""
@@ -21,7 +21,7 @@ ROUNDS = 6
 
 
 def descend(
-    lattice: Lattice, score: Score, start: IntArray, rng: np.random.Generator
+    lattice: SettingGrid, score: Score, start: IntArray, rng: np.random.Generator
 ) -> tuple[IntArray, FloatArray]:
     """Codes and scores of feasible settings met on the way from `start` (J,), itself feasible, to
     one that no change of one or two knobs improves, or for `ROUNDS` steps; higher is better."""
@@ -42,7 +42,7 @@ def descend(
     return np.concatenate(codes), np.concatenate(scores)
 
 
-def neighbours(lattice: Lattice, setting: IntArray, rng: np.random.Generator) -> IntArray:
+def neighbours(lattice: SettingGrid, setting: IntArray, rng: np.random.Generator) -> IntArray:
     """(N, J) settings that differ from `setting` (J,) in one knob or two, at most
     `MOST_NEIGHBOURS` of them."""
     knob = np.repeat(np.arange(len(lattice.sizes)), lattice.sizes)

@@ -16,7 +16,7 @@ from tilewright.schedules.trace import Trace
 from ..codegen.storage import plan_storage
 from .chains import Cooling, anneal
 from .descent import descend
-from .lattice import CHUNK, Lattice, keep_best, lattices
+from .lattice import CHUNK, SettingGrid, keep_best, lattices
 
 MOST_LISTED = 1_500_000
 """Points, feasible or not, up to which a space is looked at in full (well under a second)."""
@@ -40,7 +40,7 @@ CHAINS, STEPS = 512, 40
 
 
 @dataclass(frozen=True, slots=True)
-class FirstLook:
+class PriorRanking:
     """The best `codes` of each sketch by the prior, best first, and their `log2_secs`.
 
     `feasible` counts the feasible points where the space was listed in full, else it is None.
@@ -54,7 +54,7 @@ class FirstLook:
     default_trace: Trace
 
 
-def first_look(space: ScheduleSpace, prior: Prior, keep: int = 16384) -> FirstLook:
+def first_look(space: ScheduleSpace, prior: Prior, keep: int = 16384) -> PriorRanking:
     """Rank the space by the prior: all of it if it is small, else by annealing on the prior.
 
     Deterministic and free of any seed: `default` is a promise to users, the same for every run.
@@ -78,16 +78,16 @@ def first_look(space: ScheduleSpace, prior: Prior, keep: int = 16384) -> FirstLo
     if trace is None:
         default, trace = _first_legal(space, best_first[1:])
     feasible = None if listed is None else sum(len(c) for c in listed)
-    return FirstLook(tuple(codes), tuple(costs), feasible, default, trace)
+    return PriorRanking(tuple(codes), tuple(costs), feasible, default, trace)
 
 
-def default_look(space: ScheduleSpace) -> FirstLook:
+def default_look(space: ScheduleSpace) -> PriorRanking:
     """No more than the default needs: the schedule chosen with no measurement at all."""
     return first_look(space, Prior(space), keep=1)
 
 
 def _best_first(
-    grids: tuple[Lattice, ...], codes: list[IntArray], costs: list[FloatArray]
+    grids: tuple[SettingGrid, ...], codes: list[IntArray], costs: list[FloatArray]
 ) -> Iterator[Candidate]:
     """The best few points of all sketches by the prior, then each sketch's own default."""
     best = sorted(
@@ -130,7 +130,7 @@ def _checked_trace(space: ScheduleSpace, candidate: Candidate) -> Trace:
     return trace
 
 
-def _listed(grids: tuple[Lattice, ...]) -> list[IntArray] | None:
+def _listed(grids: tuple[SettingGrid, ...]) -> list[IntArray] | None:
     """All feasible codes of every sketch, or None where there are too many to score."""
     if sum(grid.points for grid in grids) > MOST_LISTED:
         return None
@@ -147,7 +147,7 @@ def _listed(grids: tuple[Lattice, ...]) -> list[IntArray] | None:
 
 
 def _rank_all(
-    grid: Lattice, codes: IntArray, prior: Prior, keep: int
+    grid: SettingGrid, codes: IntArray, prior: Prior, keep: int
 ) -> tuple[IntArray, FloatArray]:
     scores = [
         -prior.log2_secs(grid.index, grid.decode(codes[start : start + CHUNK]))
@@ -157,7 +157,7 @@ def _rank_all(
 
 
 def _rank_by_annealing(
-    grid: Lattice, prior: Prior, keep: int, chains: int
+    grid: SettingGrid, prior: Prior, keep: int, chains: int
 ) -> tuple[IntArray, FloatArray]:
     rng = np.random.default_rng(0)
     default = np.array([grid.sketch.default()], np.int64)
@@ -197,7 +197,7 @@ def _far_apart(settings: IntArray) -> IntArray:
     return taken
 
 
-def _best_of_parts(grid: Lattice, prior: Prior, chains: int) -> IntArray:
+def _best_of_parts(grid: SettingGrid, prior: Prior, chains: int) -> IntArray:
     """(<= chains / 4, J) settings of a program made of those its parts are best at alone: their
     times add up, and a walk over the knobs of all parts at once hardly finds the best of each."""
     program = prior.space.sketches[grid.index]
@@ -218,7 +218,7 @@ def _best_of_parts(grid: Lattice, prior: Prior, chains: int) -> IntArray:
     return grid.decode(np.unique(grid.encode(np.concatenate(mixed))))
 
 
-def _best_of_part(own: Lattice, prior: Prior, chains: int) -> tuple[IntArray, FloatArray]:
+def _best_of_part(own: SettingGrid, prior: Prior, chains: int) -> tuple[IntArray, FloatArray]:
     listed = _listed((own,)) if own.points <= CHUNK else None
     if listed is not None:
         return _rank_all(own, listed[0], prior, chains)

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.schedules.arrays import IntArray
-from tilewright.schedules.space import Candidate, Part, ScheduleSpace, Sketch
+from tilewright.schedules.space import Candidate, ScheduleSpace, Sketch, SpacePart
 
 CHUNK = 1 << 15
 """Points handled at once: the arrays of a chunk stay in the caches of one core."""
@@ -32,13 +32,13 @@ Codes: TypeAlias = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
-class Lattice:
+class SettingGrid:
     """All settings of sketch number `index`; the lowest code is the first value of every knob."""
 
     index: int
-    sketch: Sketch | Part
+    sketch: Sketch | SpacePart
     sizes: tuple[int, ...]
-    of_parts: tuple[Lattice, ...] = ()
+    of_parts: tuple[SettingGrid, ...] = ()
 
     @cached_property
     def points(self) -> int:
@@ -53,7 +53,7 @@ class Lattice:
         return np.dtype((np.void, len(self.sizes) * self._digit.itemsize))
 
     @property
-    def parts(self) -> tuple[Lattice, ...]:
+    def parts(self) -> tuple[SettingGrid, ...]:
         """The lattices whose product this is: those of a sketch's parts, which limit each other
         in nothing; else itself alone."""
         return self.of_parts or (self,)
@@ -185,7 +185,7 @@ class Lattice:
             yield np.hstack([np.tile(np.array(slow, np.int64), (len(block), 1)), block])
 
 
-def _combined(first: Lattice, rest: list[Lattice]) -> Iterator[IntArray]:
+def _combined(first: SettingGrid, rest: list[SettingGrid]) -> Iterator[IntArray]:
     """All feasible settings of `first` and then `rest`, ascending, in pieces."""
     if not rest:
         yield from first._feasible_rows()
@@ -196,18 +196,18 @@ def _combined(first: Lattice, rest: list[Lattice]) -> Iterator[IntArray]:
                 yield np.hstack([np.tile(head, (len(tails), 1)), tails])
 
 
-def lattice_of(index: int, sketch: Sketch) -> Lattice:
+def lattice_of(index: int, sketch: Sketch) -> SettingGrid:
     """The lattice of `sketch`, number `index` of what it is one of."""
     parts = sketch.parts if len(sketch.parts) > 1 else ()
-    own = tuple(Lattice(n, part, _sizes(part)) for n, part in enumerate(parts))
-    return Lattice(index, sketch, _sizes(sketch), own)
+    own = tuple(SettingGrid(n, part, _sizes(part)) for n, part in enumerate(parts))
+    return SettingGrid(index, sketch, _sizes(sketch), own)
 
 
-def _sizes(sketch: Sketch | Part) -> tuple[int, ...]:
+def _sizes(sketch: Sketch | SpacePart) -> tuple[int, ...]:
     return tuple(len(knob.values) for knob in sketch.knobs)
 
 
-def lattices(space: ScheduleSpace) -> tuple[Lattice, ...]:
+def lattices(space: ScheduleSpace) -> tuple[SettingGrid, ...]:
     """One lattice a sketch, of however many points."""
     return tuple(lattice_of(index, sketch) for index, sketch in enumerate(space.sketches))
 

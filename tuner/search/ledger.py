@@ -8,7 +8,7 @@ from tilewright.costmodel.base import Sample
 from tilewright.schedules.record import MeasureResult
 from tilewright.schedules.space import Candidate
 
-from .base import Told
+from .base import Observation
 
 
 class Ledger:
@@ -28,13 +28,13 @@ class Ledger:
         if predicted_log2_secs is not None:
             self.predictions[candidate] = predicted_log2_secs
 
-    def resume(self, told: Sequence[Told]) -> None:
+    def resume(self, told: Sequence[Observation]) -> None:
         """Enter what an earlier process asked and was told; what it predicted is not known."""
         for candidate, result in told:
             self.ask(candidate)
             self.results[candidate] = result
 
-    def tell(self, results: Sequence[Told]) -> None:
+    def tell(self, results: Sequence[Observation]) -> None:
         """ValueError for a candidate that was never asked: it belongs to another run."""
         for candidate, result in results:
             if candidate not in self.asked:

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from tilewright.costmodel.base import CostModel, Description, Prediction
+from tilewright.costmodel.base import CostModel, Prediction, SettingFeatures
 from tilewright.schedules.arrays import FloatArray, IntArray
 
-from .lattice import Codes, Lattice
+from .lattice import Codes, SettingGrid
 
 
 class Pool:
@@ -19,10 +19,10 @@ class Pool:
     are looked at again in the next for little.
     """
 
-    def __init__(self, grid: Lattice, model: CostModel) -> None:
+    def __init__(self, grid: SettingGrid, model: CostModel) -> None:
         self.grid, self.model = grid, model
         self.codes: Codes = np.empty(0, grid.dtype)
-        self._parts: list[Description] = []
+        self._parts: list[SettingFeatures] = []
 
     def __len__(self) -> int:
         return len(self.codes)
@@ -55,11 +55,11 @@ class Pool:
         self._parts = [taken(self._description(), places)]
         self.codes = self.codes[places]
 
-    def _description(self) -> Description:
+    def _description(self) -> SettingFeatures:
         if len(self._parts) != 1:
             parts = self._parts
             features = [p.features for p in parts if p.features is not None]
-            joined = Description(
+            joined = SettingFeatures(
                 self.grid.index,
                 np.concatenate([p.settings for p in parts]),
                 np.concatenate(features) if features else None,
@@ -69,7 +69,7 @@ class Pool:
         return self._parts[0]
 
 
-def taken(description: Description, places: IntArray) -> Description:
+def taken(description: SettingFeatures, places: IntArray) -> SettingFeatures:
     """The description of those at `places` alone."""
     features = description.features
     return replace(

@@ -18,8 +18,8 @@ from tilewright.schedules.space import Candidate, ScheduleSpace
 
 from .batch import Scored
 from .descent import descend
-from .first_look import FirstLook
-from .lattice import Lattice, lattices
+from .first_look import PriorRanking
+from .lattice import SettingGrid, lattices
 
 IN_REACH = 2.2
 """How many times as long as the default the other kind may take, by the prior. It takes short
@@ -38,7 +38,7 @@ PROHIBITIVE_SECS = 1.0
 """What no region may cost where schedules without any are looked for."""
 
 
-def other_kind(space: ScheduleSpace, prior: Prior, look: FirstLook) -> Scored | None:
+def other_kind(space: ScheduleSpace, prior: Prior, look: PriorRanking) -> Scored | None:
     """The best by the prior of those with regions where the default has none, and the other way
     round; None where there is none in reach, or threads pay for sure."""
     if space.target.threads == 1:
@@ -66,7 +66,7 @@ def other_kind(space: ScheduleSpace, prior: Prior, look: FirstLook) -> Scored | 
     return Scored(Candidate(sketch, tuple(setting.tolist())), log2_secs, 0.0, -log2_secs)
 
 
-def _best(grid: Lattice, known: IntArray, prior: Prior, shared: bool) -> IntArray | None:
+def _best(grid: SettingGrid, known: IntArray, prior: Prior, shared: bool) -> IntArray | None:
     """(J,) the setting that `prior` likes best of those that are shared, or not, among the first
     `known` (P, J) and on the way down from there."""
 

@@ -11,7 +11,7 @@ from tilewright.costmodel.prior import Prior
 from tilewright.schedules.space import Candidate, ScheduleSpace
 from tilewright.schedules.target import Target
 
-from .base import SearchGoal, Told
+from .base import Observation, SearchGoal
 from .first_look import first_look
 from .ledger import Ledger
 
@@ -48,10 +48,10 @@ class Unlearned:
             self.ledger.ask(candidate, float(predicted))
         return chosen
 
-    def resume(self, told: Sequence[Told]) -> None:
+    def resume(self, told: Sequence[Observation]) -> None:
         self.ledger.resume(told)
 
-    def tell(self, results: Sequence[Told]) -> None:
+    def tell(self, results: Sequence[Observation]) -> None:
         self.ledger.tell(results)
 
     def correct(self, target: Target) -> None:

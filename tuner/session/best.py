@@ -9,7 +9,7 @@ from tilewright.schedules.record import MeasureResult, MeasureStatus, TuningReco
 
 from ..measure.protocol import MeasureRequest
 from ..process.control import OutOfTime
-from .state import Run
+from .state import TuningRun
 
 MOST_CONFIRMED = 8
 """Candidates that may fail the full check before a run tries the default and gives up."""
@@ -20,7 +20,7 @@ FINAL_ROUNDS = 2
 """The fastest few within a tenth of the best, and the default, are timed this often at the end."""
 
 
-def confirm_best(run: Run) -> TuningRecord | None:
+def confirm_best(run: TuningRun) -> TuningRecord | None:
     """The fastest candidate that passes the full check, stored and promoted.
 
     After new measurements the close ones race once more; a run that measured nothing new
@@ -52,7 +52,7 @@ def confirm_best(run: Run) -> TuningRecord | None:
     return best
 
 
-def confirmed_before(run: Run) -> TuningRecord | None:
+def confirmed_before(run: TuningRun) -> TuningRecord | None:
     """The fastest candidate that passed a full check already; nothing is run for it."""
     checked = run.checked(run.earlier())
     passed = [record for record in checked.values() if record.result.ok]
@@ -63,7 +63,7 @@ def confirmed_before(run: Run) -> TuningRecord | None:
     return best
 
 
-def confirm(run: Run, record: TuningRecord) -> TuningRecord:
+def confirm(run: TuningRun, record: TuningRecord) -> TuningRecord:
     """`record` as the full check leaves it, stored unless the measurement was lost."""
     request = MeasureRequest(record.trial, run.trace_of(record))
     result = run.measurer.confirm(request)
@@ -87,7 +87,7 @@ def confirm(run: Run, record: TuningRecord) -> TuningRecord:
     return full
 
 
-def _final_race(run: Run, contenders: list[TuningRecord]) -> list[TuningRecord]:
+def _final_race(run: TuningRun, contenders: list[TuningRecord]) -> list[TuningRecord]:
     """`contenders` with those close to the fastest, and the default, timed again in turns.
 
     A time taken once during the search is as much luck as speed among candidates that are
@@ -130,7 +130,7 @@ def _final_race(run: Run, contenders: list[TuningRecord]) -> list[TuningRecord]:
     return close + [record for record in contenders if record not in close]
 
 
-def _contenders(run: Run, stored: list[TuningRecord]) -> list[TuningRecord]:
+def _contenders(run: TuningRun, stored: list[TuningRecord]) -> list[TuningRecord]:
     """Successful records, fastest first: this run's and the `stored` ones."""
     found = {t.key: t.record for t in run.trials}
     for record in stored:

@@ -10,7 +10,7 @@ from tilewright.schedules.space import Candidate
 
 from ..search.base import SearchGoal
 from .best import confirm
-from .state import Run
+from .state import TuningRun
 from .trials import statuses
 
 MAX_BATCH = 16
@@ -22,11 +22,11 @@ single trials mislead so often, each check costs as much as several trials."""
 
 
 @dataclass
-class Ending:
+class StoppingRule:
     """Says after each batch whether a run goes on. `goal` is what the strategy looks at, `asked`
     the candidates of each trace."""
 
-    run: Run
+    run: TuningRun
     goal: SearchGoal
     asked: dict[bytes, list[Candidate]]
 

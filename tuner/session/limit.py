@@ -27,7 +27,7 @@ RELIED_ON_SECS = 3600.0
 when a search would end because it is at the bound: the clock of a machine drifts between hours."""
 
 
-class Machine(Protocol):
+class MeasuringMachine(Protocol):
     """The machine that measures, as far as its probes go."""
 
     def probe_again(self, target: Target, recent_secs: float, within_secs: float) -> Target | None:
@@ -41,7 +41,7 @@ class Machine(Protocol):
 
 
 @dataclass
-class Limit:
+class RooflineBound:
     """What a session takes for the bound of `work`; `current` changes as it learns.
 
     `machine` is None where times do not come from the machine that `target` describes.
@@ -50,7 +50,7 @@ class Limit:
 
     work: Work
     target: Target
-    machine: Machine | None = None
+    machine: MeasuringMachine | None = None
     current: Bound = field(init=False)
     raised_by: str | None = field(default=None, init=False)
     notes: list[str] = field(default_factory=list, init=False)

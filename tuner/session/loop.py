@@ -18,9 +18,9 @@ from ..machine.probed import misleading
 from ..measure.protocol import MeasureRequest
 from ..process.control import Activity, MeasurementAborted, OutOfTime
 from ..search.base import SearchGoal
-from .ending import MAX_BATCH, Ending
+from .ending import MAX_BATCH, StoppingRule
 from .report import MOST_KNOBS_TOLD, TrialEvent
-from .state import Run
+from .state import TuningRun
 from .trials import Trial
 
 MOST_LOOKED_AT = 8
@@ -46,11 +46,11 @@ class _New:
 
 
 @dataclass
-class Loop:
+class TuningLoop:
     """The batches of `run`. `goal` is what its strategy looks at, `searched` the target whose
     probes it goes by; `known` are results of earlier runs, by trace."""
 
-    run: Run
+    run: TuningRun
     goal: SearchGoal
     searched: Target
     known: dict[bytes, TuningRecord]
@@ -58,7 +58,7 @@ class Loop:
     predictions: Mapping[Candidate, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.ending = Ending(self.run, self.goal, self.asked)
+        self.ending = StoppingRule(self.run, self.goal, self.asked)
 
     def take_up(self) -> None:
         """Enter the trials that an earlier process of this run told; the strategy goes on from

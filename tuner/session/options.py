@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from ..process.control import Control
-from .limit import Machine
+from .limit import MeasuringMachine
 from .report import Begun, TrialEvent
 
 EventHandler = Callable[[TrialEvent], None]
@@ -28,7 +28,7 @@ class SessionOptions:
     """
 
     fresh: bool = False
-    machine: Machine | None = None
+    machine: MeasuringMachine | None = None
     timestamp: Callable[[], str] = lambda: datetime.now(UTC).isoformat(timespec="milliseconds")
     should_stop: Callable[[], bool] = lambda: False
     control: Control = field(default_factory=Control)

@@ -21,11 +21,11 @@ from ..search.base import SearchGoal
 from ..search.strategies import make_strategy
 from . import summary
 from .best import confirm_best, confirmed_before
-from .limit import Limit
-from .loop import Loop, Stopped
+from .limit import RooflineBound
+from .loop import Stopped, TuningLoop
 from .options import EventHandler, SessionOptions
 from .report import Budget, RecordSink, TuneReport
-from .state import Run
+from .state import TuningRun
 from .trials import explain
 
 DEFAULT_BUDGET = Budget()
@@ -58,7 +58,7 @@ def run_session(
     control = options.control
     control.allow(budget.seconds)
     control.reserve_secs = 0.0
-    limit = Limit(least_work(workload, space.forms), space.target, options.machine)
+    limit = RooflineBound(least_work(workload, space.forms), space.target, options.machine)
     if isinstance(measurer, TakesBound):
         measurer.take_bound(limit.current)
 
@@ -69,7 +69,7 @@ def run_session(
             raise Stopped(reason)
 
     goal = SearchGoal(seed, limit.goal_secs, check)
-    run = Run(
+    run = TuningRun(
         workload=workload,
         space=space,
         strategy=make_strategy(strategy, space, goal),
@@ -84,9 +84,9 @@ def run_session(
     return _carried_out(run, goal)
 
 
-def _carried_out(run: Run, goal: SearchGoal) -> TuneReport:
+def _carried_out(run: TuningRun, goal: SearchGoal) -> TuneReport:
     control = run.control
-    loop = Loop(run, goal, run.space.target, run.known())
+    loop = TuningLoop(run, goal, run.space.target, run.known())
     run.spend("start")
     reason, out_of_time = None, None
     try:
@@ -111,7 +111,7 @@ def _carried_out(run: Run, goal: SearchGoal) -> TuneReport:
     return report if out_of_time is None else replace(report, out_of_time=_told(run, out_of_time))
 
 
-def _told(run: Run, over: OutOfTime) -> dict[str, Any]:
+def _told(run: TuningRun, over: OutOfTime) -> dict[str, Any]:
     """That the end of the budget cut the run off, and in the midst of what."""
     activity = run.control.activity
     return {

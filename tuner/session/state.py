@@ -13,7 +13,7 @@ from tilewright.schedules.workload.workload import Workload
 from ..measure.protocol import Measurer, PredictsCheck
 from ..process.control import Control
 from ..search.base import SearchStrategy
-from .limit import Limit
+from .limit import RooflineBound
 from .options import EventHandler, SessionOptions
 from .report import Budget, RecordSink
 from .trials import Trial
@@ -33,7 +33,7 @@ STOPPED = "stopped on request"
 
 
 @dataclass
-class Run:
+class TuningRun:
     """The parts that were handed in, and what became of them so far.
 
     `by_trace` finds a trial by its `trace_key`; so do `timed_again` and `confirmed`, which hold
@@ -50,7 +50,7 @@ class Run:
     seed: int
     on_event: EventHandler
     options: SessionOptions
-    limit: Limit
+    limit: RooflineBound
     trials: list[Trial] = field(default_factory=list)
     by_trace: dict[bytes, Trial] = field(default_factory=dict)
     phases: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PHASES, 0.0))

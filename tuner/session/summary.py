@@ -9,7 +9,7 @@ from tilewright.schedules.record import MeasureStatus, TuningRecord
 from tilewright.schedules.rewritten import rewritten_document
 
 from .report import BestFound, Rejected, TuneReport
-from .state import Run
+from .state import TuningRun
 from .trials import prediction_quality, statuses
 
 MOST_COUNTED = 2**63 - 1
@@ -17,7 +17,7 @@ MOST_COUNTED = 2**63 - 1
 have integers of 64 bits."""
 
 
-def report(run: Run, best: TuningRecord | None, reason: str) -> TuneReport:
+def report(run: TuningRun, best: TuningRecord | None, reason: str) -> TuneReport:
     """The report of `run`, which found `best` and ended for `reason`."""
     counts = statuses(run.trials)
     by_status = {status.value: counts[status] for status in MeasureStatus}
@@ -65,7 +65,7 @@ def report(run: Run, best: TuningRecord | None, reason: str) -> TuneReport:
     )
 
 
-def _rejected(run: Run) -> list[Rejected]:
+def _rejected(run: TuningRun) -> list[Rejected]:
     """What failed the full check, in the order in which it was checked."""
     found = []
     for key, record in run.failed.items():
@@ -82,14 +82,14 @@ def _rejected(run: Run) -> list[Rejected]:
     return found
 
 
-def _final_race(run: Run) -> list[dict[str, Any]]:
+def _final_race(run: TuningRun) -> list[dict[str, Any]]:
     """Who raced once more at the end, fastest first."""
     fastest_first = sorted(run.raced.items(), key=lambda entry: entry[1])
     trials = {trace: trial.number for trace, trial in run.by_trace.items()}
     return [{"trial": trials.get(trace), "run_secs": secs} for trace, secs in fastest_first]
 
 
-def _default(run: Run, best: TuningRecord | None) -> dict[str, float] | None:
+def _default(run: TuningRun, best: TuningRecord | None) -> dict[str, float] | None:
     """The time of the schedule chosen with no measurement, the first trial of every strategy;
     None where it failed, also in the full check, or was not run.
 
@@ -108,7 +108,7 @@ def _default(run: Run, best: TuningRecord | None) -> dict[str, float] | None:
     return {"run_secs": secs, "gflops": run.workload.flops / secs / 1e9}
 
 
-def _times_as_long(run: Run, trace: bytes, best: TuningRecord) -> float:
+def _times_as_long(run: TuningRun, trace: bytes, best: TuningRecord) -> float:
     """How many times as long as the best another candidate takes, at least once: it was chosen
     in a race that is over where a run measures nothing."""
     found = best.trace_key
@@ -120,7 +120,7 @@ def _times_as_long(run: Run, trace: bytes, best: TuningRecord) -> float:
     return 1.0
 
 
-def _searched_secs(run: Run) -> dict[bytes, float]:
+def _searched_secs(run: TuningRun) -> dict[bytes, float]:
     """The times of this run's trials as the search took them, those of earlier runs too."""
     return {
         trace: trial.record.result.run_secs_estimate
@@ -129,7 +129,7 @@ def _searched_secs(run: Run) -> dict[bytes, float]:
     }
 
 
-def _best_found(run: Run, record: TuningRecord) -> BestFound:
+def _best_found(run: TuningRun, record: TuningRecord) -> BestFound:
     secs = record.result.run_secs_estimate
     assert secs is not None
     here = run.by_trace.get(record.trace_key)

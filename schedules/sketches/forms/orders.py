@@ -16,7 +16,7 @@ from ...rewrites import AxisLast
 from ...target import Target
 from ...workload.tensors import Stage
 from ...workload.workload import Workload
-from ..analysis import Read, StageView, view_stage
+from ..analysis import StageRead, StageView, view_stage
 from ..tile.roles import assign_roles
 
 
@@ -73,7 +73,7 @@ def _windows_along_columns(view: StageView) -> bool:
     return assign_roles(view) is None or any(read.own_dim(column) is None for read in reads)
 
 
-def _users(view: StageView, dim: int, lanes: int) -> tuple[str, list[Read]]:
+def _users(view: StageView, dim: int, lanes: int) -> tuple[str, list[StageRead]]:
     """The one loop that walks dimension `dim` and may fill vectors, and the reads that use it; none
     where there is no such loop."""
     loops = [loop for loop in view.spatial if loop.dim == dim]

@@ -16,12 +16,11 @@ from math import prod
 import numpy as np
 
 from ...arrays import IntArray
-from ...leaves import Leaf, Loop, Statement
+from ...leaves import Leaf, LeafLoop, Statement
 from ...plan import Level, LoopLevel, Plan
 from ...primitives import CacheWrite, ComputeAt, Merge
 from ...space import Knob
-from ..analysis import SHORT_AXIS, StageView
-from ..analysis import Loop as Axis
+from ..analysis import SHORT_AXIS, StageLoop, StageView
 from ..groups import FusionGroup, Stages, grown, is_loop, leading_axes, merged, reads_boxes
 from ..knobs import POWERS, Values
 from ..statements import own_place, statement_of
@@ -86,7 +85,7 @@ class ColumnSketch(RowPart):
     def merged(self) -> dict[str, str]:
         """Reductions, each with the elementwise stage that one walk computes as well."""
 
-        def along_rows(view: StageView) -> list[Axis] | None:
+        def along_rows(view: StageView) -> list[StageLoop] | None:
             alone = len(view.spatial) == self.group.shared + 1
             return list(self._axes(view).values()) if alone else None
 
@@ -119,7 +118,7 @@ class ColumnSketch(RowPart):
 
     block_levels = 1
 
-    def _own_axes(self, view: StageView) -> list[Axis]:
+    def _own_axes(self, view: StageView) -> list[StageLoop]:
         *others, column = view.spatial[self.group.shared :]
         return [*others, *view.reduce, column]
 
@@ -141,7 +140,7 @@ class ColumnSketch(RowPart):
         )
         return Plan(self._outline, levels, len(width), streamed=self.streamed(v))
 
-    def _axes(self, view: StageView) -> dict[str, Axis]:
+    def _axes(self, view: StageView) -> dict[str, StageLoop]:
         """The axes of a stage, by those of the plan: it has the last of what stages walk along."""
         lead, own = self.group.shared, self._own_axes(view)
         names = [axis.name for axis in self._outline.axes]
@@ -159,12 +158,12 @@ class ColumnSketch(RowPart):
         levels, copies = plan.loops(), plan.copies()
         around, column = [x.loop for x in levels if x.role == BLOCKS], levels[-1].loop
         blocks = plan.trips[:, : len(around)].prod(axis=1)
-        block = Loop(frozenset(around), blocks, None, plan.levels[0].is_shared)
+        block = LeafLoop(frozenset(around), blocks, None, plan.levels[0].is_shared)
         vectors, does = (copies, column, self.lanes), dict[str, Statement]()
         for view in self.group.stages:
             own, loop, outside = self._axes(view), block, block
             for name in (x.loop for x in levels if x.role == STEPS and x.loop in own):
-                loop = Loop(frozenset({name}), own[name].extent, loop)
+                loop = LeafLoop(frozenset({name}), own[name].extent, loop)
                 outside = outside if own[name].reduce else loop
             names = {axis.name: name for name, axis in own.items()}
             does[view.name] = statement_of(view, names)

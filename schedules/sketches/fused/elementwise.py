@@ -16,16 +16,16 @@ from math import prod
 import numpy as np
 
 from ...arrays import IntArray
-from ...leaves import Leaf, Loop
+from ...leaves import Leaf, LeafLoop
 from ...space import Knob
-from ..analysis import Loop as Axis
+from ..analysis import StageLoop
 from ..groups import TASKS_A_THREAD
 from ..knobs import each_of, stream_values
 from ..statements import axis_names
 from ..vectors import row_pieces, share_of, vector_axis
 from ..writer import TraceWriter
 from .rows import VECTORS, RowPart
-from .walks import Piece, Stage
+from .walks import RowStage, VectorSegment
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class ElementwiseSketch(RowPart):
         return stream_values(self.workload, self.group.last.name, self.target, flat=self.is_flat)
 
     @cached_property
-    def row(self) -> tuple[Axis, ...]:
+    def row(self) -> tuple[StageLoop, ...]:
         """The axes of a row, which are walked along as one."""
         view = self.group.last
         *outer, last = view.spatial
@@ -56,7 +56,7 @@ class ElementwiseSketch(RowPart):
         """Whether everything is one row."""
         return len(self.row) == len(self.group.last.spatial) > 1
 
-    def _goes_on(self, outer: Axis, inner: Axis) -> bool:
+    def _goes_on(self, outer: StageLoop, inner: StageLoop) -> bool:
         """Whether every read goes on along `outer` where it ends along `inner`."""
         reads = self.group.last.reads
         steps = [(r.element_stride(outer.name), r.element_stride(inner.name)) for r in reads]
@@ -93,11 +93,11 @@ class ElementwiseSketch(RowPart):
         names = [*axis_names([axis.name for axis in view.spatial]).values()]
         # A loop over pieces moves along a row as well, one over rows does not.
         shared, outer = v["parallel"] > 0, frozenset(names[: -len(self.row)])
-        outside = Loop(outer, np.where(is_cut > 0, 1, trips), None, shared, tasks)
-        task = Loop(frozenset(names), np.where(is_cut > 0, trips, 1), outside, shared, tasks)
-        walk = Piece(*numbers[:4]), Piece(*numbers[4:])
-        loops = [Loop(frozenset(names) - outer, piece.trips, task) for piece in walk]
-        stage = Stage(view, task, len(outer), self.lanes, v["vectors"])
+        outside = LeafLoop(outer, np.where(is_cut > 0, 1, trips), None, shared, tasks)
+        task = LeafLoop(frozenset(names), np.where(is_cut > 0, trips, 1), outside, shared, tasks)
+        walk = VectorSegment(*numbers[:4]), VectorSegment(*numbers[4:])
+        loops = [LeafLoop(frozenset(names) - outer, piece.trips, task) for piece in walk]
+        stage = RowStage(view, task, len(outer), self.lanes, v["vectors"])
         yield from stage.walked(names[-1], walk, loops)
 
     def _loops(self, w: TraceWriter, v: dict[str, int]) -> str:

@@ -13,7 +13,7 @@ from math import prod
 from ...leaves import Number, Truth
 from ...nest.loop_ir import Update
 from ...primitives import CacheWrite, ComputeAt, Parallel, Partition, RFactor, Unroll, Vectorize
-from ..analysis import MOST_STEP, SHORT_AXIS, Loop, StageView
+from ..analysis import MOST_STEP, SHORT_AXIS, StageLoop, StageView
 from ..hardware import BUSY_CHAINS
 from ..knobs import POWERS
 from ..vectors import fitting, share_of
@@ -39,7 +39,7 @@ def _is_same_for_columns(view: StageView) -> bool:
     return not any(read.uses(view.spatial[-1].name) for read in view.reads)
 
 
-def _is_window(view: StageView, loop: Loop) -> bool:
+def _is_window(view: StageView, loop: StageLoop) -> bool:
     """Whether `loop` walks windows that lie side by side, so near that vectors along them are
     read whole, and at least as many as a window is long."""
     if not view.spatial or view.spatial[-1].extent < loop.extent:

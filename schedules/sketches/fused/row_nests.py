@@ -15,10 +15,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...leaves import Leaf, Loop, Operations, Place, Statement
+from ...leaves import AccessPattern, Leaf, LeafLoop, Operations, Statement
 from ...primitives import ComputeAt, Merge, Partition, Unroll, Vectorize
-from ..analysis import Loop as Axis
-from ..analysis import StageView
+from ..analysis import StageLoop, StageView
 from ..groups import TASKS_A_THREAD, FusionGroup, merged
 from ..knobs import Values, each_of
 from ..statements import axis_names, own_place
@@ -26,7 +25,7 @@ from ..vectors import fitting
 from ..writer import TraceWriter
 from .reductions import ReductionSteps, contiguous_reduction, divided
 from .staggered import Steps, can_block, row_length, stagger_steps, staggered_steps
-from .walks import Stage, in_steps
+from .walks import RowStage, in_steps
 
 SIZED_BY = ("vectors", "parallel", "split_k", "block", "stagger")
 SIZES = ("vectors", "task", "threads", "divided", "part", "parts")
@@ -138,18 +137,18 @@ class Rows:
             if not there.any():
                 continue
             shared = (v["parallel"] > 0) & (v["parts"] == 1)
-            task = Loop(axes, there * group.repeats / v["task"], None, shared)
-            row = blocks = Loop(axes, v["task"] / block, task)
+            task = LeafLoop(axes, there * group.repeats / v["task"], None, shared)
+            row = blocks = LeafLoop(axes, v["task"] / block, task)
             walk = in_steps(row_length(self.steps), lanes, vectors) if is_staggered else None
-            loops: list[Loop] = []
+            loops: list[LeafLoop] = []
             for view, also, step, is_joined in self.visits(is_staggered):
                 walks = self.walks_along(view)
                 if walks and not is_joined:
-                    row = Loop(axes, block, blocks)
-                    loops = [Loop(frozenset({along}), piece.trips, row) for piece in walk or ()]
-                stage = Stage(view, row, group.shared, lanes, vectors, step)
+                    row = LeafLoop(axes, block, blocks)
+                    loops = [LeafLoop(frozenset({along}), piece.trips, row) for piece in walk or ()]
+                stage = RowStage(view, row, group.shared, lanes, vectors, step)
                 if not walks and is_staggered:
-                    yield Leaf(Loop(axes, block, blocks), stage.does)
+                    yield Leaf(LeafLoop(axes, block, blocks), stage.does)
                 elif not walks:
                     yield Leaf(blocks, stage.does, {}, str(group.shared - 1), block)
                 elif view in sums:
@@ -181,19 +180,19 @@ class Rows:
             fits = v["divided"] == n
             if not fits.any():
                 continue
-            task = Loop(rows | {"parts"}, np.where(fits, repeats * parts, 0), None, True)
-            stage = Stage(view, task, len(view.spatial), self.lanes, v["vectors"])
+            task = LeafLoop(rows | {"parts"}, np.where(fits, repeats * parts, 0), None, True)
+            stage = RowStage(view, task, len(view.spatial), self.lanes, v["vectors"])
             yield from stage.sum_along(parts={loop.name: np.where(fits, v["part"], loop.extent)})
         names = axis_names([loop.name for loop in (*view.spatial, *view.reduce)])
-        around = Loop(rows, repeats)
-        inner = Loop(frozenset({"parts"}), np.where(parts > 1, parts, 0), around)
+        around = LeafLoop(rows, repeats)
+        inner = LeafLoop(frozenset({"parts"}), np.where(parts > 1, parts, 0), around)
         add = Operations(frozenset({"parts"}), 1, 1)
-        made = Place(f"{view.name}.parts", (view.name, "parts"), {"parts": 1})
+        made = AccessPattern(f"{view.name}.parts", (view.name, "parts"), {"parts": 1})
         yield Leaf(inner, Statement((add,), (made,), over=frozenset({"parts"})), sums=1)
         yield Leaf(around, Statement(writes=own_place(view, names)), times=parts > 1)
 
 
-def _along_row(view: StageView) -> tuple[Axis, ...] | None:
+def _along_row(view: StageView) -> tuple[StageLoop, ...] | None:
     """The axes of a reduction that walks along rows once, see `merged`."""
     axes = (*view.spatial, *view.reduce)
     short = any(axis.extent == 1 for axis in axes)

@@ -26,7 +26,7 @@ from ...leaves import Leaf
 from ...plan import Access, Level, Outline, Plan, access_of, axes_of
 from ...primitives import Parallel, Stream
 from ...space import Knob
-from ..analysis import Loop, StageView
+from ..analysis import StageLoop, StageView
 from ..groups import FusionGroup, GroupSketch, Stages, grown, leading_axes, reads_boxes
 from ..knobs import POWERS, Values
 from ..tile.roles import is_product
@@ -95,7 +95,7 @@ class RowPart(GroupSketch, ABC):
     block_levels = 0
     """Levels of the plan inside of the shared axes that all stages stand in."""
 
-    def _own_axes(self, view: StageView) -> list[Loop]:
+    def _own_axes(self, view: StageView) -> list[StageLoop]:
         """The axes that a stage walks along within a row, the contiguous one last."""
         own = [*view.spatial[self.group.shared :], *view.reduce]
         steps = {x.name: {r.element_stride(x.name) for r in view.reads} for x in own}

@@ -9,7 +9,7 @@ loop, which fills the time one of them would wait with the work of the others.
 from __future__ import annotations
 
 from ...nest.editing import flattened
-from ...nest.loop_ir import For, Prefetch, Stmt, leaves
+from ...nest.loop_ir import For, PrefetchHint, Stmt, leaves
 from ...primitives import Stagger
 from ..analysis import StageView
 from ..groups import FusionGroup
@@ -119,7 +119,7 @@ def _first_loop(body: list[Stmt], step: tuple[StageView, ...]) -> str:
         return any(buffer == name or buffer.startswith(f"{name}.") for name in names)
 
     for stmt in body:
-        written = (leaf.buffer for leaf in leaves((stmt,)) if not isinstance(leaf, Prefetch))
+        written = (leaf.buffer for leaf in leaves((stmt,)) if not isinstance(leaf, PrefetchHint))
         if isinstance(stmt, For) and any(map(is_own, written)):
             return stmt.var
     raise AssertionError(f"no loop writes {', '.join(names)}")

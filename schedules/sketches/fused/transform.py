@@ -22,13 +22,12 @@ import numpy as np
 from ...algebra.affine import Affine, Eq0, FloorDiv, Mod, Var, var
 from ...algebra.scalar import All, Scalar, Select, loads, walk
 from ...arrays import IntArray
-from ...leaves import Leaf, Loop, Operations, Place, Statement
+from ...leaves import AccessPattern, Leaf, LeafLoop, Operations, Statement
 from ...nest.loop_ir import LoopKind
 from ...plan import Level, Outline, Plan, access_of, axes_of
 from ...primitives import ComputeAt, Parallel, Unroll, Vectorize
 from ...space import Knob
-from ..analysis import SHORT_AXIS, StageView
-from ..analysis import Loop as Axis
+from ..analysis import SHORT_AXIS, StageLoop, StageView
 from ..groups import TASKS_A_THREAD, FusionGroup, GroupSketch, Stages, grown
 from ..knobs import each
 from ..statements import own_names, own_place
@@ -125,7 +124,7 @@ class TransformSketch(GroupSketch):
         return all_choices(self.group.stages)
 
     @cached_property
-    def planes(self) -> list[Axis]:
+    def planes(self) -> list[StageLoop]:
         """Loops that choose formulas, outer to inner."""
         return [loop for loop in self.group.last.spatial if loop.name in self.choices]
 
@@ -266,9 +265,9 @@ class TransformSketch(GroupSketch):
             for found in (tiles, parts)
         )
         apart = np.where(is_outside & (steps < prod(tiles)), self.planes[0].extent, 1)
-        loop = Loop(_FORMULAS, apart, Loop(_TILES, steps, None, parallel, tasks))
+        loop = LeafLoop(_FORMULAS, apart, LeafLoop(_TILES, steps, None, parallel, tasks))
         for is_shared, n in zip(shared, tiles, strict=True):
-            loop = Loop(_TILES, np.where(is_shared, 1, n), loop)
+            loop = LeafLoop(_TILES, np.where(is_shared, 1, n), loop)
         # One body holds all formulas of the first axis where nothing is left to be inside of it.
         place = np.where(is_outside, np.where(apart > 1, OUTSIDE, WITHIN), v["place"])
         ops, flops, math, masked, loaded, live = each(place, self.code.__getitem__)
@@ -276,8 +275,8 @@ class TransformSketch(GroupSketch):
         moving = dict.fromkeys((*_FORMULAS, *_TILES, *_LANES), 1)
         plain = Statement((Operations(_LANES, ops - masked, flops, math),))
         under = Statement((Operations(_LANES, masked, 0),))
-        entering = Statement(reads=(Place("", ("",), moving),))
-        leaving = Statement(writes=Place(name, (name,), {}))
+        entering = Statement(reads=(AccessPattern("", ("",), moving),))
+        leaving = Statement(writes=AccessPattern(name, (name,), {}))
         return [
             Leaf(loop, plain, {}, "lanes", width, 1 / apart),
             Leaf(loop, under, {}, "lanes", width, share, tested=1),

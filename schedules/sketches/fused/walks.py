@@ -10,16 +10,15 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from ...leaves import Leaf, Loop, Number, Operations, Place, Statement
-from ..analysis import Loop as Axis
-from ..analysis import StageView
+from ...leaves import AccessPattern, Leaf, LeafLoop, Number, Operations, Statement
+from ..analysis import StageLoop, StageView
 from ..knobs import each, each_of
 from ..statements import axis_names, own_place, statement_of
 from ..vectors import fit, fitting, row_pieces, vector_axis
 from .reductions import are_written_out, columns_of, contiguous_reduction
 
 
-class Piece(NamedTuple):
+class VectorSegment(NamedTuple):
     """Part of an axis in vectors: `trips` of `copies` of `lanes`; the share `filled` of them has an
     element. No trips where there is none."""
 
@@ -29,7 +28,7 @@ class Piece(NamedTuple):
     filled: Number = 1
 
 
-Walk: TypeAlias = tuple[Piece, Piece]
+Walk: TypeAlias = tuple[VectorSegment, VectorSegment]
 """Along an axis: whole iterations, and what is left."""
 
 
@@ -46,7 +45,7 @@ def in_pieces(extent: int, lanes: int, most: Number, *, is_widened: bool) -> Wal
         return (*found[:3], filled, *found[4:7], filled)
 
     found = each(most, count)
-    return Piece(*found[:4]), Piece(*found[4:])
+    return VectorSegment(*found[:4]), VectorSegment(*found[4:])
 
 
 def in_steps(extent: Number, lanes: int, most: Number) -> Walk:
@@ -56,16 +55,16 @@ def in_steps(extent: Number, lanes: int, most: Number) -> Walk:
     whole = np.floor_divide(extent, copies * lanes)
     left = extent - whole * copies * lanes
     filled = np.ceil(left / lanes).clip(1) / copies
-    return Piece(whole, copies, lanes), Piece(left > 0, copies, lanes, filled)
+    return VectorSegment(whole, copies, lanes), VectorSegment(left > 0, copies, lanes, filled)
 
 
 @dataclass(frozen=True, eq=False)
-class Stage:
+class RowStage:
     """A stage inside of loop `row`: `shared` leading axes are walked outside; up to `vectors` of
     `lanes` at once, in step number `step` of several rows that are run together."""
 
     view: StageView
-    row: Loop
+    row: LeafLoop
     shared: int
     lanes: int
     vectors: Number
@@ -81,16 +80,16 @@ class Stage:
         return statement_of(self.view, self.names)
 
     @property
-    def own(self) -> Place:
+    def own(self) -> AccessPattern:
         return own_place(self.view, self.names)
 
-    def along(self, *axes: Axis) -> frozenset[str]:
+    def along(self, *axes: StageLoop) -> frozenset[str]:
         """What the axes are called."""
         return frozenset(self.names[axis.name] for axis in axes)
 
-    def around(self, loop: Loop, axes: Iterable[Axis]) -> Loop:
+    def around(self, loop: LeafLoop, axes: Iterable[StageLoop]) -> LeafLoop:
         """Loops along each of the axes, inside of another."""
-        return reduce(lambda loop, axis: Loop(self.along(axis), axis.extent, loop), axes, loop)
+        return reduce(lambda loop, axis: LeafLoop(self.along(axis), axis.extent, loop), axes, loop)
 
     def elementwise(self, times: Number = 1, *, is_summed: bool = False) -> Iterator[Leaf]:
         """Vectors along the axis that suits most accesses."""
@@ -101,11 +100,11 @@ class Stage:
             yield Leaf(around, self.does, times=times)
             return
         walk = in_pieces(axis.extent, self.lanes, self.vectors, is_widened=is_summed)
-        loops = [Loop(self.along(axis), piece.trips, around) for piece in walk]
+        loops = [LeafLoop(self.along(axis), piece.trips, around) for piece in walk]
         yield from self.walked(self.names[axis.name], walk, loops, times)
 
     def walked(
-        self, lane: str, walk: Walk, loops: Sequence[Loop], times: Number = 1
+        self, lane: str, walk: Walk, loops: Sequence[LeafLoop], times: Number = 1
     ) -> Iterator[Leaf]:
         """The stage in the loops of a walk along axis `lane`."""
         for n, (piece, loop) in enumerate(zip(walk, loops, strict=True)):
@@ -115,7 +114,7 @@ class Stage:
     def sum_along(
         self,
         merged: Statement | None = None,
-        loops: Sequence[Loop] = (),
+        loops: Sequence[LeafLoop] = (),
         parts: Mapping[str, Number] | None = None,
         times: Number = 1,
     ) -> Iterator[Leaf]:
@@ -127,10 +126,10 @@ class Stage:
         row = self.around(self.row, view.spatial[self.shared :])
         around = row
         for other in (x for x in view.reduce if x is not axis):
-            around = Loop(self.along(other), there.get(other.name, other.extent), around)
+            around = LeafLoop(self.along(other), there.get(other.name, other.extent), around)
         lanes = fitting(self.lanes, axis.extent)
         walk = in_steps(there.get(axis.name, axis.extent), lanes, self.vectors)
-        loops = loops or [Loop(self.along(axis), piece.trips, around) for piece in walk]
+        loops = loops or [LeafLoop(self.along(axis), piece.trips, around) for piece in walk]
         cut = [x.extent % there[x.name] > 0 for x in view.reduce if x.name in there]
         is_tested = np.any(np.asarray(cut), axis=0)
         lane = self.names[axis.name]
@@ -168,7 +167,7 @@ class Stage:
         asked = {"vectors": self.vectors, "threads": threads}
         count = partial(_columns, axis.extent, self.lanes)
         tasks, *numbers = each_of(asked, ("vectors", "threads"), count)
-        task = Loop(self.along(axis), np.ceil(tasks), self.row, tasks > 1, tasks)
+        task = LeafLoop(self.along(axis), np.ceil(tasks), self.row, tasks > 1, tasks)
         around = self.around(task, (x for x in own if x is not axis))
         *others, last = view.reduce
         is_chunked = (chunk > 0) & (last.extent > chunk)
@@ -176,18 +175,18 @@ class Stage:
         every = prod(x.extent for x in view.reduce)
         outside = around
         for other in others:
-            outside = Loop(self.along(other), np.where(is_chunked, other.extent, 1), outside)
-        outside = Loop(self.along(last), chunks, outside)
+            outside = LeafLoop(self.along(other), np.where(is_chunked, other.extent, 1), outside)
+        outside = LeafLoop(self.along(last), chunks, outside)
         is_short = are_written_out(np.where(is_chunked, chunk, every))
         steps = np.where(is_chunked, last.extent / chunks, every)
         is_tested = is_chunked & (last.extent % np.maximum(chunk, 1) > 0)
         lane, add = self.names[axis.name], Operations(self.along(axis), 1, 1)
-        for n, piece in enumerate((Piece(*numbers[:4]), Piece(*numbers[4:]))):
+        for n, piece in enumerate((VectorSegment(*numbers[:4]), VectorSegment(*numbers[4:]))):
             trips, copies, lanes, filled = piece
-            columns = Loop(self.along(axis), trips, outside)
+            columns = LeafLoop(self.along(axis), trips, outside)
             rows = columns
             for step in view.reduce:
-                rows = Loop(self.along(step), np.where(is_short, 1, step.extent), rows)
+                rows = LeafLoop(self.along(step), np.where(is_short, 1, step.extent), rows)
             written = {lane: copies, self.names[last.name]: np.where(is_short, steps, 1)}
             yield Leaf(rows, self.does, written, lane, lanes, 1, 1, is_tested & (copies == 1),
                        copies, is_unrolled=is_short, piece=(n, self.step))  # fmt: skip

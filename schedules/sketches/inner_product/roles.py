@@ -10,7 +10,7 @@ from ...algebra.affine import Affine, Mod
 from ...algebra.scalar import index_conds
 from ...target import Target
 from ...workload.workload import Workload
-from ..analysis import SHORT_AXIS, Loop, Read, StageView, once
+from ..analysis import SHORT_AXIS, StageLoop, StageRead, StageView, once
 from ..hardware import PAGE_BYTES, USABLE_SHARE
 from ..knobs import POWERS
 
@@ -31,14 +31,14 @@ class InnerProductRoles:
     again for each of `few`; `transposed` operands are contiguous along another loop and are copied.
     Every `period` neighbours along `many` use other elements of these, in turn."""
 
-    large: Read
-    along: Loop
-    many: Loop
-    few: Loop
+    large: StageRead
+    along: StageLoop
+    many: StageLoop
+    few: StageLoop
     period: int
-    batch: tuple[Loop, ...]
-    taps: tuple[Loop, ...]
-    transposed: tuple[Read, ...]
+    batch: tuple[StageLoop, ...]
+    taps: tuple[StageLoop, ...]
+    transposed: tuple[StageRead, ...]
 
 
 def inner_product_roles(view: StageView, target: Target) -> InnerProductRoles | None:
@@ -75,19 +75,19 @@ def inner_product_roles(view: StageView, target: Target) -> InnerProductRoles | 
     )
 
 
-def stays_near(read: Read, target: Target) -> bool:
+def stays_near(read: StageRead, target: Target) -> bool:
     """Whether an operand is in the first cache however it is read."""
     return read.bytes < target.caches[0].bytes
 
 
-def _is_deep(view: StageView, along: Loop, lanes: int) -> bool:
+def _is_deep(view: StageView, along: StageLoop, lanes: int) -> bool:
     """Whether a result is made of vectors enough along `along`."""
     vectors = -(-along.extent // lanes)
     depth = vectors * prod(loop.extent for loop in view.reduce if loop is not along)
     return depth >= SHORT_AXIS
 
 
-def _period(large: Read, loop: Loop, reads: tuple[Read, ...]) -> int:
+def _period(large: StageRead, loop: StageLoop, reads: tuple[StageRead, ...]) -> int:
     """After how many steps of `loop`, which moves the large operand, all others are where they
     were: 1 where they are used again for it. 0 where that does not happen soon."""
     if not large.uses(loop.name):
@@ -117,11 +117,11 @@ class InnerProductStage:
         return self.target.lanes(self.view.dtype)
 
     @cached_property
-    def shared(self) -> tuple[Read, ...]:
+    def shared(self) -> tuple[StageRead, ...]:
         """What all tiles read again, row by row, from where it is."""
         return tuple(read for read in once(self.view.reads) if self._is_shared(read))
 
-    def _is_shared(self, read: Read) -> bool:
+    def _is_shared(self, read: StageRead) -> bool:
         roles = self.roles
         plain = read is not roles.large and read not in roles.transposed and not read.conditional
         dim, few = (read.own_dim(loop.name) for loop in (roles.along, roles.few))

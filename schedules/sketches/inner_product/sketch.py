@@ -20,7 +20,7 @@ from math import ceil, log2
 import numpy as np
 
 from ...arrays import BoolArray, IntArray
-from ...leaves import Leaf, Loop, Operations, Place, Statement
+from ...leaves import AccessPattern, Leaf, LeafLoop, Operations, Statement
 from ...nest.loop_ir import LoopKind
 from ...plan import Access, Level, Outline, Plan
 from ...space import Knob
@@ -130,7 +130,7 @@ class InnerProductSketch(InnerProductStage, Knobbed):
         sums, phases = v["rows"] * v["columns"], {PHASE: roles.period}
         for copies, times in ((walk | phases, ~in_blocks), (tile | phases, in_blocks)):
             yield Leaf(at[STEPS], self._update, copies, along, self.lanes, times, sums=sums)
-        wide = Place("wide", ("wide",), {many: 1, few: 1, along: 1})
+        wide = AccessPattern("wide", ("wide",), {many: 1, few: 1, along: 1})
         axes, halves = frozenset({many, few, along}), ceil(log2(self.lanes))
         add = Statement((Operations(axes, 1, 1),), (wide,), wide)
         yield Leaf(at[TILES], add, tile, along, self.lanes, in_blocks)
@@ -139,8 +139,8 @@ class InnerProductSketch(InnerProductStage, Knobbed):
         whole = Statement(total, (), own_place(self.view, own_names(self.view)))
         yield Leaf(at[TILES], whole, tile, along, self.lanes, ~in_blocks)
         several = self.tiles_in_block(v) * in_blocks
-        tiles = Loop(frozenset({many}), several, at[DEPTH].around)
-        tiles = Loop(frozenset({few}), roles.few.extent / v["rows"], tiles)
+        tiles = LeafLoop(frozenset({many}), several, at[DEPTH].around)
+        tiles = LeafLoop(frozenset({few}), roles.few.extent / v["rows"], tiles)
         yield Leaf(tiles, replace(whole, reads=(wide,)), tile, along, self.lanes, in_blocks)
 
     @cached_property
@@ -155,7 +155,7 @@ class InnerProductSketch(InnerProductStage, Knobbed):
                 steps[PHASE] = 1
             if roles.along.name in steps:
                 steps[roles.along.name] = 1
-            reads.append(Place(place.tensor, place.key, steps))
+            reads.append(AccessPattern(place.tensor, place.key, steps))
         return replace(does, reads=tuple(reads))
 
     def _dense(self, v: dict[str, IntArray]) -> IntArray:

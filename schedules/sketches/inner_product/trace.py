@@ -15,7 +15,7 @@ from ...primitives import (
     Vectorize,
 )
 from ...primitives.places import ROOT
-from ..analysis import Read
+from ..analysis import StageRead
 from ..writer import (
     BATCHES,
     BLOCKS,
@@ -96,7 +96,7 @@ def _sums(
     return w.arrange(inside, first=(moved[roles.few.name], moved[roles.many.name]))
 
 
-def _pack(stage: InnerProductStage, w: TraceWriter, read: Read, name: str) -> None:
+def _pack(stage: InnerProductStage, w: TraceWriter, read: StageRead, name: str) -> None:
     """A copy of `read` with what a step takes of all rows side by side."""
     dim, few = (read.own_dim(loop.name) for loop in (stage.roles.along, stage.roles.few))
     assert dim is not None
@@ -108,7 +108,7 @@ def _pack(stage: InnerProductStage, w: TraceWriter, read: Read, name: str) -> No
     w.do(Vectorize(lane))
 
 
-def _transpose(stage: InnerProductStage, w: TraceWriter, read: Read, name: str) -> None:
+def _transpose(stage: InnerProductStage, w: TraceWriter, read: StageRead, name: str) -> None:
     """A copy of `read`, made once, that is contiguous along the reduction."""
     dim = read.own_dim(stage.roles.along.name)
     assert dim is not None

@@ -19,7 +19,7 @@ import numpy as np
 
 from ...algebra.affine import Cond, Interval, prove
 from ...arrays import IntArray
-from ..analysis import Loop
+from ..analysis import StageLoop
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class Border:
 
 
 def border_of(
-    conds: Sequence[Cond], loops: Sequence[Loop], rows: Loop | None, columns: Loop
+    conds: Sequence[Cond], loops: Sequence[StageLoop], rows: StageLoop | None, columns: StageLoop
 ) -> Border | None:
     """The border of a reduction over `loops` that has padding under `conds`; None where there is
     none to skip, or they depend on lanes or on rows in a way tiles do not decide."""
@@ -80,7 +80,7 @@ def border_of(
 
 
 def _taps_of(
-    conds: Sequence[Cond], axis: Loop | None, loops: Sequence[Loop]
+    conds: Sequence[Cond], axis: StageLoop | None, loops: Sequence[StageLoop]
 ) -> frozenset[str] | None:
     """The reduction loops in conditions on `axis`, None if other loops are in them as well."""
     others = frozenset[str]().union(*(cond.index.vars() for cond in conds))

@@ -16,7 +16,7 @@ from math import ceil
 from ...arrays import BoolArray, IntArray
 from ...nest.loop_ir import LoopKind
 from ...primitives import Merge, Prefetch, Unroll
-from ..analysis import Read
+from ..analysis import StageRead
 from ..hardware import FMA_PIPES
 from ..writer import TraceWriter
 from .stage import TileStage
@@ -26,7 +26,7 @@ AHEAD_CYCLES = 600.0
 on most machines. Half and double of it are as good."""
 
 
-def packed_on_the_way(stage: TileStage) -> tuple[Read, ...]:
+def packed_on_the_way(stage: TileStage) -> tuple[StageRead, ...]:
     """The column operands that the first tile can pack; all that are packed in a call, or none.
 
     Each is as contiguous as columns are, and each step of the reduction reads a part of its own.

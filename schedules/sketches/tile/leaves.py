@@ -14,7 +14,7 @@ from math import prod
 import numpy as np
 
 from ...arrays import BoolArray, FloatArray, IntArray
-from ...leaves import Leaf, Loop, Number, Operations, Statement
+from ...leaves import Leaf, LeafLoop, Number, Operations, Statement
 from ...plan import Plan
 from ..knobs import each
 from ..statements import own_names, own_place
@@ -22,7 +22,7 @@ from ..vectors import vectors_of
 from ..writer import BATCHES, TILES, VECTORS_AT_ONCE
 from .loops import Values
 from .stage import TileStage
-from .tails import Tail
+from .tails import RemainderTiles
 
 
 @dataclass(frozen=True)
@@ -34,14 +34,14 @@ class TileNest:
     v: Values
     s: Values
     plan: Plan
-    tails: dict[str, Tail]
+    tails: dict[str, RemainderTiles]
 
     @property
     def lane(self) -> str:
         return self.stage.roles.columns.name
 
     @cached_property
-    def loops(self) -> dict[str, Loop]:
+    def loops(self) -> dict[str, LeafLoop]:
         """The innermost for each role."""
         return {x.role: at for x, at in zip(self.plan.levels, self.plan.nest, strict=True)}
 
@@ -98,8 +98,8 @@ class TileNest:
         length = self.tails[self.lane].extent
         row, block = -(-length // stage.lanes), np.minimum(s["nr"] * s["col_per"], length)
         _, once = each(block, lambda n: vectors_of(n, stage.lanes, VECTORS_AT_ONCE))
-        around = Loop(frozenset(axes), after * prod(view.shape) / length * s["col_blocks"])
-        walk = Loop(frozenset({self.lane}), row / s["col_blocks"] / once, around)
+        around = LeafLoop(frozenset(axes), after * prod(view.shape) / length * s["col_blocks"])
+        walk = LeafLoop(frozenset({self.lane}), row / s["col_blocks"] / once, around)
         yield Leaf(walk, last, {self.lane: once}, self.lane, stage.lanes)
 
     def _of_tile(self, does: Statement, times: Number, size: Iterable[IntArray | int]) -> Leaf:

@@ -13,12 +13,12 @@ from ...arrays import BoolArray, IntArray
 from ...leaves import Number
 from ...nest.loop_ir import LoopKind
 from ...plan import Level, Outline, Plan
-from ..analysis import Loop
+from ..analysis import StageLoop
 from ..knobs import each_of
 from ..outlines import bits_of, stage_outline
 from ..writer import BATCHES, BLOCKS, DEPTH, PARTS, STEPS, TILES, WRITTEN_OUT
 from .stage import TileStage
-from .tails import Tail, tile_tails
+from .tails import RemainderTiles, tile_tails
 
 Values = dict[str, IntArray]
 """Knob values, or sizes (see `tile_sizes`), by name, each (P,)."""
@@ -60,7 +60,7 @@ def tile_outline(stage: TileStage) -> Outline:
     return stage_outline(stage.view, loops, stage.operands, epilogue=stage.epilogue)
 
 
-def tile_axes(stage: TileStage, s: Mapping[str, Size]) -> list[tuple[Loop, Size, Size]]:
+def tile_axes(stage: TileStage, s: Mapping[str, Size]) -> list[tuple[StageLoop, Size, Size]]:
     """Rows, innermost first, then columns: the loop, the elements of a tile, and tiles a block."""
     tiles = ((s["mr"], s["row_per"]), (s["mr2"], s["row2_per"]), (s["nr"], s["col_per"]))
     loops = (*stage.roles.rows, stage.roles.columns)
@@ -70,7 +70,7 @@ def tile_axes(stage: TileStage, s: Mapping[str, Size]) -> list[tuple[Loop, Size,
 
 def tile_plan(
     stage: TileStage, outline: Outline, v: Values, s: Values
-) -> tuple[Plan, dict[str, Tail]]:
+) -> tuple[Plan, dict[str, RemainderTiles]]:
     """The levels of knob values `v` with sizes `s`, outermost first, and the tails of rows,
     innermost first, and of columns, by their loops."""
     at = {axis.name: number for number, axis in enumerate(outline.axes)}
@@ -163,7 +163,7 @@ def _last_copies(stage: TileStage, levels: Sequence[Level], v: Values, s: Values
     return np.maximum(np.where(packs[v["pack_columns"]], columns, -1), copies)
 
 
-def _shares(stage: TileStage, v: Values, tails: Mapping[str, Tail]) -> dict[str, Number]:
+def _shares(stage: TileStage, v: Values, tails: Mapping[str, RemainderTiles]) -> dict[str, Number]:
     """What conditions leave of loops: by batch axes that are phases, how much of the others' rows
     they have; and, of the steps of a reduction, what phases and padding leave that is tested
     around them."""

@@ -14,7 +14,7 @@ from math import prod
 from ...algebra.affine import Var
 from ...target import Target
 from ...workload.workload import Workload
-from ..analysis import Loop, Read, StageView, once
+from ..analysis import StageLoop, StageRead, StageView, once
 from ..hardware import LINES_TO_FOLLOW, PAGE_BYTES
 from .roles import TileRoles
 
@@ -34,18 +34,18 @@ class TileOperands:
     epilogue: StageView | None = None
 
     @property
-    def operands(self) -> tuple[Read, ...]:
+    def operands(self) -> tuple[StageRead, ...]:
         """Every operand, once, in the order of accesses (`tile_outline`)."""
         return once((*self.roles.column_reads, *self.roles.row_reads))
 
     @property
-    def packable(self) -> tuple[Read, ...]:
+    def packable(self) -> tuple[StageRead, ...]:
         """Column operands that can be packed, and are used again: the column axis has a dimension
         of its own."""
         return self.panels if self.roles.is_reused else ()
 
     @cached_property
-    def panels(self) -> tuple[Read, ...]:
+    def panels(self) -> tuple[StageRead, ...]:
         """Column operands that can be kept as panels of the tile's columns."""
         return tuple(
             read
@@ -56,12 +56,12 @@ class TileOperands:
             and (self.moves_as_one(read) or self._has_unrelated_reads(read))
         )
 
-    def column_dim(self, read: Read) -> int | None:
+    def column_dim(self, read: StageRead) -> int | None:
         """The dimension of a tensor that columns walk alone, within one batch."""
         batch = frozenset(loop.name for loop in self.roles.batch)
         return read.own_dim(self.roles.columns.name, batch)
 
-    def is_transposed(self, read: Read) -> bool:
+    def is_transposed(self, read: StageRead) -> bool:
         """Whether panels are filled from a tensor that is contiguous along another dimension than
         the columns', in blocks of registers that are transposed."""
         last, lanes = len(read.shape) - 1, self.target.lanes(self.view.dtype)
@@ -73,7 +73,7 @@ class TileOperands:
             and self.target.lanes(read.dtype) == lanes
         )
 
-    def _has_box(self, read: Read) -> bool:
+    def _has_box(self, read: StageRead) -> bool:
         """Whether a block of the tensor is a box: loops inside a block are not divided. Batch
         loops stand around all blocks, and may be."""
         batch = {loop.name for loop in self.roles.batch}
@@ -84,7 +84,7 @@ class TileOperands:
         )
 
     @cached_property
-    def prepacked(self) -> tuple[Read, ...]:
+    def prepacked(self) -> tuple[StageRead, ...]:
         """Column operands that `pack_columns` 2 packs ahead of all calls: constant inputs which
         nothing else reads, since everybody would read them in this stage's panels. Those of a
         batch's part of a dimension need not begin where a panel does, and are left."""
@@ -105,12 +105,12 @@ class TileOperands:
             names = {stage.name for stage in self.workload.consumers(*names)}
         return names == {self.view.name}
 
-    def packed_inside(self, ahead: bool) -> tuple[Read, ...]:
+    def packed_inside(self, ahead: bool) -> tuple[StageRead, ...]:
         """Column operands that are packed in every call, if those of `ahead` are not."""
         gone = self.prepacked if ahead else ()
         return tuple(read for read in self.packable if read not in gone)
 
-    def moves_as_one(self, read: Read) -> bool:
+    def moves_as_one(self, read: StageRead) -> bool:
         """Whether all reads of the tensor keep their distance: a copy of a block holds them all."""
         return all(
             (a - b).is_const
@@ -119,7 +119,7 @@ class TileOperands:
             for a, b in zip(read.index, other.index, strict=True)
         )
 
-    def _has_unrelated_reads(self, read: Read) -> bool:
+    def _has_unrelated_reads(self, read: StageRead) -> bool:
         """Whether an input is read as rows as well, in another place: what moves with columns can
         be copied alone."""
         if read.tensor not in {tensor.name for tensor in self.workload.inputs}:
@@ -131,7 +131,7 @@ class TileOperands:
         )
 
     @cached_property
-    def copyable(self) -> tuple[Read, ...]:
+    def copyable(self) -> tuple[StageRead, ...]:
         """Operands that move with the rows: a block of them can be copied, padding included."""
         mixed = (r for r in self.roles.column_reads if self.roles.moves_with_rows(r))
         return tuple(
@@ -141,7 +141,7 @@ class TileOperands:
         )
 
     @cached_property
-    def nonresident(self) -> tuple[Read, ...]:
+    def nonresident(self) -> tuple[StageRead, ...]:
         """Column operands that stay in no cache of a core and are read in place: few rows share
         them, they exceed half of what it has to itself, and their rows are long: short ones
         lie one behind the other, and what reads them has no need of a prefetch. A packed copy would
@@ -160,7 +160,7 @@ class TileOperands:
         )
 
     @cached_property
-    def far_rows(self) -> tuple[Read, ...]:
+    def far_rows(self) -> tuple[StageRead, ...]:
         """Row operands whose next tile begins at other places, where all column operands stay:
         larger than half of what a core has to itself, contiguous along the reduction, which is one
         loop, in rows far apart."""
@@ -178,7 +178,7 @@ class TileOperands:
         )
 
     @cached_property
-    def next_panels(self) -> tuple[Read, ...]:
+    def next_panels(self) -> tuple[StageRead, ...]:
         """Column operands whose panels of the next batch come from elsewhere, and are prefetched
         together with rows: each batch has its own part, contiguous along the reduction, and all
         parts are more than a core keeps."""
@@ -198,7 +198,7 @@ class TileOperands:
         )
 
     @cached_property
-    def short_runs(self) -> tuple[Read, ...]:
+    def short_runs(self) -> tuple[StageRead, ...]:
         """Row operands larger than a core's own cache, of which the loops inside of batches walk
         short runs of the last dimension, with other batches' elements in between; two axes of rows,
         and no nonresident column operand."""
@@ -216,14 +216,14 @@ class TileOperands:
         )
 
     @property
-    def prefetched_runs(self) -> tuple[Read, ...]:
+    def prefetched_runs(self) -> tuple[StageRead, ...]:
         """Those of `short_runs` that can be prefetched: an epilogue's tiles of columns may lie
         across two groups, and read runs of both."""
         columns = self.roles.columns
         across = self.epilogue and any(loop.dim == columns.dim for loop in self.roles.batch)
         return () if across else self.short_runs
 
-    def _run(self, read: Read) -> int:
+    def _run(self, read: StageRead) -> int:
         """Elements in a row that a batch reads of the last dimension."""
         batch = {loop.name for loop in (*self.roles.batch, *self.roles.outer_rows)}
         loops = {loop.name: loop.extent for loop in (*self.view.spatial, *self.view.reduce)}
@@ -233,7 +233,7 @@ class TileOperands:
         return run
 
 
-def is_followed(read: Read, main: Loop) -> bool:
+def is_followed(read: StageRead, main: StageLoop) -> bool:
     """Whether rows of an operand are so near that prefetchers follow from one to the next."""
     step = read.element_stride(main.name)
     return step is not None and abs(step) * read.dtype.bytes < PAGE_BYTES

@@ -16,7 +16,7 @@ from ...primitives import (
     Vectorize,
 )
 from ...primitives.places import ROOT
-from ..analysis import Read
+from ..analysis import StageRead
 from ..writer import TraceWriter
 from .stage import TileStage
 
@@ -77,7 +77,7 @@ class Packing:
                 if self.k.target.threads > 1 and w.loop(panel).extent > 1:
                     w.do(Parallel(panel))
 
-    def _depth_of(self, read: Read) -> Callable[[int], int]:
+    def _depth_of(self, read: StageRead) -> Callable[[int], int]:
         """How far inside the reduction's loops each dimension of `read` is walked: a panel kept in
         that order is read from end to end."""
         roles, taps = self.k.roles, self.k.short_taps()
@@ -91,7 +91,7 @@ class Packing:
 
         return depth
 
-    def _pack_layout(self, read: Read, name: str) -> str:
+    def _pack_layout(self, read: StageRead, name: str) -> str:
         """Tile by tile, in each the reduction outside and the tile's columns inside. The loop over
         tiles, "" where there is but one column."""
         w, nr = self.w, self.s["nr"]
@@ -118,7 +118,7 @@ class Packing:
         w.do(Vectorize(lanes), Unroll(vectors))
         return panel
 
-    def _transpose_panels(self, read: Read, name: str, outside: list[str], lanes: str) -> None:
+    def _transpose_panels(self, read: StageRead, name: str, outside: list[str], lanes: str) -> None:
         """Fill panels from a tensor that is contiguous along its last dimension and not along the
         lanes: blocks of vectors along that are transposed in registers. Whole blocks are parts of
         their own."""

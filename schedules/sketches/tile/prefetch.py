@@ -20,7 +20,7 @@ import numpy as np
 from ...algebra.scalar import loads
 from ...arrays import BoolArray, IntArray
 from ...primitives import Prefetch
-from ...primitives.prefetching import MOST_PREFETCHES, Run
+from ...primitives.prefetching import MOST_PREFETCHES, PrefetchRun
 from ..analysis import offsets
 from ..knobs import each_of
 from ..writer import TraceWriter
@@ -77,7 +77,10 @@ def columns_an_iteration(
         inside = {stage.roles.columns.name: tile}
         inside |= {loop.name: loop.extent for loop in stage.short_taps()[:taps]}
         lines = (stage.target.line_bytes // read.dtype.bytes for read in stage.nonresident)
-        runs = [Run.of(r.index, inside, n) for r, n in zip(stage.nonresident, lines, strict=True)]
+        runs = [
+            PrefetchRun.of(r.index, inside, n)
+            for r, n in zip(stage.nonresident, lines, strict=True)
+        ]
         forward = all(run.is_forward for run in runs)
         most = max(run.prefetches(shared) for run in runs) if forward else MOST_PREFETCHES + 1
         return (most,)

@@ -8,7 +8,7 @@ from itertools import islice
 from math import prod
 
 from ...target import Target
-from ..analysis import MOST_STEP, Loop, Read, StageView
+from ..analysis import MOST_STEP, StageLoop, StageRead, StageView
 from ..hardware import FEWEST_ROWS
 
 LEAST_DEPTH = 32
@@ -24,21 +24,21 @@ class TileRoles:
     """Which loop plays which part. `rows` are innermost first, `outer_rows` are further axes the
     column operands do not use; `main` is the blocked reduction."""
 
-    columns: Loop
-    rows: tuple[Loop, ...]
-    outer_rows: tuple[Loop, ...]
-    batch: tuple[Loop, ...]
-    taps: tuple[Loop, ...]
-    main: Loop
-    column_reads: tuple[Read, ...]
-    row_reads: tuple[Read, ...]
+    columns: StageLoop
+    rows: tuple[StageLoop, ...]
+    outer_rows: tuple[StageLoop, ...]
+    batch: tuple[StageLoop, ...]
+    taps: tuple[StageLoop, ...]
+    main: StageLoop
+    column_reads: tuple[StageRead, ...]
+    row_reads: tuple[StageRead, ...]
 
     @property
     def is_reused(self) -> bool:
         """Whether column operands are used for more than one row."""
         return bool(self.rows or self.outer_rows)
 
-    def moves_with_rows(self, read: Read) -> bool:
+    def moves_with_rows(self, read: StageRead) -> bool:
         """Whether different rows use different elements of `read`."""
         return any(read.uses(loop.name) for loop in (*self.rows, *self.outer_rows))
 
@@ -57,7 +57,7 @@ def is_product(view: StageView) -> bool:
     return view.reuse > 1 and assign_roles(view) is not None
 
 
-def stepped_roles(view: StageView, columns: Loop) -> TileRoles | None:
+def stepped_roles(view: StageView, columns: StageLoop) -> TileRoles | None:
     """Parts with lanes along windows that overlap and are two to four elements apart: whole vectors
     hold them, and neighbouring rows and taps share those."""
     roles = roles_along(view, columns, MOST_STEP)
@@ -109,7 +109,7 @@ def tap_distance(roles: TileRoles, lanes: int) -> int:
     return distance if roles.main.extent > distance else 1
 
 
-def roles_along(view: StageView, columns: Loop, most_step: int = 1) -> TileRoles | None:
+def roles_along(view: StageView, columns: StageLoop, most_step: int = 1) -> TileRoles | None:
     """The parts with lanes along `columns`, None where those cannot be loaded as vectors, or from
     vectors that reach over lanes up to `most_step` elements apart."""
     column_reads = tuple(r for r in view.reads if r.uses(columns.name))
@@ -144,7 +144,7 @@ def roles_along(view: StageView, columns: Loop, most_step: int = 1) -> TileRoles
     )
 
 
-def slides(view: StageView, reads: tuple[Read, ...], loop: Loop) -> bool:
+def slides(view: StageView, reads: tuple[StageRead, ...], loop: StageLoop) -> bool:
     """Whether neighbours along `loop` share most of what they read of all `reads` that move with
     it: windows that overlap. Rows of such an axis share vectors from one tap to the next."""
     if loop.extent == 1:
@@ -152,7 +152,7 @@ def slides(view: StageView, reads: tuple[Read, ...], loop: Loop) -> bool:
     return all(_overlaps(view, r, loop.name) for r in reads if r.uses(loop.name))
 
 
-def _overlaps(view: StageView, read: Read, loop: str) -> bool:
+def _overlaps(view: StageView, read: StageRead, loop: str) -> bool:
     """Whether one dimension of `read` is walked by `loop` and, in steps as long or shorter, by a
     reduction loop."""
     using = [index for index in read.index if loop in index.vars()]
@@ -166,7 +166,7 @@ def _overlaps(view: StageView, read: Read, loop: str) -> bool:
     return False
 
 
-def _vector_friendly(read: Read, loop: str, reused: bool, most_step: int) -> bool:
+def _vector_friendly(read: StageRead, loop: str, reused: bool, most_step: int) -> bool:
     """Whether lanes along `loop` can be loaded whole, from the tensor or from a packed copy that
     is used more than once."""
     step = read.element_stride(loop)

@@ -15,7 +15,7 @@ from ...algebra.neutral import neutral_conditions
 from ...arrays import BoolArray, IntArray
 from ...leaves import Statement
 from ...workload.flops import points_where, useful_points
-from ..analysis import MOST_STEP, Loop
+from ..analysis import MOST_STEP, StageLoop
 from ..statements import own_names, statement_of
 from .border import Border, border_of
 from .operands import TileOperands
@@ -236,9 +236,9 @@ class TileStage(TileOperands):
         many as move the operand from one vector to the next, where nothing else shares it."""
         return 1 if self.roles.is_reused else tap_distance(self.roles, self.lanes)
 
-    def short_taps(self) -> tuple[Loop, ...]:
+    def short_taps(self) -> tuple[StageLoop, ...]:
         """The innermost tap loops that are short enough to be written out, innermost first."""
-        short: list[Loop] = []
+        short: list[StageLoop] = []
         for loop in reversed(self.roles.taps):
             if loop.extent > MAX_TAPS or self.view.ends(loop.name):
                 break

@@ -8,11 +8,11 @@ from typing import NamedTuple
 import numpy as np
 
 from ...arrays import BoolArray, FloatArray, IntArray
-from ..analysis import Loop
+from ..analysis import StageLoop
 from .stage import TileStage
 
 
-class Tail(NamedTuple):
+class RemainderTiles(NamedTuple):
     """Tiles along one axis in elements of it, (P,): of `whole` tiles, those that are `computed`,
     which is all unless an incomplete tile is `cut`; and those `kept` in a block. An incomplete tile
     `has_code` of its own: in the last of several blocks, which stands `apart` then, or in all of
@@ -40,9 +40,9 @@ class Tail(NamedTuple):
 def tile_tails(
     stage: TileStage,
     v: Mapping[str, IntArray],
-    axes: Sequence[tuple[Loop, IntArray, IntArray]],
+    axes: Sequence[tuple[StageLoop, IntArray, IntArray]],
     blocks: Mapping[str, tuple[BoolArray, BoolArray]],
-) -> dict[str, Tail]:
+) -> dict[str, RemainderTiles]:
     """Those along `axes`, each with the size of its tiles and the tiles of a block; of `blocks`
     along an axis, whether threads divide them, and whether there is more in one than tiles."""
     found, border = {}, stage.border
@@ -61,7 +61,7 @@ def tile_tails(
 def _tail(
     extent: int, size: IntArray, per: IntArray, asked: BoolArray, divided: BoolArray,
     filled: BoolArray,
-) -> Tail:  # fmt: skip
+) -> RemainderTiles:  # fmt: skip
     """An incomplete tile gets code of its own in the last block, where threads have not `divided`
     these, or in all of them, if the last one has enough tiles. Where all is one tile, that is what
     there is."""
@@ -75,7 +75,7 @@ def _tail(
     several = has_code & (in_last > 0)
     alone = (size == 1) | cut & (extent % size == 1)
     no_loop = filled & (per - in_last * (has_code & ~apart) == 1)  # over the last tiles of a block
-    return Tail(
+    return RemainderTiles(
         extent=extent,
         others=others,
         apart=apart,

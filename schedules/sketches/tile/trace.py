@@ -19,7 +19,7 @@ from ...primitives import (
     TransformLayout,
     Unroll,
 )
-from ..analysis import Loop
+from ..analysis import StageLoop
 from ..writer import (
     BATCHES,
     BLOCKS,
@@ -38,7 +38,7 @@ from .loops import tile_axes
 from .packing import Packing
 from .prefetch import write_prefetches
 from .stage import TileStage
-from .tails import Tail
+from .tails import RemainderTiles
 
 
 @dataclass
@@ -53,7 +53,7 @@ class TileTrace:
     v: dict[str, int]
     s: dict[str, int]
     levels: list[LoopLevel]
-    tails: Mapping[str, Tail]
+    tails: Mapping[str, RemainderTiles]
     buffer: str = ""
     main: str = ""
     part: str = ""
@@ -201,7 +201,7 @@ class TileTrace:
                 self._cut(*axis, name)
 
     def _cut(
-        self, loop: Loop, tile: int, per: int, name: str, clear: tuple[int, int] | None = None
+        self, loop: StageLoop, tile: int, per: int, name: str, clear: tuple[int, int] | None = None
     ) -> None:
         """Give the last, incomplete tile along `loop`, of the tiles `name`, code of its own, and
         those that are not `clear` of padding: in the last of several blocks; or in all, which are

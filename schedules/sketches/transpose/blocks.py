@@ -15,7 +15,7 @@ from ...algebra.affine import Affine, affine
 from ...plan import Outline
 from ...target import Target
 from ...workload.workload import Workload
-from ..analysis import Loop, Read, StageView
+from ..analysis import StageLoop, StageRead, StageView
 from ..knobs import Knobbed
 from ..outlines import stage_outline
 
@@ -24,9 +24,9 @@ from ..outlines import stage_outline
 class Transposition:
     """What is transposed: `across` is contiguous in `reads`, `along` in what is computed."""
 
-    across: Loop
-    along: Loop
-    reads: tuple[Read, ...]
+    across: StageLoop
+    along: StageLoop
+    reads: tuple[StageRead, ...]
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class TransposedStage(Knobbed):
         return min(max(lanes), self.target.lanes(self.view.dtype), self.target.most_transposed)
 
     @property
-    def loops(self) -> tuple[Loop, ...]:
+    def loops(self) -> tuple[StageLoop, ...]:
         return (*self.view.spatial, *self.view.reduce)
 
     @property
@@ -79,18 +79,20 @@ class TransposedStage(Knobbed):
         return stage_outline(self.view, self.loops, self.view.reads)
 
 
-def pitch(read: Read, loop: Loop) -> int:
+def pitch(read: StageRead, loop: StageLoop) -> int:
     """Elements between neighbours along `loop`; 0 where there is no such distance."""
     return read.element_stride(loop.name) or 0
 
 
-def _last_index(read: Read) -> Affine:
+def _last_index(read: StageRead) -> Affine:
     """The index of the last dimension of more than one element."""
     moving = [i for i, extent in zip(read.index, read.shape, strict=True) if extent > 1]
     return moving[-1] if moving else affine(0)
 
 
-def can_be_transposed(view: StageView, read: Read, across: Loop, along: Loop) -> bool:
+def can_be_transposed(
+    view: StageView, read: StageRead, across: StageLoop, along: StageLoop
+) -> bool:
     """Whether a block of `read` can be transposed, and no other read of its tensor is one with
     it."""
     same = [r for r in view.reads if r.tensor == read.tensor]

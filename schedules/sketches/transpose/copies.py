@@ -18,20 +18,19 @@ import numpy as np
 
 from ...algebra.affine import Affine, var
 from ...arrays import BoolArray, IntArray
-from ...leaves import Leaf, Loop, Place, Statement
+from ...leaves import AccessPattern, Leaf, LeafLoop, Statement
 from ...nest.loop_ir import LoopKind
 from ...plan import Level, Plan
 from ...primitives import CacheWrite, Fuse, Stream, TransformLayout
 from ...space import Knob
 from ...target import Target
 from ...workload.workload import Workload
-from ..analysis import SHORT_AXIS, Read, StageView, with_reads
-from ..analysis import Loop as Axis
+from ..analysis import SHORT_AXIS, StageLoop, StageRead, StageView, with_reads
 from ..knobs import POWERS, each, stream_values
 from ..vectors import row_pieces
 from ..writer import BATCHES, BLOCKS, TILES, WRITTEN_OUT, TraceWriter
 from .blocks import TransposedStage, Transposition, can_be_transposed, pitch
-from .pieces import BlockNest, BlockWriter, Part, Piece
+from .pieces import BlockNest, BlockPiece, BlockWriter, PieceLoops
 
 
 def find_transposition(view: StageView) -> Transposition | None:
@@ -67,7 +66,7 @@ def with_fused_axes(view: StageView) -> tuple[StageView, tuple[Fuse, ...]]:
     return view, tuple(steps)
 
 
-def _goes_on(read: Read, outer: Axis, inner: Axis) -> bool:
+def _goes_on(read: StageRead, outer: StageLoop, inner: StageLoop) -> bool:
     """Whether `read` goes on along `outer` where it ends along `inner`, or uses neither."""
     if not read.uses(outer.name) and not read.uses(inner.name):
         return True
@@ -78,13 +77,13 @@ def _goes_on(read: Read, outer: Axis, inner: Axis) -> bool:
     return alone and _dim(read, inner) == at + 1 and read.shape[at + 1] == inner.extent
 
 
-def _dim(read: Read, loop: Axis) -> int | None:
+def _dim(read: StageRead, loop: StageLoop) -> int | None:
     """The one dimension whose index is just `loop`."""
     at = read.own_dim(loop.name)
     return at if at is not None and read.index[at] == var(loop.name) else None
 
 
-def _with_fused(read: Read, outer: Axis, fused: Axis) -> Read:
+def _with_fused(read: StageRead, outer: StageLoop, fused: StageLoop) -> StageRead:
     """`read` with the dimension of `outer` and the next one as one."""
     at = _dim(read, outer)
     if at is None:
@@ -140,7 +139,7 @@ class TransposeSketch(TransposedStage):
         """Whether a piece of a row is several vectors, and a box in the result."""
         return self.transposed.along.extent >= 2 * self.lanes and not self.fused
 
-    def _counts(self, loop: Axis) -> tuple[int, ...]:
+    def _counts(self, loop: StageLoop) -> tuple[int, ...]:
         whole = loop.extent // self.lanes
         return tuple(n for n in POWERS if n <= max(whole, 1))
 
@@ -183,7 +182,7 @@ class TransposeSketch(TransposedStage):
             found += _rows(nest, piece, collected)
         return found
 
-    def pieces(self, nest: BlockNest, settings: IntArray) -> Iterator[tuple[Piece, BoolArray]]:
+    def pieces(self, nest: BlockNest, settings: IntArray) -> Iterator[tuple[BlockPiece, BoolArray]]:
         """Pieces of the nests of `settings`, and (P,) whether each is collected: not one that has a
         single vector of a row."""
         collects = self.values(settings)["collect"] > 0
@@ -199,24 +198,24 @@ class TransposeSketch(TransposedStage):
         writer.do(*self.fused)
         one = np.asarray([setting])
         nest = BlockNest(self, self.plan(one))
-        _Copy(writer, nest).write([bool(found.all()) for _, found in self.pieces(nest, one)])
+        _BlockCopy(writer, nest).write([bool(found.all()) for _, found in self.pieces(nest, one)])
 
 
-def _rows(nest: BlockNest, piece: Piece, collected: BoolArray) -> Iterator[Leaf]:
+def _rows(nest: BlockNest, piece: BlockPiece, collected: BoolArray) -> Iterator[Leaf]:
     """The rows of a piece, written several vectors at once where they are `collected`."""
     if not collected.any():
         return
     across, along, lanes = nest.across, nest.along, nest.sketch.lanes
-    collected_row = Place("piece", ("piece",), {across: lanes, along: 1})
+    collected_row = AccessPattern("piece", ("piece",), {across: lanes, along: 1})
     does = Statement(reads=(collected_row,), writes=nest.own)
-    rows = Loop(frozenset({across}), piece.sides[across] * collected, piece.loop)
+    rows = LeafLoop(frozenset({across}), piece.sides[across] * collected, piece.loop)
     numbers = each(piece.sides[along], lambda width: row_pieces(width, lanes, max(POWERS)))
     for n, (trips, copies, width, _) in enumerate((numbers[:4], numbers[4:])):
-        walk = Loop(frozenset({along}), trips, rows)
+        walk = LeafLoop(frozenset({along}), trips, rows)
         yield Leaf(walk, does, {along: copies}, along, width, piece=(n, 0))
 
 
-class _Copy(BlockWriter):
+class _BlockCopy(BlockWriter):
     """Writes pieces of several blocks, what is left at the ends of both axes among them."""
 
     collected = 0
@@ -226,7 +225,7 @@ class _Copy(BlockWriter):
         """Write them, each collected or not."""
         nest = self.nest
         self.fuse_outside(self.across, self.along)
-        whole = Part(nest.whole, {nest.across: self.across, nest.along: self.along})
+        whole = PieceLoops(nest.whole, {nest.across: self.across, nest.along: self.along})
         parts = self.divided(whole, nest.levels(TILES))
         for part, is_collected in zip(parts, collected, strict=True):
             self._piece(part, is_collected)
@@ -234,7 +233,7 @@ class _Copy(BlockWriter):
         if np.all(nest.plan.streamed):
             self.w.do(Stream(self.name))
 
-    def _piece(self, part: Part, is_collected: bool) -> None:
+    def _piece(self, part: PieceLoops, is_collected: bool) -> None:
         """One piece, in blocks of registers: those along the tensors' own axis one after another
         where rows are collected, or else those along the result's."""
         w, nest, blocks = self.w, self.nest, self.nest.levels(BLOCKS)

@@ -15,21 +15,21 @@ from math import prod
 import numpy as np
 
 from ...arrays import BoolArray, IntArray
-from ...leaves import Leaf, Loop, Number, Operations, Place, Statement, Truth
+from ...leaves import AccessPattern, Leaf, LeafLoop, Number, Operations, Statement, Truth
 from ...plan import Level, Plan
 from ...primitives import Parallel, Unroll, Vectorize
-from ..analysis import Read
+from ..analysis import StageRead
 from ..statements import axis_names, own_place, statement_of
 from ..writer import BATCHES, TraceWriter
 from .blocks import TransposedStage
 
 
 @dataclass(frozen=True)
-class Piece:
+class BlockPiece:
     """The elements along each axis that an iteration of a loop has, (P,) each. The loop runs `runs`
     times in all; it is `alone` where no loop around it goes along the same axes."""
 
-    loop: Loop
+    loop: LeafLoop
     sides: Mapping[str, IntArray]
     runs: Number
     alone: BoolArray
@@ -45,25 +45,25 @@ class Piece:
         """How far the loop reaches, of one setting."""
         return self.side * int(np.asarray(self.loop.steps).item())
 
-    def divided(self, levels: Iterable[Level]) -> list[Piece]:
+    def divided(self, levels: Iterable[Level]) -> list[BlockPiece]:
         """What loops of `levels`, outermost first, make of it."""
         pieces = [self]
         for level in levels:
             pieces = [new for piece in pieces for new in piece.cut(level)]
         return pieces
 
-    def cut(self, level: Level, *shorter: int) -> list[Piece]:
+    def cut(self, level: Level, *shorter: int) -> list[BlockPiece]:
         """Whole steps of a level, `shorter` ones of what these leave, and one with the rest, as far
         as any setting has them. Threads share those that no loop around them lets them share."""
-        axis, found = str(level.axis), list[Piece]()
+        axis, found = str(level.axis), list[BlockPiece]()
         left = self.sides[axis]
         for size in (np.where(level.is_there, level.step, left), *shorter, None):
             side = np.maximum(left, 1) if size is None else np.broadcast_to(size, left.shape)
             steps, left = left // side, left % side
             if np.any(runs := self.runs * steps):
-                loop = Loop(frozenset({axis}), steps, self.loop, level.is_shared & self.alone)
+                loop = LeafLoop(frozenset({axis}), steps, self.loop, level.is_shared & self.alone)
                 found.append(
-                    Piece(loop, {**self.sides, axis: side}, runs, self.alone & (steps <= 1))
+                    BlockPiece(loop, {**self.sides, axis: side}, runs, self.alone & (steps <= 1))
                 )
         return found
 
@@ -82,7 +82,7 @@ class BlockNest:
         return [x for x in self.plan.levels if x.role == role and np.any(x.is_there)]
 
     @cached_property
-    def whole(self) -> Piece:
+    def whole(self) -> BlockPiece:
         """One of the places along the other axes of the result, which are one loop."""
         others = self.levels(BATCHES)
         every = np.ones(self.plan.settings, np.int64)
@@ -90,23 +90,23 @@ class BlockNest:
         shared = others[0].is_shared if others else False
         axes = frozenset(str(level.axis) for level in others)
         steps = prod(int(sides.pop(axis)[0]) for axis in axes)
-        return Piece(Loop(axes, steps, None, shared), sides, float(steps), every > 0)
+        return BlockPiece(LeafLoop(axes, steps, None, shared), sides, float(steps), every > 0)
 
     @cached_property
     def _names(self) -> dict[str, str]:
         return axis_names([axis.name for axis in self.plan.outline.axes])
 
     @cached_property
-    def own(self) -> Place:
+    def own(self) -> AccessPattern:
         """Where results are written."""
         return own_place(self.sketch.view, self._names)
 
-    def is_block(self, read: Read, high: IntArray) -> Truth:
+    def is_block(self, read: StageRead, high: IntArray) -> Truth:
         """Whether `read` is transposed where blocks are so high. Of a row alone nothing is moved,
         and what is no box of its tensor is read as it is."""
         return (high > 1) | (read.tensor not in self.sketch.without_box)
 
-    def block(self, piece: Piece, wide: IntArray, copies: Number = 1) -> Iterator[Leaf]:
+    def block(self, piece: BlockPiece, wide: IntArray, copies: Number = 1) -> Iterator[Leaf]:
         """Blocks as high as a piece and `wide`, `copies` of them along the result: vectors are read
         along the tensors' own axis, and used along the other one, which takes steps that each move
         lanes of all."""
@@ -138,11 +138,11 @@ class BlockNest:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PieceLoops:
     """What loops are called that walk along the axes of `piece`, outermost first, inside of the
     loop `place` that was made for it."""
 
-    piece: Piece
+    piece: BlockPiece
     loops: Mapping[str, str]
     place: str = ""
 
@@ -163,7 +163,7 @@ class BlockWriter:
         self.w.reorder(*names, *inside)
         self._note(self.nest.whole, self.w.fuse_all(names))
 
-    def _note(self, piece: Piece, made: str) -> None:
+    def _note(self, piece: BlockPiece, made: str) -> None:
         """Keep in mind which loop was made for a piece, if threads share it."""
         if np.all(piece.loop.is_shared) and np.all(np.greater(piece.loop.steps, 1)):
             self.shared.append(made)
@@ -172,7 +172,9 @@ class BlockWriter:
         """Let threads share what they should of the loops that were made."""
         self.w.do(*map(Parallel, self.shared))
 
-    def cut(self, loops: Sequence[str], pieces: Sequence[Piece]) -> list[tuple[list[str], Piece]]:
+    def cut(
+        self, loops: Sequence[str], pieces: Sequence[BlockPiece]
+    ) -> list[tuple[list[str], BlockPiece]]:
         """The first of `loops`, which others are inside of, in parts for `pieces`, so that nothing
         is tested in a whole one: what the loops are called in each."""
         names, found = list(loops), [(list(loops), pieces[0])]
@@ -182,13 +184,13 @@ class BlockWriter:
             found.append((names, piece))
         return found
 
-    def split(self, loop: str, piece: Piece) -> tuple[str, str]:
+    def split(self, loop: str, piece: BlockPiece) -> tuple[str, str]:
         """The loop of a piece, and the one along a side of it."""
         outer, within = self.w.split(loop, piece.side)
         self._note(piece, outer)
         return outer, within
 
-    def divided(self, part: Part, levels: Sequence[Level]) -> list[Part]:
+    def divided(self, part: PieceLoops, levels: Sequence[Level]) -> list[PieceLoops]:
         """Loops of `levels`, outermost first, inside of `part`."""
         if not levels:
             return [part]
@@ -198,15 +200,15 @@ class BlockWriter:
         if list(part.loops) != [axis, *others]:
             self.w.reorder(part.loops[axis], *(part.loops[name] for name in others))
         loops = [part.loops[name] for name in (axis, *others)]
-        found: list[Part] = []
+        found: list[PieceLoops] = []
         for (walked, *rest), piece in self.cut(loops, part.piece.cut(level)):
             outer, within = self.split(walked, piece)
             self.w.reorder(outer, *rest, within)
             inside = dict(zip(others, rest, strict=True)) | {axis: within}
-            found += self.divided(Part(piece, inside, outer), inner)
+            found += self.divided(PieceLoops(piece, inside, outer), inner)
         return found
 
-    def transpose(self, piece: Piece, place: str, rows: Sequence[str], lanes: str) -> None:
+    def transpose(self, piece: BlockPiece, place: str, rows: Sequence[str], lanes: str) -> None:
         """Read what loop `place` needs of the tensors along their own axis, which the last of the
         loops `rows` inside of it walks along, and use it with `lanes` along the other one. What
         else is read of the tensors stays where it is."""

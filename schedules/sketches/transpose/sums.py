@@ -17,18 +17,17 @@ from math import ceil, log2
 import numpy as np
 
 from ...arrays import IntArray
-from ...leaves import Leaf, Loop, Operations, Place, Statement
+from ...leaves import AccessPattern, Leaf, LeafLoop, Operations, Statement
 from ...nest.loop_ir import LoopKind
 from ...plan import Level, Plan
 from ...primitives import CacheWrite, RFactor, Unroll, Vectorize
 from ...space import Knob
-from ..analysis import SHORT_AXIS, Read, StageView
-from ..analysis import Loop as Axis
+from ..analysis import SHORT_AXIS, StageLoop, StageRead, StageView
 from ..fused.reductions import ReductionSteps
 from ..knobs import POWERS
 from ..writer import BATCHES, BLOCKS, STEPS, TILES, WRITTEN_OUT, TraceWriter
 from .blocks import TransposedStage, Transposition, can_be_transposed, pitch
-from .pieces import BlockNest, BlockWriter, Piece
+from .pieces import BlockNest, BlockPiece, BlockWriter
 
 
 def find_transposed_sum(view: StageView) -> Transposition | None:
@@ -41,10 +40,10 @@ def find_transposed_sum(view: StageView) -> Transposition | None:
     return next((one for one in found if one), None)
 
 
-def _transposition(view: StageView, across: Axis, along: Axis) -> Transposition | None:
+def _transposition(view: StageView, across: StageLoop, along: StageLoop) -> Transposition | None:
     if across is along or min(across.extent, along.extent) < SHORT_AXIS:
         return None
-    transposed: list[Read] = []
+    transposed: list[StageRead] = []
     straight = 0
     for read in view.reads:
         step = read.element_stride(along.name)
@@ -93,7 +92,7 @@ class TransposedSumSketch(TransposedStage):
         reduction, in blocks. Where lanes are part of the reduction, they are added up behind it."""
         nest, sums_lanes = BlockNest(self, self.plan(settings)), self.transposed.along.reduce
         along, found = nest.along, list[Leaf]()
-        sums = Place("sums", ("sums",), {along: 1}) if sums_lanes else nest.own
+        sums = AccessPattern("sums", ("sums",), {along: 1}) if sums_lanes else nest.own
         for piece, blocks in self.pieces(nest):
             side = np.minimum(piece.sides[along], self.lanes)
             copies = piece.sides[along] // side
@@ -105,18 +104,18 @@ class TransposedSumSketch(TransposedStage):
             found.append(Leaf(nest.whole.loop, Statement(writes=nest.own)))
         return found
 
-    def pieces(self, nest: BlockNest) -> Iterator[tuple[Piece, list[Piece]]]:
+    def pieces(self, nest: BlockNest) -> Iterator[tuple[BlockPiece, list[BlockPiece]]]:
         """Pieces of a few vectors of sums, of a vector, and what is left; and the blocks of the
         reduction in which each is summed up."""
         (level,) = nest.levels(TILES)
         for piece in nest.whole.cut(level, self.lanes):
             yield piece, piece.divided([*nest.levels(STEPS), *nest.levels(BLOCKS)])
 
-    def _added_up(self, along: str, loop: Loop, sums: Place) -> Iterator[Leaf]:
+    def _added_up(self, along: str, loop: LeafLoop, sums: AccessPattern) -> Iterator[Leaf]:
         """The sums of each result, in vectors where there are several."""
         width, halves = (self.lanes, ceil(log2(self.lanes))) if self._adds_vectors else (1, 0)
         over = frozenset({along})
-        walk = Loop(over, -(-self.transposed.along.extent // width), loop)
+        walk = LeafLoop(over, -(-self.transposed.along.extent // width), loop)
         add = Operations(over, 1, 1)
         yield Leaf(walk, Statement((add,), (sums,), over=over), {}, along, width, sums=1)
         end = Operations(frozenset({"lanes"}), 2 * halves, halves)
@@ -148,7 +147,7 @@ class TransposedSumSketch(TransposedStage):
 class _Sum(BlockWriter):
     """Writes pieces of a few vectors of sums, each kept in registers over the whole reduction."""
 
-    def write(self, buffer: str, pieces: Sequence[tuple[Piece, Sequence[Piece]]]) -> None:
+    def write(self, buffer: str, pieces: Sequence[tuple[BlockPiece, Sequence[BlockPiece]]]) -> None:
         """Write them, each in its blocks of the reduction; the sums go to `buffer`."""
         steps = (self.sketch.loops[level.axis].name for level in self.nest.levels(STEPS))
         self.fuse_outside(self.along, *filter(self.w.has, steps), self.across)
@@ -157,7 +156,9 @@ class _Sum(BlockWriter):
             self._piece(buffer, along, piece, blocks)
         self.share()
 
-    def _piece(self, buffer: str, along: str, piece: Piece, blocks: Sequence[Piece]) -> None:
+    def _piece(
+        self, buffer: str, along: str, piece: BlockPiece, blocks: Sequence[BlockPiece]
+    ) -> None:
         """One piece: each block is read, transposed and added up."""
         w = self.w
         place, inner = self.split(along, piece)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tilewright.db.job_states import JobState
-from tilewright.service.http.pages.views import ACTIVE, JobRow, in_turn, job_row
+from tilewright.service.http.pages.views import ACTIVE, JobListing, in_turn, job_row
 from tilewright.service.http.state import ServiceState
 from tilewright.service.jobs.queue import order
 
 
 def active_jobs(
     state: ServiceState, owner: str | None, counts: Mapping[str, int], most: int, text: str = ""
-) -> list[JobRow]:
+) -> list[JobListing]:
     """Those of `owner` (None: of all) whose id, workload or cpu holds `text`; `counts` says how
     many there are of each state, at most `most` of each are looked at."""
     names = [name for name in ACTIVE if counts[name]]

@@ -8,7 +8,7 @@ from urllib.parse import quote
 from fastapi import Request
 from fastapi.responses import HTMLResponse
 
-from tilewright.service.error_table import Problem
+from tilewright.service.error_table import ProblemDetails
 from tilewright.service.http.pages.render import page, wants_part
 from tilewright.service.http.pages.session import is_signed_in
 
@@ -27,7 +27,7 @@ def wants_page(request: Request) -> bool:
 
 
 def problem_page(
-    problem: Problem, request: Request, headers: Mapping[str, str] | None = None
+    problem: ProblemDetails, request: Request, headers: Mapping[str, str] | None = None
 ) -> HTMLResponse:
     """The page that tells a problem, or its part where htmx asked for a part."""
     return page(

@@ -12,7 +12,7 @@ from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse
 from tilewright.db.job_states import JobState
 from tilewright.schedules.errors import TilewrightError
 from tilewright.service.access.keys import Principal
-from tilewright.service.error_table import Problem, problem_of
+from tilewright.service.error_table import ProblemDetails, problem_of
 from tilewright.service.errors import NotFound
 from tilewright.service.http.deps import Asking, State, checked_job_id
 from tilewright.service.http.pages import calls, submitting
@@ -28,7 +28,7 @@ from tilewright.service.http.state import ServiceState
 from tilewright.service.jobs.queue import place
 
 if TYPE_CHECKING:
-    from tilewright.db.job_rows import Job, JobEvent
+    from tilewright.db.job_rows import JobEvent, StoredJob
 
 PAGE = 25
 EVENTS = 1000
@@ -115,7 +115,7 @@ def _document(state: ServiceState, fields: Fields) -> dict[str, Any]:
 
 
 def _form(
-    request: Request, state: ServiceState, fields: Fields, problem: Problem | None = None
+    request: Request, state: ServiceState, fields: Fields, problem: ProblemDetails | None = None
 ) -> HTMLResponse:
     view = submitting.form_view(state.settings, fields, problem)
     status = problem.status if problem else 200
@@ -197,7 +197,7 @@ async def cancel(state: State, asking: Asking, job_id: str, fields: Form) -> Res
     return RedirectResponse(f"/jobs/{job_id}", status_code=303)
 
 
-def _job(state: ServiceState, job_id: str) -> Job:
+def _job(state: ServiceState, job_id: str) -> StoredJob:
     job = state.store.get_job(checked_job_id(job_id))
     if job is None:
         raise NotFound(f"job {job_id}: there is no such job", advice="The list of jobs is at `/`.")
@@ -205,7 +205,7 @@ def _job(state: ServiceState, job_id: str) -> Job:
 
 
 def _shown(
-    state: ServiceState, asking: Principal, job: Job, *, counts: bool = True
+    state: ServiceState, asking: Principal, job: StoredJob, *, counts: bool = True
 ) -> dict[str, Any]:
     view = job_view(job)
     by_status: dict[str, int] = {}
@@ -226,7 +226,7 @@ def _ordered(by_status: dict[str, int]) -> list[tuple[str, int]]:
     return sorted(by_status.items(), key=lambda item: (item[0] != "ok", -item[1], item[0]))
 
 
-def _result(state: ServiceState, job: Job) -> dict[str, Any]:
+def _result(state: ServiceState, job: StoredJob) -> dict[str, Any]:
     view = job_view(job)
     return {
         "fastest": state.store.catalogue.fastest_trials(job.id, FASTEST),
@@ -252,7 +252,7 @@ def _roofline(view: JobView) -> Roofline | None:
     )
 
 
-def _trial(event: JobEvent, job: Job) -> dict[str, Any]:
+def _trial(event: JobEvent, job: StoredJob) -> dict[str, Any]:
     """A trial as the drawings need it. `at` is seconds since the job began: the run's own clock
     starts anew when a worker takes it over."""
     told = event.data

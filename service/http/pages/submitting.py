@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
-from tilewright.service.error_table import Problem
+from tilewright.service.error_table import ProblemDetails
 from tilewright.service.errors import InvalidField
 from tilewright.service.http.pages.commands import spelling
 from tilewright.service.http.pages.forms import Fields
@@ -24,7 +24,7 @@ from tilewright.service.settings import Settings
 from tilewright.tuner.search.strategies import Strategy
 
 if TYPE_CHECKING:
-    from tilewright.db.job_rows import Job
+    from tilewright.db.job_rows import StoredJob
 
 FIELDS = ("workload", "tensors", "ranges", "trials", "seconds", "threads", "measurer", "target",
           "strategy", "seed")  # fmt: skip
@@ -42,7 +42,7 @@ FIELD_OF = {
 
 
 @dataclass(frozen=True, slots=True)
-class Operator:
+class OperatorChoice:
     """An operator as the form offers it; `example` is a whole spelling."""
 
     name: str
@@ -59,15 +59,17 @@ class FormView:
     measurers: tuple[str, ...]
     measurer: str
     strategies: tuple[str, ...]
-    operators: tuple[Operator, ...]
-    problem: Problem | None = None
+    operators: tuple[OperatorChoice, ...]
+    problem: ProblemDetails | None = None
     wrong: str = ""
 
     def value(self, name: str, otherwise: str = "") -> str:
         return self.values.get(name) or otherwise
 
 
-def form_view(settings: Settings, fields: Fields, problem: Problem | None = None) -> FormView:
+def form_view(
+    settings: Settings, fields: Fields, problem: ProblemDetails | None = None
+) -> FormView:
     """The form, filled with `fields`."""
     wrong = ""
     if problem is not None:
@@ -91,19 +93,19 @@ KERNEL = 3
 
 
 @cache
-def operators() -> tuple[Operator, ...]:
+def operators() -> tuple[OperatorChoice, ...]:
     """Every operator of the library."""
     return tuple(_operator(document) for document in workloads.operator_documents(None))
 
 
-def _operator(document: Mapping[str, Any]) -> Operator:
+def _operator(document: Mapping[str, Any]) -> OperatorChoice:
     params = document["parameters"]
     needed = [param["name"] for param in params if param["default"] is None]
     sizes = {**EXAMPLE, "K": KERNEL} if {"H", "L"} & set(needed) else EXAMPLE
     example = ",".join(f"{name}={sizes.get(name, 8)}" for name in needed)
     shown = [p["name"] if p["default"] is None else f"{p['name']}={p['default']}" for p in params]
     name, summary = document["name"], document["summary"]
-    return Operator(name, summary, ", ".join(shown), f"{name}:{example}")
+    return OperatorChoice(name, summary, ", ".join(shown), f"{name}:{example}")
 
 
 def measurers(settings: Settings) -> tuple[str, ...]:
@@ -127,7 +129,7 @@ def measurer_files(folder: Path | None) -> tuple[str, ...]:
 MOST_QUERY = 4000
 
 
-def again(job: Job) -> str:
+def again(job: StoredJob) -> str:
     """The query of the form that asks for `job` once more."""
     form, summary = job.request, job.request["workload_summary"]
     return form_query({

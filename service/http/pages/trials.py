@@ -21,7 +21,7 @@ from tilewright.service.http.routes.jobs import stored_job
 from tilewright.service.http.state import ServiceState
 
 if TYPE_CHECKING:
-    from tilewright.db.job_rows import Job
+    from tilewright.db.job_rows import StoredJob
 
 router = APIRouter(include_in_schema=False)
 
@@ -75,7 +75,7 @@ class TrialRow:
         return in_words(self.knobs or {})
 
 
-def rows_of(state: ServiceState, job: Job) -> Iterator[TrialRow]:
+def rows_of(state: ServiceState, job: StoredJob) -> Iterator[TrialRow]:
     """Every trial, in order, a page of the database at a time."""
     told = _events(state, job)
     event = next(told, None)
@@ -100,7 +100,7 @@ def rows_of(state: ServiceState, job: Job) -> Iterator[TrialRow]:
         last = lines[-1].trial
 
 
-def _events(state: ServiceState, job: Job) -> Iterator[dict[str, Any]]:
+def _events(state: ServiceState, job: StoredJob) -> Iterator[dict[str, Any]]:
     """What was told of trials, with the seconds since the job began, in the order of the trials."""
     begun, after = job.started_at or job.created_at, 0
     while events := state.store.events_after(job.id, after, PAGE):

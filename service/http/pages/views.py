@@ -13,7 +13,7 @@ from tilewright.service.units import duration
 
 if TYPE_CHECKING:
     from tilewright.db.catalogue import JobLine, KnownBest
-    from tilewright.db.job_rows import Job
+    from tilewright.db.job_rows import StoredJob
     from tilewright.schedules.record import Toolchain, TuningRecord
 
 MOCKED = ("simulated", "replay")
@@ -34,7 +34,7 @@ ACTIVE = ("RUNNING", "CANCELLING", "QUEUED")
 
 
 @dataclass(frozen=True, slots=True)
-class JobRow:
+class JobListing:
     """A job in a list. Times in seconds; `position` is that in the queue, from 1, 0 outside."""
 
     id: str
@@ -65,7 +65,7 @@ class JobView:
     """One job in full. `result` is the document of `tune --json`, None before the end; `doing` is
     what a running job does now."""
 
-    row: JobRow
+    row: JobListing
     min_bytes: float
     target_key: str
     strategy: str
@@ -159,7 +159,7 @@ def _racer(trial: int | None) -> str:
     return "one of an earlier run" if trial is None else f"trial {trial}"
 
 
-def job_row(line: JobLine) -> JobRow:
+def job_row(line: JobLine) -> JobListing:
     """A line of the list."""
     row = _row(
         line.id, str(line.state), line.workload, line.target, line.trials, line.measurer,
@@ -168,7 +168,7 @@ def job_row(line: JobLine) -> JobRow:
     return replace(row, error=str((line.error or {}).get("detail") or ""))
 
 
-def in_turn(rows: Iterable[JobRow], queue: Sequence[str]) -> list[JobRow]:
+def in_turn(rows: Iterable[JobListing], queue: Sequence[str]) -> list[JobListing]:
     """Jobs that have not ended: those at work, then those that wait in the order of `queue`, which
     holds their ids."""
     places = {job_id: number for number, job_id in enumerate(queue, start=1)}
@@ -176,7 +176,7 @@ def in_turn(rows: Iterable[JobRow], queue: Sequence[str]) -> list[JobRow]:
     return sorted(placed, key=lambda row: (row.state == "QUEUED", row.position))
 
 
-def job_view(job: Job) -> JobView:
+def job_view(job: StoredJob) -> JobView:
     """Everything the page of a job shows."""
     document = job_document(job)
     request, progress, error = document["request"], document["progress"], job.error or {}
@@ -215,11 +215,11 @@ def _row(
     measurer: str,
     progress: Mapping[str, Any],
     moments: tuple[datetime | None, datetime | None, datetime | None],
-) -> JobRow:
+) -> JobListing:
     created, started, finished = moments
     running = state in ("RUNNING", "CANCELLING")
     took = (finished - started).total_seconds() if started and finished else None
-    return JobRow(
+    return JobListing(
         id=job_id,
         state=state,
         name=str(workload.get("name") or workload.get("key", "")),
@@ -239,7 +239,7 @@ def _row(
 
 
 @dataclass(frozen=True, slots=True)
-class BestRow:
+class BestListing:
     """What is best for one workload on one target."""
 
     name: str
@@ -254,11 +254,11 @@ class BestRow:
     moved_at: datetime
 
 
-def best_row(best: KnownBest, here: Toolchain) -> BestRow:
+def best_row(best: KnownBest, here: Toolchain) -> BestListing:
     """A line of the list of workloads; `here` makes code now."""
     mocked = best.codegen_version == 0
     made = (best.codegen_version, best.llvmlite)
-    return BestRow(
+    return BestListing(
         name=best.name or best.workload_key,
         workload_key=best.workload_key,
         flops=float(best.flops),
@@ -346,7 +346,7 @@ class Pair:
 
 
 @dataclass(frozen=True, slots=True)
-class Cache:
+class CacheListing:
     """A cache of a machine; `bytes` of one of them."""
 
     level: str
@@ -376,7 +376,7 @@ class MachineView:
     cores: int
     vector: str
     features: tuple[str, ...]
-    caches: tuple[Cache, ...]
+    caches: tuple[CacheListing, ...]
     probes: tuple[Probe, ...] = ()
     region_secs: float = 0.0
     doubtful: bool = False
@@ -411,7 +411,7 @@ def machine_view(
         vector=f"{document['vector_registers']} registers of {document['vector_bits']} bits",
         features=tuple(document["features"]),
         caches=tuple(
-            Cache(f"L{number}", int(c["bytes"]), int(c["ways"]), bool(c.get("shared")))
+            CacheListing(f"L{number}", int(c["bytes"]), int(c["ways"]), bool(c.get("shared")))
             for number, c in enumerate(document["caches"], start=1)
         ),
         probes=tuple(Probe(name, tuple(values), unit) for name, values, unit in rates),

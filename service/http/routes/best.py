@@ -12,12 +12,12 @@ from fastapi.responses import JSONResponse
 
 from tilewright.db.errors import StoreError
 from tilewright.schedules.target import Target
-from tilewright.service.access.keys import Principal, Scope
+from tilewright.service.access.keys import KeyScope, Principal
 from tilewright.service.answers import lookup
-from tilewright.service.answers.book import Finished, Lacking, Outcome, Question
+from tilewright.service.answers.book import CacheMiss, Finished, Outcome, Question
 from tilewright.service.answers.lookup import Lookup
 from tilewright.service.answers.untuned import (
-    Wanted,
+    PrepareRequest,
     is_settled,
     is_to_be_tried_again,
     is_wanted,
@@ -85,7 +85,7 @@ async def best(
         with waited.on_purpose():
             await state.watch.wait([name], state.limits.default_secs)
         outcome = await run_sync(_find, state, question, limiter=state.finds)
-    if isinstance(outcome, Lacking):
+    if isinstance(outcome, CacheMiss):
         state.metrics.answer("none")
         if outcome.preparing:
             return await run_sync(_pending, state, outcome)
@@ -96,7 +96,7 @@ async def best(
 
 def _tickets(state: ServiceState, asking: Principal, target: Target) -> Tickets:
     """Jobs are made for those who may submit them; answers for everybody."""
-    if not asking.may(Scope.SUBMIT):
+    if not asking.may(KeyScope.SUBMIT):
         return no_tickets
     return tickets_for(target, state.limits.trials_default)
 
@@ -110,17 +110,17 @@ def _demanded(
 ) -> Outcome:
     """The outcome after word was left that something is wanted. TooBusy."""
     document = state.store.target(question.target_key)
-    if document is None or (isinstance(outcome, Lacking) and not outcome.workload_known):
+    if document is None or (isinstance(outcome, CacheMiss) and not outcome.workload_known):
         return outcome
     key, target = question.workload_key, Target.from_json(document)
-    again = Wanted(
+    again = PrepareRequest(
         key,
         lambda: stored_workload(state.store, key),
         again=outcome.untried or is_to_be_tried_again(outcome),
     )
     tickets = _tickets(state, asking, target)
     refused = state.answers.untuned.demand([again], target, tickets, owner=asking.owner)
-    if refused and isinstance(outcome, Lacking):
+    if refused and isinstance(outcome, CacheMiss):
         state.room.check()
         raise _too_busy(state, asking)
     return _find(state, question)
@@ -137,7 +137,7 @@ def _answer(found: Finished, if_none_match: str | None) -> Response:
     return Response(found.body, media_type="application/json", headers=headers)
 
 
-def _pending(state: ServiceState, lacking: Lacking) -> Response:
+def _pending(state: ServiceState, lacking: CacheMiss) -> Response:
     secs = state.answers.untuned.retry_after_secs()
     document = PendingOut(
         pending=True, detail=lookup.PENDING, ticket=lacking.ticket, retry_after_secs=secs
@@ -155,7 +155,7 @@ def _too_busy(state: ServiceState, asking: Principal) -> TooBusy:
     )
 
 
-def _no_answer(question: Question, lacking: Lacking) -> NoAnswer | NotPrepared:
+def _no_answer(question: Question, lacking: CacheMiss) -> NoAnswer | NotPrepared:
     if not lacking.workload_known:
         return NoAnswer(
             f"workload {question.workload_key}: never seen here",

@@ -44,7 +44,7 @@ class FleetOut(BaseModel):
 
 
 @dataclass
-class _Known:
+class _LastStatus:
     """What was answered last, by the address of the fleet that was asked."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -53,7 +53,7 @@ class _Known:
     machines: list[dict[str, Any]] = field(default_factory=list)
 
 
-_known = _Known()
+_known = _LastStatus()
 
 
 @router.get(

@@ -40,7 +40,7 @@ from tilewright.service.jobs.trials import trial_document
 from tilewright.service.resolve.requests import JobIn
 
 if TYPE_CHECKING:
-    from tilewright.db.job_rows import Job
+    from tilewright.db.job_rows import StoredJob
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
@@ -259,7 +259,7 @@ def _read(state: ServiceState, body: bytes) -> tuple[Any, JobRequest]:
     return document, read_job(document, state.settings)
 
 
-def stored_job(state: ServiceState, job_id: str) -> Job:
+def stored_job(state: ServiceState, job_id: str) -> StoredJob:
     """The job of an id. NotFound."""
     job = state.store.get_job(job_id)
     if job is None:
@@ -271,7 +271,7 @@ def _job(state: ServiceState, asking: Principal, job_id: str) -> dict[str, Any]:
     return _shown(state, asking, stored_job(state, job_id))
 
 
-def _shown(state: ServiceState, asking: Principal, job: Job) -> dict[str, Any]:
+def _shown(state: ServiceState, asking: Principal, job: StoredJob) -> dict[str, Any]:
     """The job's document; of one that waits, with its place in the queue."""
     waits = job.state is JobState.QUEUED
     found = place(state.store.job_queue(), job.id) if waits else None
@@ -279,7 +279,9 @@ def _shown(state: ServiceState, asking: Principal, job: Job) -> dict[str, Any]:
     return job_document(job, found, sharing_document(sharing, asking))
 
 
-def _listed(state: ServiceState, asking: Principal, jobs: Sequence[Job]) -> list[dict[str, Any]]:
+def _listed(
+    state: ServiceState, asking: Principal, jobs: Sequence[StoredJob]
+) -> list[dict[str, Any]]:
     sharing = state.store.job_sharing([job.id for job in jobs])
     return [job_document(job, sharing=sharing_document(sharing[job.id], asking)) for job in jobs]
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from .address import check_listens
 from .errors import FleetError
-from .machines import Machine, machines_of, resource_name
+from .machines import FleetMachine, machines_of, resource_name
 from .silence import Silence
 from .task import run
 from .wire import WIRE_VERSION
@@ -58,7 +58,7 @@ class Line:
     received: queue.SimpleQueue[bytes | None]
     scheduler_id: str
     futures: dict[str, Future] = field(default_factory=dict)
-    _machines: list[Machine] = field(default_factory=list)
+    _machines: list[FleetMachine] = field(default_factory=list)
     _looked: float = float("-inf")
     _silence: Silence = field(default_factory=Silence)
 
@@ -68,7 +68,7 @@ class Line:
         lost = any(future.status == "cancelled" for future in self.futures.values())
         return lost or self.client.status != "running"
 
-    def machines(self) -> list[Machine]:
+    def machines(self) -> list[FleetMachine]:
         """The machines that were heard of lately, as known at most `LOOK_SECS` ago; FleetError
         if the line broke."""
         if self.broken:
@@ -96,7 +96,7 @@ class Line:
         """The machines have changed: do not go by what was known."""
         self._looked = float("-inf")
 
-    def order(self, task: str, machine: Machine, payload: bytes) -> None:
+    def order(self, task: str, machine: FleetMachine, payload: bytes) -> None:
         """Send an order to `machine` and to no other; it waits there for its turn."""
         self.futures[task] = self.client.submit(
             run,

@@ -10,10 +10,10 @@ from tilewright.tuner.machine.native_target import load_target, native_target, u
 from tilewright.tuner.measure.here import toolchain_here
 from tilewright.tuner.measure.protocol import MeasurerError
 
-from .wire import Description
+from .wire import MachineDescription
 
 
-def describe(measurer: str = "local", target: str = "native", name: str = "") -> Description:
+def describe(measurer: str = "local", target: str = "native", name: str = "") -> MachineDescription:
     """This machine, probed if it measures itself; or the one `target` (a file) that it plays with
     mocked timings. `name` "": the host's.
 
@@ -23,7 +23,7 @@ def describe(measurer: str = "local", target: str = "native", name: str = "") ->
     if measurer == "local":
         if target != "native":
             raise TargetError("a machine that measures is described by itself: leave --target out")
-        return Description(name, native_target(), toolchain_here(measurer))
+        return MachineDescription(name, native_target(), toolchain_here(measurer))
     kind, _, path = measurer.partition(":")
     if kind not in ("simulated", "replay"):
         raise MeasurerError(
@@ -31,4 +31,4 @@ def describe(measurer: str = "local", target: str = "native", name: str = "") ->
         )
     here = unprobed_target() if target == "native" else load_target(target, 1, probe=False)
     mocked = f"{kind}:{Path(path).resolve()}"
-    return Description(name, here, toolchain_here(mocked), mocked)
+    return MachineDescription(name, here, toolchain_here(mocked), mocked)

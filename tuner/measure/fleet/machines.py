@@ -17,7 +17,7 @@ from tilewright.tuner.machine.native_target import unprobed_target
 
 from .address import check_listens, parse_address
 from .errors import FleetError
-from .wire import Description
+from .wire import MachineDescription
 
 log = logging.getLogger("tilewright.fleet")
 
@@ -25,13 +25,13 @@ ALIKE = 1.1
 """Probed figures of one CPU model that differ by more than its clock does are of two machines."""
 
 LABEL = "tilewright"
-"""Under this name a Dask worker carries its `Description`, and what it is doing."""
+"""Under this name a Dask worker carries its `MachineDescription`, and what it is doing."""
 
 _SHORTEST_PREFIX = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class FleetMachine:
     """A machine that has joined: what it is, and what it was doing when it was last heard.
 
     `target` is for one thread, with the machine's probes; `resource` counts what it measures at a
@@ -82,7 +82,7 @@ def kind(target: Target) -> str:
     return replace(target, threads=1).key
 
 
-def fleet_status(address: str, timeout_secs: float = 5.0) -> list[Machine]:
+def fleet_status(address: str, timeout_secs: float = 5.0) -> list[FleetMachine]:
     """The machines that have joined the scheduler at `address`, by name.
 
     MeasurerError for what is no address; FleetError if nothing answers there. Not for coroutines.
@@ -108,18 +108,18 @@ async def _identity(address: str, timeout_secs: float) -> dict[str, Any]:
     return identity
 
 
-def machines_of(identity: Mapping[str, Any]) -> list[Machine]:
+def machines_of(identity: Mapping[str, Any]) -> list[FleetMachine]:
     """The machines among the workers of a Dask scheduler's `identity`, by name.
 
     Workers that are no machines of ours, or are of another version, are none.
     """
-    machines: list[Machine] = []
+    machines: list[FleetMachine] = []
     for address, worker in identity.get("workers", {}).items():
         label = worker.get(LABEL)
         if label is None or worker.get("status", "running") != "running":
             continue
         try:
-            description = Description.from_bytes(label)
+            description = MachineDescription.from_bytes(label)
         except (FleetError, TargetError) as error:
             log.debug("%s is not used: %s", address, error)
             continue
@@ -128,7 +128,7 @@ def machines_of(identity: Mapping[str, Any]) -> list[Machine]:
             continue  # orders would wait there for ever
         doing = worker.get("metrics", {}).get(LABEL, {})
         machines.append(
-            Machine(
+            FleetMachine(
                 address=address,
                 name=description.name,
                 target=description.target,
@@ -146,7 +146,7 @@ def machines_of(identity: Mapping[str, Any]) -> list[Machine]:
 # -- who may work on one job
 
 
-def able(machines: Iterable[Machine], target: Target) -> list[Machine]:
+def able(machines: Iterable[FleetMachine], target: Target) -> list[FleetMachine]:
     """Those that `target` can be measured on, by code of this version."""
     return [
         m
@@ -157,7 +157,7 @@ def able(machines: Iterable[Machine], target: Target) -> list[Machine]:
     ]
 
 
-def alike(one: Machine, other: Machine) -> bool:
+def alike(one: FleetMachine, other: FleetMachine) -> bool:
     """Whether times taken on both may stand in one search: same kind, same toolchain, and probes
     that differ by no more than a clock does."""
     return (
@@ -180,7 +180,7 @@ def _alike_probes(one: Probes, other: Probes) -> bool:
     return all(max(pair) <= ALIKE * min(pair) for pair in pairs)
 
 
-def largest_group(machines: Sequence[Machine]) -> list[Machine]:
+def largest_group(machines: Sequence[FleetMachine]) -> list[FleetMachine]:
     """The most machines that are all like one of them, which comes first."""
     groups = [[m, *(o for o in machines if o is not m and alike(m, o))] for m in machines]
     return max(groups, key=len, default=[])
@@ -190,7 +190,7 @@ def largest_group(machines: Sequence[Machine]) -> list[Machine]:
 
 
 def fleet_target(
-    machines: Sequence[Machine], spec: str, threads: int | None, native: Target | None = None
+    machines: Sequence[FleetMachine], spec: str, threads: int | None, native: Target | None = None
 ) -> Target:
     """The target that `spec` names among the machines: a name, or the beginning of a key.
 
@@ -219,7 +219,7 @@ def target_at(address: str, spec: str, threads: int | None) -> Target:
     return fleet_target(fleet_status(address), spec, threads, here)
 
 
-def _chosen(machines: Sequence[Machine], spec: str, native: Target | None) -> set[str]:
+def _chosen(machines: Sequence[FleetMachine], spec: str, native: Target | None) -> set[str]:
     if spec == "native":
         keys = {m.key for m in machines}
         return {kind(native)} if native is not None and kind(native) in keys else keys
@@ -229,7 +229,7 @@ def _chosen(machines: Sequence[Machine], spec: str, native: Target | None) -> se
     return {m.key for m in machines if m.key.startswith(spec)}
 
 
-def with_fleet_probes(machines: Sequence[Machine], target: Target) -> Target:
+def with_fleet_probes(machines: Sequence[FleetMachine], target: Target) -> Target:
     """`target` with the probes of its machines in the fleet, if there are any."""
     group = largest_group(able(machines, target))
     return replace(target, probes=group[0].target.probes) if group else target

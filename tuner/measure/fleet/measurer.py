@@ -23,7 +23,7 @@ from .bookings import bookings_of, share_of
 from .connection import LOOK_SECS, WAKE, Line, open_line
 from .dispatch import Assignment, Dispatch
 from .errors import FleetError
-from .machines import Machine, able, alike, kind, largest_group
+from .machines import FleetMachine, able, alike, kind, largest_group
 from .waiting import Wait, aside
 from .wire import Note, Order, Purpose
 
@@ -77,7 +77,7 @@ class FleetMeasurer:
         self._fleet, self._target, self._seed = fleet, target, seed
         self._workload = workload.to_json()
         self._line: Line | None = None
-        self._like: Machine | None = None
+        self._like: FleetMachine | None = None
         self.home = ""
         """The machine that compares and confirms; "" before there was one."""
         self._wait = Wait(fleet.address, fleet.patience_secs)
@@ -156,7 +156,7 @@ class FleetMeasurer:
         elif not run.batch.done:
             self._wait_for_machines(run, machines)
 
-    def _give_out(self, run: _Run, line: Line, machines: dict[str, Machine]) -> None:
+    def _give_out(self, run: _Run, line: Line, machines: dict[str, FleetMachine]) -> None:
         """Order what there is room for on the machines, beside what other jobs have there."""
         if not run.batch.has_more:
             return
@@ -217,7 +217,7 @@ class FleetMeasurer:
         line.forget([task])
         self._bookings.free(task)
 
-    def _wait_for_machines(self, run: _Run, machines: dict[str, Machine]) -> None:
+    def _wait_for_machines(self, run: _Run, machines: dict[str, FleetMachine]) -> None:
         if run.refusal is not None and run.batch.refused.issuperset(machines):
             raise run.refusal
         if self._fleet.should_stop():
@@ -230,7 +230,7 @@ class FleetMeasurer:
 
     # -- the line
 
-    def _machines(self) -> list[Machine]:
+    def _machines(self) -> list[FleetMachine]:
         """The machines that may work for this job now; none while there is no line."""
         try:
             if self._line is None:
@@ -273,7 +273,7 @@ class _Run:
     def __post_init__(self) -> None:
         self.batch = Dispatch(len(self.requests), lambda: uuid.uuid4().hex, self.together)
 
-    def with_others_than(self, machines: dict[str, Machine]) -> list[str]:
+    def with_others_than(self, machines: dict[str, FleetMachine]) -> list[str]:
         """Orders that are with a machine that is not among these."""
         return [t for t, a in self.batch.under_way.items() if a.machine not in machines]
 
@@ -297,7 +297,9 @@ class _Run:
             self.on_result(position, self.batch.results[position])
 
 
-def _why_not(target: Target, found: Sequence[Machine], alike_ones: Sequence[Machine]) -> str:
+def _why_not(
+    target: Target, found: Sequence[FleetMachine], alike_ones: Sequence[FleetMachine]
+) -> str:
     if alike_ones:
         return "those that have joined cannot take this work"
     if found:

@@ -1,6 +1,6 @@
 """A Dask preload module that makes a worker (`dask worker --preload`) a machine of a fleet.
 
-What the machine is comes in `TILEWRIGHT_MACHINE`, as `Description.to_bytes` made it;
+What the machine is comes in `TILEWRIGHT_MACHINE`, as `MachineDescription.to_bytes` made it;
 `tilewright worker` sets both.
 """
 
@@ -13,7 +13,7 @@ from typing import Any
 from .leash import watch_parent
 from .machines import LABEL
 from .task import set_up
-from .wire import Description
+from .wire import MachineDescription
 
 ENVIRONMENT = "TILEWRIGHT_MACHINE"
 
@@ -23,7 +23,7 @@ _LEAVE_SECS = 2.0
 def dask_setup(worker: Any) -> None:
     """Called by Dask before the worker registers."""
     description = os.environ[ENVIRONMENT]
-    host = set_up(Description.from_bytes(description))
+    host = set_up(MachineDescription.from_bytes(description))
     worker.startup_information[LABEL] = lambda _: description
     worker.metrics[LABEL] = lambda _: {"busy": host.busy, "measured": host.measured}
     watch_parent(host.close_idle)

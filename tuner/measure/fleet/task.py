@@ -24,7 +24,7 @@ from tilewright.tuner.measure.protocol import Measurer
 from tilewright.tuner.process.control import Control, Controllable, MeasurementAborted, OutOfTime
 
 from .machines import kind
-from .wire import Description, Note, Order
+from .wire import MachineDescription, Note, Order
 
 MOST_OPEN = 2
 """Workloads kept open, with their processes: a machine may serve two jobs in turns."""
@@ -55,7 +55,7 @@ class Host:
     One order at a time; `run_order` is called by one thread, the rest by any.
     """
 
-    description: Description
+    description: MachineDescription
     measured: int = 0
     _open: OrderedDict[tuple[Any, ...], _Opened] = field(default_factory=OrderedDict)
     _turn: threading.Lock = field(default_factory=threading.Lock)
@@ -184,7 +184,7 @@ def _watched(control: Control, is_wanted: Callable[[], bool]) -> Iterator[None]:
 _host: Host | None = None
 
 
-def set_up(description: Description) -> Host:
+def set_up(description: MachineDescription) -> Host:
     """Make this process a machine of a fleet."""
     global _host  # noqa: PLW0603  # Dask calls a bare function: there is nothing else to hang it on
     _host = Host(description)

@@ -25,7 +25,7 @@ Purpose = Literal["measure", "confirm"]
 
 
 @dataclass(frozen=True, slots=True)
-class Description:
+class MachineDescription:
     """What a machine says of itself when it joins. `target` is for one thread, with its probes.
 
     `measurer` is "local", or the mocked one it answers with.
@@ -48,7 +48,7 @@ class Description:
         )
 
     @classmethod
-    def from_bytes(cls, data: bytes | str) -> Description:
+    def from_bytes(cls, data: bytes | str) -> MachineDescription:
         """FleetError for what is none, or of another version."""
         document = _document(data)
         try:

@@ -24,11 +24,11 @@ from tilewright.schedules.arrays import FloatArray, IntArray
 from tilewright.schedules.space import Candidate, ScheduleSpace
 from tilewright.schedules.target import Target
 
-from ..base import SearchGoal, Told
+from ..base import Observation, SearchGoal
 from ..batch import Scored, distinct_tiles, diverse, scored
 from ..chains import Cooling, anneal
-from ..first_look import FirstLook, first_look
-from ..lattice import Lattice, lattices
+from ..first_look import PriorRanking, first_look
+from ..lattice import SettingGrid, lattices
 from ..ledger import Ledger, run_secs
 from ..pool import Pool
 from ..team_choice import other_kind
@@ -98,7 +98,7 @@ class AnnealingStrategy:
         self.ledger = Ledger()
         self._grids = lattices(space)
         self._pools = [Pool(grid, self.model) for grid in self._grids]
-        self._look: FirstLook | None = None
+        self._look: PriorRanking | None = None
         self._opening: list[Scored] = []
         self._chains: dict[int, IntArray] = {}
         self._walks = 0
@@ -160,7 +160,7 @@ class AnnealingStrategy:
             self.ledger.ask(item.candidate, item.log2_secs)
         return [item.candidate for item in batch[:count]]
 
-    def resume(self, told: Sequence[Told]) -> None:
+    def resume(self, told: Sequence[Observation]) -> None:
         """The prior's own choice is what was asked first; chains begin anew, and so does the wait
         for something better than the best."""
         self.ledger.resume(told)
@@ -168,7 +168,7 @@ class AnnealingStrategy:
         self._own_choice = asked[: OPENING[0]]
         self._last_promise = max((asked.index(c) + 1 for c in self.ledger.fastest(1)), default=0)
 
-    def tell(self, results: Sequence[Told]) -> None:
+    def tell(self, results: Sequence[Observation]) -> None:
         self.ledger.tell(results)
 
     def correct(self, target: Target) -> None:
@@ -189,7 +189,7 @@ class AnnealingStrategy:
         """Those from all over the space are worth as much under another prior."""
         return sum(OPENING) if self._corrected_at < sum(OPENING) else OPENING[0]
 
-    def _first_look(self) -> FirstLook:
+    def _first_look(self) -> PriorRanking:
         if self._look is None:
             keep = max(self._share(self.settings.first), 256)
             self._look = first_look(self.space, self._prior(), keep)
@@ -297,7 +297,7 @@ class AnnealingStrategy:
             self.model.fit(self.ledger.samples)
             self._fitted = len(self.ledger.results)
 
-    def _score(self, grid: Lattice, settings: IntArray, kappa: float) -> list[Scored]:
+    def _score(self, grid: SettingGrid, settings: IntArray, kappa: float) -> list[Scored]:
         if not len(settings):
             return []
         prediction = self.model.predict(grid.index, settings)

@@ -18,10 +18,10 @@ from tilewright.schedules.arrays import IntArray
 from tilewright.schedules.space import Candidate, ScheduleSpace
 from tilewright.schedules.target import Target
 
-from ..base import SearchGoal, Told
+from ..base import Observation, SearchGoal
 from ..batch import Scored, diverse, scored
-from ..first_look import FirstLook, first_look
-from ..lattice import Lattice, lattices
+from ..first_look import PriorRanking, first_look
+from ..lattice import SettingGrid, lattices
 from ..ledger import Ledger
 
 POPULATION = 256
@@ -48,7 +48,7 @@ class EvolutionStrategy:
         self.model: CostModel = model if model is not None else ResidualModel(space)
         self.ledger = Ledger()
         self._grids = lattices(space)
-        self._look: FirstLook | None = None
+        self._look: PriorRanking | None = None
 
     @property
     def predictions(self) -> Mapping[Candidate, float]:
@@ -82,10 +82,10 @@ class EvolutionStrategy:
             self.ledger.ask(item.candidate, item.log2_secs)
         return [item.candidate for item in batch]
 
-    def resume(self, told: Sequence[Told]) -> None:
+    def resume(self, told: Sequence[Observation]) -> None:
         self.ledger.resume(told)
 
-    def tell(self, results: Sequence[Told]) -> None:
+    def tell(self, results: Sequence[Observation]) -> None:
         self.ledger.tell(results)
 
     def correct(self, target: Target) -> None:
@@ -93,7 +93,7 @@ class EvolutionStrategy:
         self.space = replace(self.space, target=target)
         self._look = None
 
-    def _evolve(self, grid: Lattice, known: IntArray, rng: np.random.Generator) -> list[Scored]:
+    def _evolve(self, grid: SettingGrid, known: IntArray, rng: np.random.Generator) -> list[Scored]:
         """Everyone that lived in any generation of this sketch, scored."""
         measured = [c.setting for c in self.ledger.fastest(PARENTS) if c.sketch == grid.index]
         parts = [grid.decode(known[:POPULATION]), grid.sample(rng, POPULATION // 4)]
@@ -114,7 +114,7 @@ class EvolutionStrategy:
             population = np.concatenate([parents, children[grid.sketch.feasible(children)]])
         return list(lived.values())
 
-    def _children(self, grid: Lattice, parents: IntArray, rng: np.random.Generator) -> IntArray:
+    def _children(self, grid: SettingGrid, parents: IntArray, rng: np.random.Generator) -> IntArray:
         count = POPULATION - len(parents)
         # Squaring prefers the front of the list, which is sorted best first.
         mothers, fathers = (rng.random((2, count)) ** 2 * len(parents)).astype(np.int64)

@@ -10,7 +10,7 @@ from tilewright.schedules.arrays import IntArray
 from tilewright.schedules.space import Candidate, ScheduleSpace
 
 from ..base import SearchGoal
-from ..lattice import CHUNK, Lattice, lattices
+from ..lattice import CHUNK, SettingGrid, lattices
 from ..unlearned import Unlearned
 
 MOST_WALKED = 1 << 40
@@ -47,7 +47,7 @@ class GridStrategy(Unlearned):
 class _Walk:
     """The feasible points of one lattice in golden-ratio order."""
 
-    def __init__(self, grid: Lattice) -> None:
+    def __init__(self, grid: SettingGrid) -> None:
         self.grid = grid
         self._tables = _tables(grid)
         self._sizes = [len(table) for table in self._tables] or [grid.points]
@@ -78,7 +78,7 @@ class _Walk:
         return np.hstack(columns[::-1])
 
 
-def _tables(grid: Lattice) -> list[IntArray]:
+def _tables(grid: SettingGrid) -> list[IntArray]:
     """Feasible settings of each part of a lattice too large to be walked to its end, where next to
     no point would be feasible in all parts; none for others. What one part has in too great a
     number to be listed is a fixed sample of it."""

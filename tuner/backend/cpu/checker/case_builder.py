@@ -17,7 +17,7 @@ from contextlib import suppress
 
 from tilewright.schedules.errors import WorkloadError
 
-from ....judge.cases import Case
+from ....judge.cases import CheckCase
 from ....process import linux
 from ....process.frames import Frame, FrameReader, write_frame
 from ....process.refusals import raise_refusal, refusal
@@ -33,7 +33,7 @@ class CaseBuilder:
     manager: leaving it ends the process.
     """
 
-    def __init__(self, cases: Callable[[], Iterator[Case]]) -> None:
+    def __init__(self, cases: Callable[[], Iterator[CheckCase]]) -> None:
         self._cases = cases
         self._memory = [os.memfd_create(f"case-{n}") for n in range(_SLOTS)]
         self._taken = 0
@@ -65,7 +65,7 @@ class CaseBuilder:
         """Whether the case that was asked for last is there: nobody computes."""
         return linux.readable(self._answers.fd)
 
-    def take(self) -> Case | None:
+    def take(self) -> CheckCase | None:
         """The next case, None after the last; the one after it is begun. WorkloadError if there is
         none to hold a kernel to, RuntimeError if it could not be built."""
         frame = self._answers.read_frame()
@@ -82,7 +82,7 @@ class CaseBuilder:
         size = max((at + length for at, length in places), default=0)
         shared = memoryview(mmap.mmap(fd, size, prot=mmap.PROT_READ) if size else b"")
         buffers = [shared[at : at + length] for at, length in places]
-        case: Case = pickle.loads(frame.blob, buffers=buffers)
+        case: CheckCase = pickle.loads(frame.blob, buffers=buffers)
         self._ask()
         return case
 
@@ -112,7 +112,7 @@ class CaseBuilder:
             os._exit(0)
 
 
-def _stored(case: Case, memory: int) -> Frame:
+def _stored(case: CheckCase, memory: int) -> Frame:
     """`case` with its arrays in `memory`, from the start; the rest of it in the frame."""
     arrays: list[pickle.PickleBuffer] = []
     blob = pickle.dumps(case, protocol=5, buffer_callback=arrays.append)

@@ -30,7 +30,7 @@ from ..memory.places import TURNS
 from . import races
 from .flat_run import FlatRun, call_together, flat_run
 from .guarded_run import Checks, Guarded, WrongError, arrays, check, compare, guarded_run, same
-from .job import Equipment, Job
+from .job import CheckerEnv, CheckJob
 from .quiet import Quiet
 from .shares import verify_parallel
 
@@ -43,9 +43,9 @@ _SLOW_VERIFY_SECS = 0.05  # a serial kernel slower than this is run guarded once
 
 
 def run_job(
-    job: Job,
+    job: CheckJob,
     arenas: Iterable[Arena],
-    equipment: Equipment,
+    equipment: CheckerEnv,
     send: Callable[[Frame], None],
     be_alone: Callable[[], object],
 ) -> None:
@@ -103,7 +103,7 @@ class _Kernels:
     """The entries of an object in this process, loaded when they are asked for, and once: bound to
     the stand-in of the parallel runtime, or to the runtime itself."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: CheckJob) -> None:
         self._job = job
         self._loaded: dict[bool, list[Entry]] = {}
         self.flat_scratch: dict[int, FlatBuffers] = {}
@@ -124,11 +124,11 @@ class _Kernels:
 
 
 def _check_and_time(
-    job: Job,
+    job: CheckJob,
     arena: Arena,
     kernels: _Kernels,
     pool: GuardedPool,
-    equipment: Equipment,
+    equipment: CheckerEnv,
     send: Callable[[Frame], None],
     be_alone: Callable[[], object],
 ) -> dict[str, Any]:
@@ -201,7 +201,7 @@ def _check_and_time(
     return document
 
 
-def _load(job: Job, arena: Arena) -> list[Entry]:
+def _load(job: CheckJob, arena: Arena) -> list[Entry]:
     """The kernel in this process: the entry that is timed, and others that are to be checked."""
     kernel = loader.load_object(job.object_bytes, job.symbol)
     entries = [timed_entry(kernel, job.symbol, job.needs, len(arena.tensors))]
@@ -210,7 +210,7 @@ def _load(job: Job, arena: Arena) -> list[Entry]:
     return entries
 
 
-def _verify_serial(job: Job, checks: Checks, entry: Entry) -> Guarded:
+def _verify_serial(job: CheckJob, checks: Checks, entry: Entry) -> Guarded:
     """Two guarded runs, or one of a slow kernel; the first one's buffers.
 
     Elements that the case does not compare are compared between both: one that was never written
@@ -283,7 +283,7 @@ def _lie_elsewhere(checks: Checks, entry: Entry, expected: Sequence[NDArray[np.u
 
 
 def _race(
-    job: Job, flat: FlatRun, equipment: Equipment, quiet: Quiet, *, timed_first: bool
+    job: CheckJob, flat: FlatRun, equipment: CheckerEnv, quiet: Quiet, *, timed_first: bool
 ) -> Race:
     """Time the kernel rung by rung until it has lost or is known well enough; an entry that is
     not the one that counts races against nobody."""

@@ -8,10 +8,10 @@ from tilewright.schedules.record import MeasureStatus
 
 from ..memory.guarded import GuardedBuffer
 from ..memory.stacks import STACK_BYTES
-from .sandbox import Ending, Limits, Outcome
+from .sandbox import ChildExit, Outcome, ResourceLimits
 
 
-def explain(outcome: Outcome, limits: Limits) -> dict[str, Any]:
+def explain(outcome: Outcome, limits: ResourceLimits) -> dict[str, Any]:
     """The result document of a candidate: `status`, `detail` and, if it got so far, its times.
 
     Also holds what the measurement cost: `fork_secs` and `child_secs` (fork to burial).
@@ -20,20 +20,20 @@ def explain(outcome: Outcome, limits: Limits) -> dict[str, Any]:
     return {**document, "fork_secs": outcome.fork_secs, "child_secs": outcome.secs}
 
 
-def _verdict(outcome: Outcome, limits: Limits) -> dict[str, Any]:
+def _verdict(outcome: Outcome, limits: ResourceLimits) -> dict[str, Any]:
     match outcome.ending:
-        case Ending.DONE:
+        case ChildExit.DONE:
             last = outcome.frames[-1].document if outcome.frames else {}
             if "status" in last:
                 return last
             return _failed(MeasureStatus.RUN_CRASH, "the kernel ended its process")
-        case Ending.DEADLINE:
+        case ChildExit.DEADLINE:
             detail = f"did not end within {limits.deadline_secs:.3g} s"
             return _failed(MeasureStatus.RUN_TIMEOUT, detail)
-        case Ending.MEMORY:
+        case ChildExit.MEMORY:
             detail = f"needed more than {limits.memory_bytes >> 20} MiB"
             return _failed(MeasureStatus.OUT_OF_MEMORY, detail)
-        case Ending.SIGNAL:
+        case ChildExit.SIGNAL:
             return _crash(outcome)
 
 

@@ -17,7 +17,7 @@ from ..memory.fills import numbers
 from ..memory.flat import FlatBuffers, flat_buffers
 from ..memory.guarded import Flush, GuardedBuffer, GuardedPool
 from .guarded_run import Checks, compare, same
-from .job import Job
+from .job import CheckJob
 
 _WARM_SECS = 2e-3
 _SLOW_WARM_SECS = 5e-3  # one call of a kernel slower than this tells well enough how slow it is
@@ -52,7 +52,7 @@ def call_together(
         pool.give(buffer)
 
 
-def flat_run(job: Job, checks: Checks, entry: Entry) -> FlatRun:
+def flat_run(job: CheckJob, checks: Checks, entry: Entry) -> FlatRun:
     """Where an entry is called on the real runtime: where it is timed, if it is, with the inputs
     of the case; else on the guarded inputs, which need no copy."""
     arena = checks.arena

@@ -12,7 +12,7 @@ from ..memory.stacks import Stacks
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class CheckJob:
     """One kernel to check and time. `threads` is the most it may use.
 
     `team_sizes` are the thread counts the stand-in verifies with, `further_teams` those it calls
@@ -63,7 +63,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Equipment:
+class CheckerEnv:
     """What the measuring process has ready for every child: helpers and the clock reference.
 
     A reference burst of `burst_steps` steps takes `burst_secs` at the session's clock, and

@@ -41,7 +41,7 @@ from numpy.typing import NDArray
 
 from ....process import linux
 from ..loading.stand_in import StandIn
-from ..loading.store_watch import MOST_WINDOWS, StoreWatch, Window
+from ..loading.store_watch import MOST_WINDOWS, StoreWatch, WatchedPages
 from ..memory.fills import constant
 from ..memory.guarded import LINE_BYTES, same_bytes, view_bytes
 from ..memory.stacks import Stacks
@@ -60,7 +60,7 @@ _POISONED_SHARES = 512  # of a call: filling a stack costs as much as entering t
 
 
 @dataclass(frozen=True, slots=True)
-class Region:
+class ParallelRegion:
     """One entry into a parallel region: the `index`-th of the call, running `function`.
 
     What its caller has on the stack is the `frame_bytes` from `frame` on.
@@ -99,8 +99,8 @@ class SerialOpenMP:
 
     def __init__(self, native: StandIn, stacks: Stacks, threads: int = 1) -> None:
         self.threads = threads
-        self.regions: list[Region] = []
-        self.on_region: Callable[[Region, int, Callable[[int], None]], None] = forward
+        self.regions: list[ParallelRegion] = []
+        self.on_region: Callable[[ParallelRegion, int, Callable[[int], None]], None] = forward
         self.fill = constant(0)
         self._native = native
         self._stacks = stacks
@@ -112,7 +112,9 @@ class SerialOpenMP:
         stacks = (self._stacks.caller, self._stacks.thread)
         return [(stack.start - stack.guard_bytes, stack.start) for stack in stacks]
 
-    def watch(self, on_region: Callable[[Region, int, Callable[[int], None]], None]) -> None:
+    def watch(
+        self, on_region: Callable[[ParallelRegion, int, Callable[[int], None]], None]
+    ) -> None:
         """Start a new call of the kernel whose regions run as `on_region` says."""
         self.regions = []
         self.on_region = on_region
@@ -135,7 +137,7 @@ class SerialOpenMP:
         native, caller, stack = self._native, self._stacks.caller, self._stacks.thread
         team = min(self.threads, native.asked) if native.asked else self.threads
         frame, end = native.frame, caller.address + caller.size_bytes
-        region = Region(len(self.regions), native.region, frame, end - frame)
+        region = ParallelRegion(len(self.regions), native.region, frame, end - frame)
         self.regions.append(region)
         left = fresh
 
@@ -150,13 +152,13 @@ class SerialOpenMP:
         return left
 
 
-def forward(region: Region, shares: int, run: Callable[[int], None]) -> None:
+def forward(region: ParallelRegion, shares: int, run: Callable[[int], None]) -> None:
     """Run shares 0, 1, ..., n-1."""
     for thread in range(shares):
         run(thread)
 
 
-def reverse(region: Region, shares: int, run: Callable[[int], None]) -> None:
+def reverse(region: ParallelRegion, shares: int, run: Callable[[int], None]) -> None:
     """Run shares n-1, ..., 1, 0."""
     for thread in reversed(range(shares)):
         run(thread)
@@ -172,7 +174,7 @@ class Observer:
 
     def __init__(
         self,
-        order: Callable[[Region, int, Callable[[int], None]], None],
+        order: Callable[[ParallelRegion, int, Callable[[int], None]], None],
         other: Observer | None = None,
         *,
         most_bytes: int = WATCH_BYTES,
@@ -193,7 +195,7 @@ class Observer:
         self._left_bytes = self._most_bytes
         openmp.watch(self._on_region)
 
-    def _on_region(self, region: Region, shares: int, run: Callable[[int], None]) -> None:
+    def _on_region(self, region: ParallelRegion, shares: int, run: Callable[[int], None]) -> None:
         if shares == 1:
             self._order(region, shares, run)
             return
@@ -304,7 +306,9 @@ def _claim(
     return None
 
 
-def regions_to_watch(regions: Sequence[Region], writable_bytes: int, shares: int) -> frozenset[int]:
+def regions_to_watch(
+    regions: Sequence[ParallelRegion], writable_bytes: int, shares: int
+) -> frozenset[int]:
     """Indices of the regions whose write sets are worth their cost; all of them if affordable."""
     each = max(1, writable_bytes * 2 * len(_fills(writable_bytes)) * shares)
     count = max(1, WATCH_BYTES // each)
@@ -366,7 +370,7 @@ class _Watcher:
         self.conflict: Conflict | None = None
         self._fills = _fills(sum(view.size for _, view in writable))
 
-    def on_region(self, region: Region, shares: int, run: Callable[[int], None]) -> None:
+    def on_region(self, region: ParallelRegion, shares: int, run: Callable[[int], None]) -> None:
         if region.index not in self._watched or self.conflict is not None:
             return
         frame = view_bytes(region.frame, region.frame_bytes)
@@ -386,7 +390,7 @@ class _Watcher:
     def _watch_stores(
         self,
         stores: StoreWatch,
-        region: Region,
+        region: ParallelRegion,
         shares: int,
         run: Callable[[int], None],
         owners: Sequence[NDArray[np.uint8]],
@@ -408,7 +412,7 @@ class _Watcher:
 
     def _conflict(
         self,
-        region: Region,
+        region: ParallelRegion,
         address: int,
         thread: int,
         views: Sequence[tuple[NDArray[np.uint8], NDArray[np.uint8]]],
@@ -464,7 +468,7 @@ class Borders:
 
     def windows(
         self, view: NDArray[np.uint8], owner: NDArray[np.uint8], thread: int, most: int
-    ) -> list[Window]:
+    ) -> list[WatchedPages]:
         """Up to `most` windows of `view`: pages where share `thread` meets others, the first and
         the last border and others between, and the longest rows of pages with nothing of its own.
         """
@@ -477,10 +481,10 @@ class Borders:
         if met.size > wanted:
             met = met[np.linspace(0, met.size - 1, wanted).astype(np.int64)]
         pages = set(met.tolist())
-        mixed = [Window(p, size, _others(p, start, owner, mine)) for p in sorted(pages)]
+        mixed = [WatchedPages(p, size, _others(p, start, owner, mine)) for p in sorted(pages)]
         rows = [_without(row, pages) for row in self._others_pages(start, owner, mine)]
         rows = sorted((r for r in rows if r[0] < r[1]), key=lambda row: row[0] - row[1])
-        alone = [Window(at, end - at) for at, end in rows]
+        alone = [WatchedPages(at, end - at) for at, end in rows]
         return (mixed + alone)[:most]
 
     def _others_pages(

@@ -26,7 +26,7 @@ from tilewright.schedules.errors import WorkloadError
 from tilewright.schedules.record import MeasureStatus
 from tilewright.tuner.process.host import available_memory_bytes
 
-from ....judge.cases import Case, Cases
+from ....judge.cases import Cases, CheckCase
 from ....process import linux
 from ....process.frames import Frame, FrameReader, write_frame
 from ....process.refusals import refusal
@@ -39,8 +39,8 @@ from ..memory.stacks import build_stacks
 from . import child
 from .case_builder import CaseBuilder
 from .explain import explain
-from .job import Equipment, Job
-from .sandbox import FaultPage, Limits, ParentGoneError, Sandbox
+from .job import CheckerEnv, CheckJob
+from .sandbox import FaultPage, ParentGoneError, ResourceLimits, Sandbox
 
 _BURST_SECS = 50e-6
 _WARM_SECS = 0.02
@@ -86,7 +86,7 @@ class _Judge:
             ]
         return self.further
 
-    def further_cases(self) -> Iterator[Case]:
+    def further_cases(self) -> Iterator[CheckCase]:
         """The cases of a full check after the quick one."""
         return islice(self.cases.full(), 1, None)
 
@@ -101,7 +101,7 @@ class _Judge:
         yield self.quick
         yield from self._one_by_one(iter(builder.take, None))
 
-    def _one_by_one(self, cases: Iterator[Case]) -> Iterator[Arena]:
+    def _one_by_one(self, cases: Iterator[CheckCase]) -> Iterator[Arena]:
         pool = GuardedPool(inherited=False)
         for number, case in enumerate(cases, start=1):
             arena = build_arena(self.cases.tensors, case, self.quick.flat, pool, _turn(number))
@@ -121,7 +121,7 @@ class _Session:
     """One workload opened: its judges by the rewrites they are for, and what children work with."""
 
     document: dict[str, Any]
-    equipment: Equipment
+    equipment: CheckerEnv
     sandbox: Sandbox
     cpus: tuple[int, ...]
     plain: _Judge
@@ -170,7 +170,7 @@ def _open(document: dict[str, Any], lifeline: int) -> _Session:
     steps, secs = _calibrate(helpers, cpus)
     session = _Session(
         document=document,
-        equipment=Equipment(helpers, build_stacks(), steps, secs),
+        equipment=CheckerEnv(helpers, build_stacks(), steps, secs),
         sandbox=Sandbox(page, helpers.fault_handler, lifeline),
         cpus=cpus,
         plain=_Judge(
@@ -212,12 +212,12 @@ def _fastest_burst_secs(helpers: Helpers, steps: int, times: int) -> float:
     return min(secs)
 
 
-def _job(document: dict[str, Any], blob: bytes) -> Job:
+def _job(document: dict[str, Any], blob: bytes) -> CheckJob:
     fields = dict(document["job"])
     fields.pop("rewrites", None)
     for name in ("team_sizes", "further_teams", "constants"):
         fields[name] = tuple(fields.get(name, ()))
-    return Job(object_bytes=blob, **fields)
+    return CheckJob(object_bytes=blob, **fields)
 
 
 def _rewrites(document: dict[str, Any]) -> list[Any]:
@@ -227,7 +227,7 @@ def _rewrites(document: dict[str, Any]) -> list[Any]:
 
 def _run(
     session: _Session,
-    job: Job,
+    job: CheckJob,
     arenas: Iterable[Arena],
     deadline_secs: float,
     is_alone: Callable[[], bool] | None = None,
@@ -243,7 +243,7 @@ def _run(
         detail = f"wants a workspace of {own_bytes} bytes, {free_bytes} can be had"
         return {"status": MeasureStatus.OUT_OF_MEMORY, "detail": detail}
     wanted_bytes = 10 * (arena.size_bytes + own_bytes) + session.spare_bytes
-    limits = Limits(
+    limits = ResourceLimits(
         deadline_secs=deadline_secs,
         memory_bytes=min(wanted_bytes, free_bytes),
         reserved_bytes=2 * GUARD_BYTES * _GUARDED_SETS * (len(arena.tensors) + 2) * cases,
@@ -264,7 +264,11 @@ def _run(
 
 
 def _check(
-    session: _Session, judge: _Judge, job: Job, deadline_secs: float, before: Callable[[int], None]
+    session: _Session,
+    judge: _Judge,
+    job: CheckJob,
+    deadline_secs: float,
+    before: Callable[[int], None],
 ) -> dict[str, Any]:
     """Run a kernel on every case; times are those of the first, which is the quick one, and the
     error found is the largest of all. `evidence` says how much was compared. `before` is called
@@ -300,7 +304,7 @@ def _check(
 def _check_each(
     session: _Session,
     arenas: Iterator[Arena],
-    job: Job,
+    job: CheckJob,
     deadline_secs: float,
     before: Callable[[int], None],
     is_alone: Callable[[], bool] | None = None,

@@ -34,7 +34,7 @@ Send: TypeAlias = Callable[[Frame], None]
 Body: TypeAlias = Callable[[Send, Callable[[], object]], None]
 
 
-class Ending(StrEnum):
+class ChildExit(StrEnum):
     """How a child ended."""
 
     DONE = "done"
@@ -44,7 +44,7 @@ class Ending(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ResourceLimits:
     """What a child may use beyond what it inherits.
 
     `memory_bytes` bounds resident memory; four times as much address space may be reserved, and
@@ -66,11 +66,11 @@ class Limits:
 class Outcome:
     """How a child ended and what it said before.
 
-    `signal_name` is "SIGSEGV" and the like for `Ending.SIGNAL`, and `fault_address` where the
+    `signal_name` is "SIGSEGV" and the like for `ChildExit.SIGNAL`, and `fault_address` where the
     access went, None where that is unknown. `secs` is wall time from fork to burial.
     """
 
-    ending: Ending
+    ending: ChildExit
     frames: tuple[Frame, ...]
     secs: float
     fork_secs: float
@@ -125,7 +125,7 @@ class Sandbox:
         self._stack = ctypes.create_string_buffer(_STACK_BYTES)
 
     def run(
-        self, body: Body, limits: Limits, is_alone: Callable[[], bool] | None = None
+        self, body: Body, limits: ResourceLimits, is_alone: Callable[[], bool] | None = None
     ) -> Outcome:
         """Run `body(send, be_alone)` in a child and wait for its end, which comes by the deadline.
 
@@ -161,7 +161,7 @@ class Sandbox:
         body: Callable[[Send], None],
         send: int,
         errors: int,
-        limits: Limits,
+        limits: ResourceLimits,
     ) -> None:
         status = _BUG_EXIT_CODE
         try:
@@ -189,7 +189,7 @@ class Sandbox:
         receive: int,
         hold: int,
         errors: int,
-        limits: Limits,
+        limits: ResourceLimits,
         is_alone: Callable[[], bool] | None,
         *,
         started: tuple[float, float],
@@ -199,7 +199,7 @@ class Sandbox:
         os.set_blocking(receive, False)
         reader = FrameReader(receive)
         frames: list[Frame] = []
-        ending: Ending | None = None
+        ending: ChildExit | None = None
         parent_gone = False
         handle = os.pidfd_open(pid)
         poller = select.poll()
@@ -227,9 +227,9 @@ class Sandbox:
                     with suppress(BrokenPipeError):  # it has ended without asking
                         os.write(hold, b".")
             if time.perf_counter() - counted_from > limits.deadline_secs:
-                ending = Ending.DEADLINE
+                ending = ChildExit.DEADLINE
             elif linux.resident_bytes(pid) > base_bytes + limits.memory_bytes:
-                ending = Ending.MEMORY
+                ending = ChildExit.MEMORY
             if ending or parent_gone:
                 break
         exit_code = _bury(pid)
@@ -242,10 +242,10 @@ class Sandbox:
             text = os.pread(errors, 1 << 16, 0).decode(errors="replace")
             raise RuntimeError(f"the measuring child failed in our own code:\n{text}")
         secs = time.perf_counter() - start
-        partial = Outcome(Ending.DONE, tuple(frames), secs, fork_secs)
+        partial = Outcome(ChildExit.DONE, tuple(frames), secs, fork_secs)
         return self._outcome(partial, ending, exit_code)
 
-    def _outcome(self, done: Outcome, ending: Ending | None, exit_code: int) -> Outcome:
+    def _outcome(self, done: Outcome, ending: ChildExit | None, exit_code: int) -> Outcome:
         """`done` as it is, or with the way the child really ended."""
         if ending is not None:
             return replace(done, ending=ending)
@@ -256,15 +256,15 @@ class Sandbox:
         exhausted = faulted and self._page.memory_exhausted
         if exit_code == _MEMORY_EXIT_CODE or exhausted or number == signal.SIGKILL:
             # A SIGKILL that is not ours comes from the kernel's out-of-memory killer.
-            return replace(done, ending=Ending.MEMORY)
+            return replace(done, ending=ChildExit.MEMORY)
         if number == signal.SIGXCPU:
-            return replace(done, ending=Ending.DEADLINE)
+            return replace(done, ending=ChildExit.DEADLINE)
         name = signal.Signals(number).name if number > 0 else f"exit code {exit_code}"
         address = self._page.fault_address if faulted else None
-        return replace(done, ending=Ending.SIGNAL, signal_name=name, fault_address=address)
+        return replace(done, ending=ChildExit.SIGNAL, signal_name=name, fault_address=address)
 
 
-def _apply(limits: Limits) -> None:
+def _apply(limits: ResourceLimits) -> None:
     """Bound what this process may use from now on."""
     space_bytes = linux.address_space_bytes() + 4 * limits.memory_bytes + limits.reserved_bytes
     linux.limit_address_space(space_bytes)

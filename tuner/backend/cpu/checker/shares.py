@@ -12,13 +12,13 @@ from ..loading.store_watch import StoreWatch
 from ..memory.guarded import Flush, GuardedBuffer
 from . import races
 from .guarded_run import Checks, Guarded, WrongError, check, guarded_run, same
-from .job import Job
+from .job import CheckJob
 
 _SLOW_WATCH_SECS = 0.02  # processor time of both orders: slower kernels' shares run on noise later
 _SETTLED_WATCH_BYTES = 16 << 20  # watched of a call whose regions were watched in another case
 
 
-def verify_parallel(job: Job, checks: Checks, entry: Entry) -> Guarded:
+def verify_parallel(job: CheckJob, checks: Checks, entry: Entry) -> Guarded:
     """Both orders of shares, and what each share writes in them; the first one's buffers.
 
     Shares then run on noise, too, which shows writes of what was there before. That takes longer
@@ -51,7 +51,7 @@ def verify_parallel(job: Job, checks: Checks, entry: Entry) -> Guarded:
 
 
 def _watch_alone(
-    checks: Checks, entry: Entry, regions: Sequence[races.Region], stores: StoreWatch | None
+    checks: Checks, entry: Entry, regions: Sequence[races.ParallelRegion], stores: StoreWatch | None
 ) -> None:
     """WrongError if write sets of shares, each run on noise, meet, or with `stores`, if one puts
     back what is in another's."""
@@ -77,7 +77,7 @@ def _refuse_conflict(
     call: Callable[[], int],
     written: Sequence[GuardedBuffer],
     openmp: races.SerialOpenMP,
-    regions: Sequence[races.Region],
+    regions: Sequence[races.ParallelRegion],
     stores: StoreWatch | None,
 ) -> None:
     """WrongError if two shares of one of the regions that `call` enters write the same byte."""

@@ -183,7 +183,7 @@ done:
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class WatchedPages:
     """`size_bytes` of whole pages from `start` on; bytes of them where `others` is 0xFF are not to
     be written, none of them where that is None."""
 
@@ -199,7 +199,7 @@ class StoreWatch:
     engine: Any
 
     def foreign_store(
-        self, run: Callable[[], None], windows: Sequence[Window], most_stores: int
+        self, run: Callable[[], None], windows: Sequence[WatchedPages], most_stores: int
     ) -> int | None:
         """Call `run`, watching its stores to `windows`, which do not overlap, but no more than
         `most_stores` to those with `others`: where one wrote what is not to be written, in a word

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tilewright.schedules.workload.tensors import Tensor
 
 from ....arrays import Array, as_bytes
-from ....judge.cases import Case
+from ....judge.cases import CheckCase
 from ....process import linux
 from .flat import FlatBuffers, flat_buffers
 from .guarded import Flush, GuardedBuffer, GuardedPool
@@ -29,7 +29,7 @@ class Arena:
     """
 
     tensors: tuple[Tensor, ...]
-    case: Case
+    case: CheckCase
     guarded_inputs: dict[Flush, tuple[GuardedBuffer, ...]]
     flat: FlatBuffers
     flat_is_filled: bool = True
@@ -57,7 +57,7 @@ class Arena:
 
 def build_arena(
     tensors: Sequence[Tensor],
-    case: Case,
+    case: CheckCase,
     flat: FlatBuffers | None = None,
     pool: GuardedPool | None = None,
     turn: int | None = None,

@@ -1,0 +1,90 @@
+"""`import tilewright`: the public names, their documentation, and where results are kept."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+import tilewright as tw
+from tests.project.project_texts import ROOT
+from tilewright.schedules.errors import WorkloadError
+
+MATMUL = "matmul:M=8,N=8,K=8"
+SIMULATED = {"measurer": "simulated:", "budget": tw.Budget(trials=2)}
+
+
+def test_every_public_name_resolves_and_is_listed_by_dir() -> None:
+    for name in tw.__all__:
+        assert getattr(tw, name) is not None
+    assert set(tw.__all__) <= set(dir(tw))
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = tw.nothing  # type: ignore[attr-defined]
+
+
+def test_the_page_documents_exactly_the_public_names() -> None:
+    text = (ROOT / "docs" / "python_api.md").read_text(encoding="utf-8")
+    rows = [line.split("|")[1] for line in text.splitlines() if line.startswith("| `")]
+    documented = {name for row in rows for name in re.findall(r"`(\w+)", row)}
+    assert documented == set(tw.__all__)
+
+
+def test_nothing_imports_a_folder_by_its_bare_name() -> None:
+    """That would load a second copy of the package wherever the repository is on sys.path."""
+    bare = re.compile(
+        r"^\s*(?:from|import) (schedules|costmodel|tuner|db|service)\b(?! import \w+ as \w+$)"
+    )
+    found = [
+        f"{path.relative_to(ROOT)}:{number}"
+        for folder in ("schedules", "costmodel", "tuner", "db", "service", "tests", "benchmarks")
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1)
+        if bare.match(line)
+    ]
+    assert not found
+
+
+def test_notation_operators_and_documents_are_parsed(tmp_path: Path) -> None:
+    notation = tw.parse(
+        "C[i,j] += A[i,k] * B[k,j]", tensors=["A=f32[8,8]", "B=f32[8,8]"], name="mine"
+    )
+    assert notation.key == tw.parse(MATMUL).key
+    assert notation.name == "mine"
+    document = tmp_path / "workload.json"
+    document.write_text(json.dumps(notation.to_json()))
+    assert tw.parse(str(document)).key == notation.key
+    with pytest.raises(WorkloadError, match="matmul"):
+        tw.parse("matmull:M=8")
+
+
+def test_a_second_call_reads_what_the_first_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = tmp_path / "machine.json"
+    machine.write_text("{}")
+    monkeypatch.setenv("TILEWRIGHT_DB", str(tmp_path / "own.sqlite"))
+
+    def run(**more: object) -> tw.TuneReport:
+        return tw.tune(MATMUL, measurer=f"simulated:{machine}", budget=tw.Budget(2), **more)  # type: ignore[arg-type]
+
+    assert run().trials["measured_now"] == 2
+    assert run().trials["measured_now"] == 0
+    assert run(database=":memory:").trials["measured_now"] == 2
+    with tw.open_database() as store:
+        assert store.counts().records > 0
+        assert run(database=store).trials["measured_now"] == 0
+        assert store.counts().records > 0, "a store that was passed in stays open"
+
+
+def test_a_kernel_is_built_from_the_stored_best_and_says_what_it_is(tmp_path: Path) -> None:
+    kernel = tw.build(MATMUL, database=tmp_path / "none.sqlite")
+    assert repr(kernel) == "<Kernel matmul:M=8,N=8,K=8 (A: f32[8,8], B: f32[8,8]) -> C: f32[8,8]>"
+    a = tw.empty((8, 8))
+    a[:] = 1.0
+    assert (kernel(a, a) == 8.0).all()
+    assert not (tmp_path / "none.sqlite").exists(), "building a kernel makes no database"
