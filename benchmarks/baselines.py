@@ -25,7 +25,7 @@ class PriorModel(CostModel):
         return SettingFeatures(sketch, settings, None, self.prior.log2_secs(sketch, settings))
 
     def predict_from(self, description: SettingFeatures) -> Prediction:
-        return Prediction.unlearned(description.log2_prior)
+        return Prediction.from_prior(description.log2_prior)
 
 
 class RandomModel(CostModel):
@@ -43,4 +43,4 @@ class RandomModel(CostModel):
         return SettingFeatures(sketch, settings, None, np.sin(mixed * 12.9898) - 10.0)
 
     def predict_from(self, description: SettingFeatures) -> Prediction:
-        return Prediction.unlearned(description.log2_prior)
+        return Prediction.from_prior(description.log2_prior)

@@ -15,7 +15,7 @@ from typing import Any
 from sqlalchemy import Select, Text, and_, cast, func, or_, select
 from sqlalchemy.orm import Session
 
-from tilewright.schedules.canonical import canonical_bytes
+from tilewright.schedules.trace_document import trace_key
 
 from .engine import Database
 from .errors import BadPageToken
@@ -166,10 +166,10 @@ class Catalogue:
 
         def distinct(session: Session) -> list[TrialLine]:
             found: list[TrialLine] = []
-            met = {canonical_bytes(besides)}
+            met = {trace_key(besides)}
             for row in session.scalars(statement):
                 record = from_row(row)
-                if record is not None and (trace := canonical_bytes(record.trace)) not in met:
+                if record is not None and (trace := record.trace_key) not in met:
                     met.add(trace)
                     line = (row.trial, row.key, row.status, row.estimate_secs, row.verified_level)
                     found.append(TrialLine(*line))

@@ -23,22 +23,22 @@ Truth: TypeAlias = npt.NDArray[Any] | bool
 
 @dataclass(frozen=True, eq=False)
 class LeafLoop:
-    """Walks `axes`, all as one, in `steps`. `is_shared` says that threads divide the iterations
+    """Walks `axes`, all as one, in `trip_count`. `is_parallel` says that threads divide the iterations
     among them; a last one that is shorter counts as the part it is in `tasks`, if they are given.
-    Where it is cut, it is in several `codes`: each is a loop, or none, of its own.
+    Where it is cut, it is in several `num_versions`: each is a loop, or none, of its own.
     """
 
     axes: frozenset[str]
-    steps: Number
-    around: LeafLoop | None = None
-    is_shared: Truth = False
+    trip_count: Number
+    parent: LeafLoop | None = None
+    is_parallel: Truth = False
     tasks: Number | None = None
-    codes: Number = 1
+    num_versions: Number = 1
 
     @cached_property
-    def runs(self) -> Number:
+    def executions(self) -> Number:
         """How often its body runs in a call."""
-        return self.steps * (self.around.runs if self.around else 1)
+        return self.trip_count * (self.parent.executions if self.parent else 1)
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Operations:
     axes: frozenset[str]
     instructions: Number
     flops: Number
-    math: Number = 0
+    math_calls: Number = 0
 
 
 class Dim(NamedTuple):
@@ -74,47 +74,47 @@ class AccessPattern:
 
 @dataclass(frozen=True)
 class Statement:
-    """What one evaluation does; `over` are the axes that it adds up along."""
+    """What one evaluation does; `reduction_axes` are the axes that it adds up along."""
 
     operations: tuple[Operations, ...] = ()
     reads: tuple[AccessPattern, ...] = ()
     writes: AccessPattern | None = None
-    over: frozenset[str] = frozenset()
-    is_tested: bool = False
+    reduction_axes: frozenset[str] = frozenset()
+    is_guarded: bool = False
 
 
 @dataclass(frozen=True, eq=False)
 class Leaf:
-    """A statement in a loop: so many `copies` along axes, and `lanes` along one. It runs `times` an
-    iteration; the share `filled` of the copies has an element, and of those along an axis the share
-    that `shares` says: others have code of their own, which is shorter. Copies along an axis are
-    `spacing` apart. `sums` are the registers that it adds to, `registers` others that it needs
-    beside what it loads; the share `tested` of it stands under a condition that is no mask of
-    lanes; `is_unrolled` says that steps of a reduction are among the copies. `piece` is which part
+    """A statement in a loop: so many `copies` along axes, and `lanes` along one. It runs `frequency` an
+    iteration; the share `active_fraction` of the copies has an element, and of those along an axis the share
+    that `axis_fractions` says: others have code of their own, which is shorter. Copies along an axis are
+    `spacing` apart. `accumulators` are the registers that it adds to, `extra_registers` others that it needs
+    beside what it loads; the share `guarded_fraction` of it stands under a condition that is no mask of
+    lanes; `unrolls_reduction` says that steps of a reduction are among the copies. `piece` is which part
     of an axis it is for, and of which of the rows at work. What follows waits for so many
-    operations of it that are done one after the other (`waits`)."""
+    operations of it that are done one after the other (`latency_chain`)."""
 
     loop: LeafLoop
-    does: Statement
+    statement: Statement
     copies: Mapping[str, Number] = field(default_factory=dict)
-    along: str = ""
+    vector_axis: str = ""
     lanes: Number = 1
-    times: Number = 1
-    filled: Number = 1
-    tested: Number = 0
-    sums: Number = 0
-    registers: Number = 0
-    is_unrolled: Truth = False
+    frequency: Number = 1
+    active_fraction: Number = 1
+    guarded_fraction: Number = 0
+    accumulators: Number = 0
+    extra_registers: Number = 0
+    unrolls_reduction: Truth = False
     piece: tuple[int, int] = (0, 0)
-    waits: Number = 0
-    shares: Mapping[str, Number] = field(default_factory=dict)
+    latency_chain: Number = 0
+    axis_fractions: Mapping[str, Number] = field(default_factory=dict)
     spacing: Mapping[str, int] = field(default_factory=dict)
 
-    def share(self, axes: Collection[str]) -> Number:
+    def fraction_along(self, axes: Collection[str]) -> Number:
         """How much there is of the copies along `axes`."""
-        return prod((n for axis, n in self.shares.items() if axis in axes), start=1)
+        return prod((n for axis, n in self.axis_fractions.items() if axis in axes), start=1)
 
-    def reach(self, axes: Collection[str]) -> Number:
+    def copies_along(self, axes: Collection[str]) -> Number:
         """Copies that differ where `axes` do."""
         return prod((n for axis, n in self.copies.items() if axis in axes), start=1)
 

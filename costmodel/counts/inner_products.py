@@ -24,8 +24,8 @@ def inner_product_counts(sketch: InnerProductSketch, settings: IntArray) -> Coun
     transposed = [none + read.bytes for read in roles.transposed]
     packed = [v["pack"] * read.bytes for read in sketch.shared]
     return found | {
-        "chained_ops": np.asarray(update.loop.runs, np.float64),
-        "prefetches": update.loop.runs * v["columns"] * fetch,
+        "chained_ops": np.asarray(update.loop.executions, np.float64),
+        "prefetches": update.loop.executions * v["columns"] * fetch,
         "exposed_lines": exposed_misses(lines, PAGE_BYTES / line_bytes) * (fetch == 0),
         "packed_bytes": np.sum([none, *transposed, *packed], axis=0),
         "strided_packed_bytes": np.sum([none, *transposed], axis=0),

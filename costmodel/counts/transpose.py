@@ -26,7 +26,7 @@ def _collected(sketch: TransposeSketch, settings: IntArray) -> Counts:
     """Bytes of pieces that are collected, of last columns that are no vector among them, and of the
     largest buffer for one."""
     nest, size = BlockNest(sketch, sketch.plan(settings)), sketch.view.dtype.bytes
-    packed, single, panel = (np.zeros(nest.plan.settings) for _ in range(3))
+    packed, single, panel = (np.zeros(nest.plan.num_settings) for _ in range(3))
     for piece, collected in sketch.pieces(nest, settings):
         wide, column = piece.sides[nest.along], collected * piece.sides[nest.across] * size
         packed += piece.runs * wide * column

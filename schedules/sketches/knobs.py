@@ -54,7 +54,7 @@ class Knobbed:
         """The value of every knob in one setting."""
         return {k.name: int(k.values[i]) for k, i in zip(self.knobs, setting, strict=True)}
 
-    def clipped(self, places: Mapping[str, int]) -> tuple[int, ...]:
+    def with_defaults(self, places: Mapping[str, int]) -> tuple[int, ...]:
         """The setting with every knob at its place in `places`, or at its last value before; where
         they do not say, threads share the work and results are streamed if that pays."""
         at = {"parallel": 1, "stream": int(self._streams_pay()), **places}
@@ -84,7 +84,7 @@ Values: TypeAlias = dict[str, IntArray]
 """Of each knob, (P,)."""
 
 
-def each_of(
+def map_unique(
     v: Mapping[str, Number], names: Sequence[str], count: Callable[..., tuple[float, ...]]
 ) -> list[FloatArray]:
     """(P,) each number that `count` gives for the knobs `names`: asked once for each setting."""
@@ -94,9 +94,9 @@ def each_of(
     return list(found[places].T)
 
 
-def each(values: Number, count: Callable[[int], tuple[float, ...]]) -> list[FloatArray]:
+def map_values(values: Number, count: Callable[[int], tuple[float, ...]]) -> list[FloatArray]:
     """(P,) each number that `count` gives for a value: asked once for each that there is."""
-    return each_of({"": values}, ("",), count)
+    return map_unique({"": values}, ("",), count)
 
 
 def stream_values(

@@ -43,7 +43,7 @@ def test_vectors_that_are_read_again_stay_in_registers() -> None:
 
 def test_loops_without_anything_to_run_are_none() -> None:
     rows = LeafLoop(frozenset({"row"}), 10)
-    idle = [Leaf(LeafLoop(frozenset({"column"}), 7, rows), Statement(), times=0)]
+    idle = [Leaf(LeafLoop(frozenset({"column"}), 7, rows), Statement(), frequency=0)]
     leaves = [*idle, *_copy(rows, "x", "y", (5, 1), (0, 1))]
     assert nest_counts(leaves, 1)["inner_entries"] == [10]
 

@@ -62,7 +62,7 @@ def test_the_next_batch_is_asked_for_while_rows_of_this_one_are_computed() -> No
     assert not panel_prefetches(IN_ROWS)  # rows of the operand follow each other
     (alone,) = space_for(ONE, SMALL).sketches
     assert isinstance(alone, ProgramSketch)
-    assert not any(part.next_panels for part in alone.parts if isinstance(part, TileSketch))
+    assert not any(part.next_batch_panels for part in alone.parts if isinstance(part, TileSketch))
 
 
 def test_too_few_tiles_of_rows_give_no_prefetches(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -187,7 +187,7 @@ def test_columns_are_all_there_and_finite(name: str) -> None:
             for column in columns.values():
                 assert np.shape(column) == (50,)
                 assert np.isfinite(column).all()
-            plan = sketch.parts[0].plan(sketch.own_settings(settings)[0])
+            plan = sketch.parts[0].plan(sketch.split_settings(settings)[0])
             extents = plan.trips
             assert extents.shape == (50, len(plan.levels))
             assert (extents >= 1).all()

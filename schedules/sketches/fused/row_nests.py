@@ -19,7 +19,7 @@ from ...leaves import AccessPattern, Leaf, LeafLoop, Operations, Statement
 from ...primitives import ComputeAt, Merge, Partition, Unroll, Vectorize
 from ..analysis import StageLoop, StageView
 from ..groups import TASKS_A_THREAD, FusionGroup, merged
-from ..knobs import Values, each_of
+from ..knobs import Values, map_unique
 from ..statements import axis_names, own_place
 from ..vectors import fitting
 from ..writer import TraceWriter
@@ -63,7 +63,7 @@ class Rows:
     @property
     def are_few(self) -> bool:
         """Whether one stage has too few rows for the threads, which share its columns."""
-        return not self.group.inside and self.group.repeats < self.threads
+        return not self.group.producers and self.group.repeats < self.threads
 
     @property
     def can_divide(self) -> bool:
@@ -82,7 +82,7 @@ class Rows:
         """How many rows a task has when threads share staggered rows evenly: a multiple of `block`,
         and so many that all steps are run together half of the time; 0 where none divides well."""
         rows, least = self.group.repeats, 2 * len(self.steps) * block
-        if block > 1 and not can_block(self.steps, self.group.shared):
+        if block > 1 and not can_block(self.steps, self.group.shared_axes):
             return 0
         for tasks in range(threads, 2 * TASKS_A_THREAD * threads + 1, threads):
             if rows % (tasks * block) == 0:
@@ -119,15 +119,15 @@ class Rows:
 
     def walks_along(self, view: StageView) -> bool:
         """Whether a stage has more than one value a row, or is made of more."""
-        return view.is_reduction or len(view.spatial) > self.group.shared
+        return view.is_reduction or len(view.spatial) > self.group.shared_axes
 
     def leaves(self, v: Values) -> Iterator[Leaf]:
         """Row by row, or a block of rows at a time, each stage walks along them; or steps of
         several rows in one walk."""
-        found = (x.astype(np.int64) for x in each_of(v, SIZED_BY, self.sizes))
+        found = (x.astype(np.int64) for x in map_unique(v, SIZED_BY, self.sizes))
         v = v | dict(zip(SIZES, found, strict=True))
         group, lanes, vectors, block = self.group, self.lanes, v["vectors"], v["block"]
-        axes, along = frozenset(map(str, range(group.shared))), str(group.shared)
+        axes, along = frozenset(map(str, range(group.shared_axes))), str(group.shared_axes)
         sums = [view for view in group.stages if contiguous_reduction(view)]
         summed = {read.tensor for view in sums for read in view.reads}
         if self.can_divide:
@@ -146,11 +146,11 @@ class Rows:
                 if walks and not is_joined:
                     row = LeafLoop(axes, block, blocks)
                     loops = [LeafLoop(frozenset({along}), piece.trips, row) for piece in walk or ()]
-                stage = RowStage(view, row, group.shared, lanes, vectors, step)
+                stage = RowStage(view, row, group.shared_axes, lanes, vectors, step)
                 if not walks and is_staggered:
                     yield Leaf(LeafLoop(axes, block, blocks), stage.does)
                 elif not walks:
-                    yield Leaf(blocks, stage.does, {}, str(group.shared - 1), block)
+                    yield Leaf(blocks, stage.does, {}, str(group.shared_axes - 1), block)
                 elif view in sums:
                     whole = v["parts"] == 1 if view is group.stages[0] else 1
                     does = replace(stage, view=also).does if also else None
@@ -164,7 +164,7 @@ class Rows:
             waited = min(self.waited, 1) if is_staggered else self.waited
             # A sum ends in a shuffle and an addition for each halving of its lanes, all one after
             # the other; those of a block wait together.
-            yield Leaf(blocks, Statement(), waits=2 * ceil(log2(lanes)) * waited)
+            yield Leaf(blocks, Statement(), latency_chain=2 * ceil(log2(lanes)) * waited)
 
     @cached_property
     def waited(self) -> int:
@@ -188,8 +188,10 @@ class Rows:
         inner = LeafLoop(frozenset({"parts"}), np.where(parts > 1, parts, 0), around)
         add = Operations(frozenset({"parts"}), 1, 1)
         made = AccessPattern(f"{view.name}.parts", (view.name, "parts"), {"parts": 1})
-        yield Leaf(inner, Statement((add,), (made,), over=frozenset({"parts"})), sums=1)
-        yield Leaf(around, Statement(writes=own_place(view, names)), times=parts > 1)
+        yield Leaf(
+            inner, Statement((add,), (made,), reduction_axes=frozenset({"parts"})), accumulators=1
+        )
+        yield Leaf(around, Statement(writes=own_place(view, names)), frequency=parts > 1)
 
 
 def _along_row(view: StageView) -> tuple[StageLoop, ...] | None:
@@ -225,7 +227,7 @@ class RowWriter:
         for view in stages:  # where a reduction is factored, all spatial axes are rows
             if view.name not in partials:
                 w.do(*view.axis_splits)
-        rows = w.spatial_loops(self.group.last.name)[: self.group.shared]
+        rows = w.spatial_loops(self.group.last.name)[: self.group.shared_axes]
         task, row = self._rows(w.fuse_all(rows))
         places: dict[str, str] = {}
         for view in reversed(stages):

@@ -27,7 +27,7 @@ from ...plan import Access, Level, Outline, Plan, access_of, axes_of
 from ...primitives import Parallel, Stream
 from ...space import Knob
 from ..analysis import StageLoop, StageView
-from ..groups import FusionGroup, GroupSketch, Stages, grown, leading_axes, reads_boxes
+from ..groups import FusionGroup, GroupSketch, Stages, absorb_producers, leading_axes, reads_boxes
 from ..knobs import POWERS, Values
 from ..tile.roles import is_product
 from ..writer import TraceWriter
@@ -56,8 +56,8 @@ def row_group(stages: Stages, view: StageView) -> FusionGroup | None:
         return -1 if apart else leading_axes(other.name, reader)
 
     most = FusionGroup(view, (), own_rows(view) or len(view.spatial))
-    found = grown(stages, most, common, 1, reads_boxes)
-    return found if found.inside else None
+    found = absorb_producers(stages, most, common, 1, reads_boxes)
+    return found if found.producers else None
 
 
 @dataclass(frozen=True)
@@ -76,17 +76,17 @@ class RowPart(GroupSketch, ABC):
         walks = [*zip_longest(*(reversed(own) for own in inner))][::-1]
         found: dict[str, Access] = {}
         for view, own in zip(group.stages, inner, strict=True):
-            rows = [loop.name for loop in view.spatial[: group.shared]]
+            rows = [loop.name for loop in view.spatial[: group.shared_axes]]
             names = [""] * (len(walks) - len(own)) + [loop.name for loop in own]
             for read in view.reads:
                 one = access_of(read.tensor, read.dtype.bytes, read.index, (*rows, *names))
-                if read.tensor in group.names_inside:
-                    one = replace(one, around=group.shared + self.block_levels)
+                if read.tensor in group.producer_names:
+                    one = replace(one, private_levels=group.shared_axes + self.block_levels)
                 found[read.tensor] = max(found.get(read.tensor, one), one, key=_reach)
         along = [[var(x.name) for x in last.spatial if x.dim == d] for d in range(len(last.shape))]
         index = [sum(terms, affine(0)) for terms in along]
         written = access_of(last.name, last.dtype.bytes, index, (*rows, *names))
-        axes = [(loop.name, loop.extent) for loop in last.spatial[: group.shared]]
+        axes = [(loop.name, loop.extent) for loop in last.spatial[: group.shared_axes]]
         for n, loops in enumerate(walks):
             name = loops[-1].name if loops[-1] else f"walk{n}"
             axes.append((name, max(loop.extent for loop in loops if loop)))
@@ -97,7 +97,7 @@ class RowPart(GroupSketch, ABC):
 
     def _own_axes(self, view: StageView) -> list[StageLoop]:
         """The axes that a stage walks along within a row, the contiguous one last."""
-        own = [*view.spatial[self.group.shared :], *view.reduce]
+        own = [*view.spatial[self.group.shared_axes :], *view.reduce]
         steps = {x.name: {r.element_stride(x.name) for r in view.reads} for x in own}
         return sorted(own, key=lambda loop: 1 in steps[loop.name] and loop.extent > 1)
 
@@ -105,7 +105,7 @@ class RowPart(GroupSketch, ABC):
         """Row by row, each walked along."""
         v = self.values(settings)
         levels = tuple(Level(n, 1) for n in range(len(self._outline.axes)))
-        return Plan(self._outline, levels, len(v["vectors"]), streamed=self.streamed(v))
+        return Plan(self._outline, levels, len(v["vectors"]), nontemporal=self.streamed(v))
 
     def streamed(self, v: Values) -> BoolArray:
         """(P,) whether the result is written past the caches."""
@@ -113,7 +113,7 @@ class RowPart(GroupSketch, ABC):
 
     def default(self) -> tuple[int, ...]:
         """Four vectors at once, every thread."""
-        return self.clipped({"vectors": 2})
+        return self.with_defaults({"vectors": 2})
 
     def write(self, writer: TraceWriter, setting: Sequence[int]) -> None:
         v = {name: int(value[0]) for name, value in self.values(np.asarray([setting])).items()}
@@ -150,7 +150,7 @@ class RowSketch(RowPart):
         parallel = self.parallel_knob(self.group.last.outputs > 1 or divides)
         shared = (VECTORS, parallel, Knob("split_k", parts))
         chunk, stream = Knob("chunk", chunks_of(self.stages)), Knob("stream", self.stream_choices)
-        if not self.group.inside:
+        if not self.group.producers:
             return (*shared, chunk, stream)
         stagger = Knob("stagger", (0, 1) if self.can_stagger else (0,))
         return (*shared, Knob("block", self.blocks), chunk, stagger, stream)
@@ -170,7 +170,7 @@ class RowSketch(RowPart):
         kept = len(steps) + 1 if steps else sum(1 for walk in walks if walk > 1)
         row = kept * max(walks) * self.group.last.dtype.bytes
         cache = min((cache.bytes for cache in self.target.caches), default=0)
-        along = self.group.last.spatial[self.group.shared - 1].extent
+        along = self.group.last.spatial[self.group.shared_axes - 1].extent
         return tuple(n for n in POWERS[:3] if along % n == 0 and (n == 1 or 2 * n * row <= cache))
 
     @cached_property
@@ -199,7 +199,7 @@ class RowSketch(RowPart):
         fits = (n for n, rows in enumerate(self.blocks) if self._has_tasks(rows))
         block = max(fits) if self.can_stagger else len(POWERS)
         places = {"vectors": 2, "split_k": 1, "block": block, "stagger": 1}
-        return self.clipped(places | {"chunk": len(POWERS)})
+        return self.with_defaults(places | {"chunk": len(POWERS)})
 
     def streamed(self, v: Values) -> BoolArray:
         """(P,) the same: nothing that each chunk of a reduction adds to."""

@@ -26,7 +26,7 @@ from ...plan import Access, Level, Outline, Plan
 from ...space import Knob
 from ..analysis import once
 from ..hardware import BUSY_CHAINS, USABLE_SHARE
-from ..knobs import Knobbed, each
+from ..knobs import Knobbed, map_values
 from ..outlines import bits_of, stage_outline
 from ..statements import own_names, own_place, statement_of
 from ..writer import BATCHES, BLOCKS, DEPTH, STEPS, TILES, WRITTEN_OUT, TraceWriter
@@ -72,7 +72,7 @@ class InnerProductSketch(InnerProductStage, Knobbed):
 
     def tiles_in_block(self, v: dict[str, IntArray]) -> IntArray:
         """(P,) tiles in a block."""
-        (tiles,) = each(v["columns"], lambda width: (self.tiles_a_block(width),))
+        (tiles,) = map_values(v["columns"], lambda width: (self.tiles_a_block(width),))
         return np.where(v["blocks"] > 1, tiles, 1).astype(np.int64)
 
     @cached_property
@@ -97,12 +97,12 @@ class InnerProductSketch(InnerProductStage, Knobbed):
 
         levels = (
             *(Level(at[loop.name], 1, shared, BATCHES) for loop in roles.batch),
-            Level(many, v["columns"] * self.tiles_in_block(v), shared, BLOCKS, is_there=in_blocks),
-            Level(along, vectors * self.lanes, role=DEPTH, is_there=in_blocks),
+            Level(many, v["columns"] * self.tiles_in_block(v), shared, BLOCKS, present=in_blocks),
+            Level(along, vectors * self.lanes, role=DEPTH, present=in_blocks),
             Level(many, v["columns"], shared & ~in_blocks, TILES),
             Level(few, v["rows"], role=TILES),
             *(Level(at[loop.name], 1, role=STEPS) for loop in roles.taps),
-            Level(along, self.lanes, role=STEPS, codes=np.where(vectors > 1, codes, 1)),
+            Level(along, self.lanes, role=STEPS, num_versions=np.where(vectors > 1, codes, 1)),
             written_out(few, ~in_blocks & (roles.few.dim < roles.many.dim)),
             written_out(many),
             written_out(few, in_blocks | (roles.few.dim > roles.many.dim)),
@@ -116,20 +116,20 @@ class InnerProductSketch(InnerProductStage, Knobbed):
         tile = (self.roles.many.name, self.roles.few.name)
         strides = tuple(tuple(int(axis.name == x) for axis in outline.axes) for x in tile)
         around = len(self.roles.batch) + 1
-        sums = Access(f"{self.view.name}.wide", vector * in_blocks, strides, around=around)
+        sums = Access(f"{self.view.name}.wide", vector * in_blocks, strides, private_levels=around)
         return replace(outline, accesses=(*outline.accesses, sums))
 
     def leaves(self, settings: IntArray) -> Iterator[Leaf]:
         """Sums of a tile in vectors, which wait in memory for the next part of the reduction if
         there are several; in the end lanes are added up, and results are stored."""
         plan, v, roles = self.plan(settings), self.values(settings), self.roles
-        at = {level.role: loop for level, loop in zip(plan.levels, plan.nest, strict=True)}
+        at = {level.role: loop for level, loop in zip(plan.levels, plan.leaf_loops, strict=True)}
         many, few, along = (loop.name for loop in (roles.many, roles.few, roles.along))
         tile, in_blocks = {many: v["columns"], few: v["rows"]}, v["blocks"] > 1
         walk = {few: v["rows"], many: v["columns"]} if roles.few.dim < roles.many.dim else tile
         sums, phases = v["rows"] * v["columns"], {PHASE: roles.period}
         for copies, times in ((walk | phases, ~in_blocks), (tile | phases, in_blocks)):
-            yield Leaf(at[STEPS], self._update, copies, along, self.lanes, times, sums=sums)
+            yield Leaf(at[STEPS], self._update, copies, along, self.lanes, times, accumulators=sums)
         wide = AccessPattern("wide", ("wide",), {many: 1, few: 1, along: 1})
         axes, halves = frozenset({many, few, along}), ceil(log2(self.lanes))
         add = Statement((Operations(axes, 1, 1),), (wide,), wide)
@@ -139,7 +139,7 @@ class InnerProductSketch(InnerProductStage, Knobbed):
         whole = Statement(total, (), own_place(self.view, own_names(self.view)))
         yield Leaf(at[TILES], whole, tile, along, self.lanes, ~in_blocks)
         several = self.tiles_in_block(v) * in_blocks
-        tiles = LeafLoop(frozenset({many}), several, at[DEPTH].around)
+        tiles = LeafLoop(frozenset({many}), several, at[DEPTH].parent)
         tiles = LeafLoop(frozenset({few}), roles.few.extent / v["rows"], tiles)
         yield Leaf(tiles, replace(whole, reads=(wide,)), tile, along, self.lanes, in_blocks)
 

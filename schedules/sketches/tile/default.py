@@ -9,7 +9,7 @@ import numpy as np
 
 from ...arrays import BoolArray, FloatArray, IntArray
 from .knobs import TileKnobs
-from .operands import is_followed
+from .operands import is_hw_prefetchable
 
 Tried = dict[str, tuple[int, ...]]
 """The values of each knob that are tried."""
@@ -62,7 +62,7 @@ def _usual(sketch: TileKnobs) -> Iterator[Tried]:
 
     threads, main = sketch.target.threads, sketch.roles.main
     if sketch.nonresident:
-        far = int(not all(is_followed(read, main) for read in sketch.nonresident))
+        far = int(not all(is_hw_prefetchable(read, main) for read in sketch.nonresident))
         found = {name: knobs[name] for name in ("skip_padding", "tap_unroll", "k_blocks")}
         yield base | found | columns(threads) | {"row_tiles_inside": (1,), "prefetch": (far,)}
     base |= columns(2 * threads) | last("pack_columns")

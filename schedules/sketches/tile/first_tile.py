@@ -26,7 +26,7 @@ AHEAD_CYCLES = 600.0
 on most machines. Half and double of it are as good."""
 
 
-def packed_on_the_way(stage: TileStage) -> tuple[StageRead, ...]:
+def packed_by_first_tile(stage: TileStage) -> tuple[StageRead, ...]:
     """The column operands that the first tile can pack; all that are packed in a call, or none.
 
     Each is as contiguous as columns are, and each step of the reduction reads a part of its own.
@@ -45,9 +45,7 @@ def packed_on_the_way(stage: TileStage) -> tuple[StageRead, ...]:
     return packed if plain and all(fits) else ()
 
 
-def can_pack_on_the_way(
-    stage: TileStage, v: dict[str, IntArray], s: dict[str, IntArray]
-) -> BoolArray:
+def can_fuse_packing(stage: TileStage, v: dict[str, IntArray], s: dict[str, IntArray]) -> BoolArray:
     """(P,) whether a panel is one tile wide and packed once for several tiles of rows, in whole
     blocks of the reduction, and nothing else changes its loops."""
     one = (s["col_per"] == 1) & (s["row_blocks"] == 1) & (s["row2_blocks"] == 1)
@@ -70,7 +68,7 @@ def merge_with_first_tile(
     _stand_alone(w, f"{name}.pack0", f"{name}.acc", depth[0])
     step_cycles = s["mr"] * s["mr2"] * v["vectors"] * v["unroll"] * s["taps_inside"]
     ahead = ceil(AHEAD_CYCLES * FMA_PIPES / step_cycles)
-    for n, read in enumerate(packed_on_the_way(stage)):
+    for n, read in enumerate(packed_by_first_tile(stage)):
         axes = (*depth[:-1], stage.roles.main.name)
         dims = [(read.own_dim(axis), loop) for axis, loop in zip(axes, depth, strict=True)]
         # A tap loop of one iteration is in no dimension, and is left around the merged ones.

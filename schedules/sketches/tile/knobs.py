@@ -10,7 +10,7 @@ from ...space import Knob
 from ..groups import TASKS_A_THREAD
 from ..hardware import FEWEST_ROWS
 from ..knobs import POWERS, Knobbed, stream_values
-from .first_tile import packed_on_the_way
+from .first_tile import packed_by_first_tile
 from .limits import feasible_tiles
 from .loops import tile_sizes
 from .prefetch import can_prefetch
@@ -49,7 +49,7 @@ class TileKnobs(TileStage, Knobbed):
             Knob("rows_outside", (0, 1) if roles.is_reused else (0,)),
             Knob("row_tiles_inside", free),
             Knob("pack_columns", (0, *(1,) * bool(self.packable), *(2,) * bool(self.prepacked))),
-            Knob("pack_on_the_way", (0, 1) if packed_on_the_way(self) else (0,)),
+            Knob("pack_on_the_way", (0, 1) if packed_by_first_tile(self) else (0,)),
             Knob("copy_rows", (0, 1) if copies else (0,)),
             Knob("skip_padding", (0, 1) if skips else (0,)),
             Knob("tails", (0, 1, 2)),

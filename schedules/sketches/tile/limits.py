@@ -11,7 +11,7 @@ from math import prod
 import numpy as np
 
 from ...arrays import BoolArray
-from .first_tile import can_pack_on_the_way
+from .first_tile import can_fuse_packing
 from .loops import Values, tile_axes
 from .prefetch import prefetches
 from .stage import MAX_BODY, MAX_TAPS, TileStage
@@ -23,7 +23,7 @@ def feasible_tiles(stage: TileStage, v: Values, s: Values) -> BoolArray:
     ok &= _has_one_spelling(stage, v, s) & _reduction_goes_together(stage, v)
     ok &= _tails_are_there(stage, v, s)
     ok &= (v["prefetch"] == 0) | prefetches(stage, v, s)
-    ok &= (v["pack_on_the_way"] == 0) | can_pack_on_the_way(stage, v, s)
+    ok &= (v["pack_on_the_way"] == 0) | can_fuse_packing(stage, v, s)
     ok &= (v["skip_padding"] == 0) | _leaves_out_padding(stage, v, s)
     if stage.epilogue:
         ok &= _block_of_sums_fits(stage, v, s)

@@ -14,11 +14,11 @@ from ...leaves import Number
 from ...nest.loop_ir import LoopKind
 from ...plan import Level, Outline, Plan
 from ..analysis import StageLoop
-from ..knobs import each_of
+from ..knobs import map_unique
 from ..outlines import bits_of, stage_outline
 from ..writer import BATCHES, BLOCKS, DEPTH, PARTS, STEPS, TILES, WRITTEN_OUT
 from .stage import TileStage
-from .tails import RemainderTiles, tile_tails
+from .tails import RemainderTiles, remainder_tiles
 
 Values = dict[str, IntArray]
 """Knob values, or sizes (see `tile_sizes`), by name, each (P,)."""
@@ -76,16 +76,18 @@ def tile_plan(
     at = {axis.name: number for number, axis in enumerate(outline.axes)}
     levels = [*_around_tiles(stage, at, v, s), *_of_a_tile(stage, at, v, s)]
     names = [outline.axes[level.axis].name for level in levels]
-    tails = tile_tails(stage, v, tile_axes(stage, s), _blocks(stage, levels, names, v, s))
+    tails = remainder_tiles(stage, v, tile_axes(stage, s), _blocks(stage, levels, names, v, s))
     shares = _shares(stage, v, tails)
     for n, (axis, level) in enumerate(zip(names, levels, strict=True)):
         if axis in tails and level.role in (BLOCKS, TILES):
-            codes = tails[axis].of_blocks if level.role == BLOCKS else tails[axis].of_tiles
-            levels[n] = replace(level, codes=np.where(level.is_there, codes, 1))
+            codes = (
+                tails[axis].block_versions if level.role == BLOCKS else tails[axis].tile_versions
+            )
+            levels[n] = replace(level, num_versions=np.where(level.present, codes, 1))
         elif axis in shares and level.role == BATCHES:
-            levels[n] = replace(level, share=np.where(level.is_there, shares[axis], 1.0))
+            levels[n] = replace(level, active_fraction=np.where(level.present, shares[axis], 1.0))
     first = [level.role for level in levels].index(STEPS)
-    levels[first] = replace(levels[first], share=shares[STEPS])
+    levels[first] = replace(levels[first], active_fraction=shares[STEPS])
     return Plan(outline, tuple(levels), len(v["rows"]), _dense(stage, outline, v)), tails
 
 
@@ -97,7 +99,7 @@ def _around_tiles(stage: TileStage, at: dict[str, int], v: Values, s: Values) ->
     roles, threads = stage.roles, stage.target.threads > 1
     outside, divided = v["rows_outside"] == 1, v["parallel"]
     split = v["split_k"] > 1
-    yield Level(MAIN, roles.main.extent // v["split_k"], threads & split, PARTS, is_there=split)
+    yield Level(MAIN, roles.main.extent // v["split_k"], threads & split, PARTS, present=split)
 
     *rows, columns = ((loop, tile * per) for loop, tile, per in tile_axes(stage, s))
     inside_columns = (*((loop, 1) for loop in roles.outer_rows), *reversed(rows))
@@ -112,18 +114,18 @@ def _around_tiles(stage: TileStage, at: dict[str, int], v: Values, s: Values) ->
         here = here & (passed == batches_behind)
         if np.any(here):
             yield from (
-                Level(at[loop.name], 1, threads & here, BATCHES, is_there=here)
+                Level(at[loop.name], 1, threads & here, BATCHES, present=here)
                 for loop in roles.batch
             )
 
     yield from batches(here=True)
     for loop, block, here in blocks:
         shared = here & threads & (passed < divided)
-        yield Level(at[loop.name], block, shared, BLOCKS, is_there=here)
+        yield Level(at[loop.name], block, shared, BLOCKS, present=here)
         passed = passed + here
         yield from batches(here)
         deep = here & (passed == last)
-        yield Level(MAIN, s["kc"], role=DEPTH, is_there=deep)
+        yield Level(MAIN, s["kc"], role=DEPTH, present=deep)
 
 
 def copy_places(levels: Sequence[Level], several: BoolArray) -> tuple[IntArray, IntArray]:
@@ -132,9 +134,9 @@ def copy_places(levels: Sequence[Level], several: BoolArray) -> tuple[IntArray, 
     reduction where there are `several`, for rows if it is inside."""
     at, shared = dict[int, IntArray](), np.full(len(several), -1)
     for n, level in enumerate(levels):
-        shared = np.where(level.is_shared, n, shared)
+        shared = np.where(level.is_parallel, n, shared)
         if level.role in (BLOCKS, DEPTH):
-            at[level.axis] = np.where(level.is_there, n, at.get(level.axis, n))
+            at[level.axis] = np.where(level.present, n, at.get(level.axis, n))
     columns, rows = (np.maximum(at[n], shared) for n in (COLUMNS, ROWS if ROWS in at else COLUMNS))
     return np.where(several, at[MAIN], columns), np.where(several, np.maximum(rows, at[MAIN]), rows)
 
@@ -150,8 +152,8 @@ def _blocks(
     for n, (axis, level) in enumerate(zip(names, levels, strict=True)):
         if axis in found and level.role == BLOCKS:
             divided, filled = found[axis]
-            filled = filled | level.is_shared | (level.is_there & (n <= copied))
-            found[axis] = divided | level.is_shared, filled
+            filled = filled | level.is_parallel | (level.present & (n <= copied))
+            found[axis] = divided | level.is_parallel, filled
     return found
 
 
@@ -172,8 +174,8 @@ def _shares(stage: TileStage, v: Values, tails: Mapping[str, RemainderTiles]) ->
         return {STEPS: 1.0}
     several = {name: (v[name] > 1).astype(np.int64) for name in ("rows", "rows2")}
     asked = {**several, "taps": v["tap_unroll"], "around": around.astype(np.int64)}
-    asked |= {name: tails[name].unit for name in stage.phase_rows}
-    found = each_of(asked, tuple(asked), stage.shares_left)
+    asked |= {name: tails[name].guard_step for name in stage.phase_rows}
+    found = map_unique(asked, tuple(asked), stage.shares_left)
     phases = dict.fromkeys(phase for phase, _, _ in stage.phases)
     return dict(zip([*phases, STEPS], found, strict=True))
 
@@ -184,17 +186,17 @@ def _of_a_tile(stage: TileStage, at: dict[str, int], v: Values, s: Values) -> It
     *rows, (_, width, _) = tile_axes(stage, s)
     inside, unroll = v["row_tiles_inside"] == 1, v["unroll"]
     rows.reverse()
-    yield Level(COLUMNS, width, role=TILES, is_there=inside)
+    yield Level(COLUMNS, width, role=TILES, present=inside)
     yield from (Level(at[loop.name], tile, role=TILES) for loop, tile, _ in rows)
-    yield Level(COLUMNS, width, role=TILES, is_there=~inside)
+    yield Level(COLUMNS, width, role=TILES, present=~inside)
 
     short = [loop.name for loop in stage.short_taps()]
     whole = {name: v["tap_unroll"] > n for n, name in enumerate(short)}
     for loop in stage.roles.taps:
-        yield Level(at[loop.name], 1, role=STEPS, is_there=~whole.get(loop.name, unroll < 0))
+        yield Level(at[loop.name], 1, role=STEPS, present=~whole.get(loop.name, unroll < 0))
     together = np.minimum(stage.step_distance * unroll, s["kc"])
-    yield Level(MAIN, together, role=STEPS, is_there=unroll > 1)
-    yield Level(MAIN, 1, role=STEPS, is_there=(unroll == 1) | (stage.step_distance > 1))
+    yield Level(MAIN, together, role=STEPS, present=unroll > 1)
+    yield Level(MAIN, 1, role=STEPS, present=(unroll == 1) | (stage.step_distance > 1))
     written = [
         Level(MAIN, stage.step_distance, False, WRITTEN_OUT, LoopKind.UNROLLED, unroll > 1),
         *(

@@ -58,7 +58,7 @@ class TileStage(TileOperands):
             else place
             for place in does.reads
         )
-        return replace(does, reads=tuple(reads), is_tested=False)
+        return replace(does, reads=tuple(reads), is_guarded=False)
 
     @cached_property
     def finish(self) -> Statement | None:

@@ -13,31 +13,31 @@ from .stage import TileStage
 
 
 class RemainderTiles(NamedTuple):
-    """Tiles along one axis in elements of it, (P,): of `whole` tiles, those that are `computed`,
-    which is all unless an incomplete tile is `cut`; and those `kept` in a block. An incomplete tile
-    `has_code` of its own: in the last of several blocks, which stands `apart` then, or in all of
-    them, which are alike; `others` are the tiles of all blocks but the last. The share of tiles
-    that are `tested`, in code that incomplete ones and others have in common, and of elements in
-    code of several tiles, for which it is `undecided` where they are. Conditions leave the last
-    ones out in the `unit` of a tile, or one by one where the last is by itself. In how many codes
+    """Tiles along one axis in elements of it, (P,): of `padded_extent` tiles, those that are `computed_extent`,
+    which is all unless an incomplete tile is `is_exact`; and those `stored_extent` in a block. An incomplete tile
+    `is_peeled` of its own: in the last of several blocks, which stands `in_last_block_only` then, or in all of
+    them, which are alike; `full_block_tiles` are the tiles of all blocks but the last. The share of tiles
+    that are `guarded_fraction`, in code that incomplete ones and others have in common, and of elements in
+    code of several tiles, for which it is `undecided_fraction` where they are. Conditions leave the last
+    ones out in the `guard_step` of a tile, or one by one where the last is by itself. In how many codes
     the loop over blocks is, and, on average, those over tiles."""
 
     extent: int
-    others: IntArray
-    apart: BoolArray
-    has_code: BoolArray
-    whole: IntArray
-    computed: IntArray
-    kept: IntArray
-    cut: BoolArray
-    tested: FloatArray
-    undecided: FloatArray
-    unit: IntArray
-    of_blocks: IntArray
-    of_tiles: FloatArray
+    full_block_tiles: IntArray
+    in_last_block_only: BoolArray
+    is_peeled: BoolArray
+    padded_extent: IntArray
+    computed_extent: IntArray
+    stored_extent: IntArray
+    is_exact: BoolArray
+    guarded_fraction: FloatArray
+    undecided_fraction: FloatArray
+    guard_step: IntArray
+    block_versions: IntArray
+    tile_versions: FloatArray
 
 
-def tile_tails(
+def remainder_tiles(
     stage: TileStage,
     v: Mapping[str, IntArray],
     axes: Sequence[tuple[StageLoop, IntArray, IntArray]],
@@ -49,16 +49,16 @@ def tile_tails(
     skips = (v["skip_padding"] == 1) & (v["copy_rows"] == 0)
     for loop, size, per in axes:
         asked = v["tails"] >= (2 if loop is stage.roles.columns else 1)
-        tail = _tail(loop.extent, size, per, asked, *blocks[loop.name])
+        tail = _remainder(loop.extent, size, per, asked, *blocks[loop.name])
         if border and loop.name in border.conds:
             edges = border.edges(loop.name, size)
             codes = edges + (edges < -(-loop.extent // size))
-            tail = tail._replace(of_tiles=np.where(skips, codes, tail.of_tiles))
+            tail = tail._replace(tile_versions=np.where(skips, codes, tail.tile_versions))
         found[loop.name] = tail
     return found
 
 
-def _tail(
+def _remainder(
     extent: int, size: IntArray, per: IntArray, asked: BoolArray, divided: BoolArray,
     filled: BoolArray,
 ) -> RemainderTiles:  # fmt: skip
@@ -77,16 +77,17 @@ def _tail(
     no_loop = filled & (per - in_last * (has_code & ~apart) == 1)  # over the last tiles of a block
     return RemainderTiles(
         extent=extent,
-        others=others,
-        apart=apart,
-        has_code=has_code,
-        whole=whole,
-        computed=np.where(cut, extent, whole),
-        kept=np.where((blocks > 1) & (per == 1), whole, extent),
-        cut=cut,
-        tested=np.where(ragged & ~cut, np.where(has_code, blocks / tiles, 1.0), 0.0),
-        undecided=(tiles > 1 + (cut & ragged)) * np.where(cut, extent // size * size / extent, 1.0),
-        unit=np.where(alone, 1, np.where(no_loop, extent, size)),
-        of_blocks=1 + (has_code & apart),
-        of_tiles=np.asarray(1.0 + several * np.where(apart, 1.0 / blocks, in_last < per)),
+        full_block_tiles=others,
+        in_last_block_only=apart,
+        is_peeled=has_code,
+        padded_extent=whole,
+        computed_extent=np.where(cut, extent, whole),
+        stored_extent=np.where((blocks > 1) & (per == 1), whole, extent),
+        is_exact=cut,
+        guarded_fraction=np.where(ragged & ~cut, np.where(has_code, blocks / tiles, 1.0), 0.0),
+        undecided_fraction=(tiles > 1 + (cut & ragged))
+        * np.where(cut, extent // size * size / extent, 1.0),
+        guard_step=np.where(alone, 1, np.where(no_loop, extent, size)),
+        block_versions=1 + (has_code & apart),
+        tile_versions=np.asarray(1.0 + several * np.where(apart, 1.0 / blocks, in_last < per)),
     )

@@ -179,9 +179,9 @@ class TileTrace:
 
     def _share(self, made: list[tuple[LoopLevel, str]]) -> None:
         """Make one of the loops that threads divide, and note where blocks along each loop are."""
-        self.shared = self.w.fuse_all([name for level, name in made if level.is_shared])
+        self.shared = self.w.fuse_all([name for level, name in made if level.is_parallel])
         self.blocks = {
-            level.loop: self.shared if level.is_shared else name
+            level.loop: self.shared if level.is_parallel else name
             for level, name in made
             if level.role == BLOCKS
         }
@@ -197,7 +197,7 @@ class TileTrace:
             loop, tile, _ = axis
             if border and loop.name in border.conds:
                 self._cut(*axis, name, border.clear(loop.name, tile))
-            elif self.tails[loop.name].has_code[0]:
+            elif self.tails[loop.name].is_peeled[0]:
                 self._cut(*axis, name)
 
     def _cut(
@@ -207,9 +207,9 @@ class TileTrace:
         those that are not `clear` of padding: in the last of several blocks; or in all, which are
         alike then, where threads divide them or padding is cut."""
         w, tail = self.w, self.tails[loop.name]
-        whole, others = loop.extent // tile, int(tail.others[0])
+        whole, others = loop.extent // tile, int(tail.full_block_tiles[0])
         copies = w.copies(name)
-        if tail.apart[0] and not clear:
+        if tail.in_last_block_only[0] and not clear:
             blocks = w.copies(self.blocks[self.outside(loop.name)])
             seconds = [w.partition(copy, others // per) for copy in blocks]
             copies = [second[own] for second in seconds for own in copies if own in second]

@@ -26,7 +26,7 @@ from ...space import Knob
 from ...target import Target
 from ...workload.workload import Workload
 from ..analysis import SHORT_AXIS, StageLoop, StageRead, StageView, with_reads
-from ..knobs import POWERS, each, stream_values
+from ..knobs import POWERS, map_values, stream_values
 from ..vectors import row_pieces
 from ..writer import BATCHES, BLOCKS, TILES, WRITTEN_OUT, TraceWriter
 from .blocks import TransposedStage, Transposition, can_be_transposed, pitch
@@ -162,16 +162,16 @@ class TransposeSketch(TransposedStage):
         collected = v["collect"] > 0
         levels = (
             *(Level(n, 1, share & many, BATCHES) for n in self.others),
-            Level(along, wide, share & (not many), TILES, is_there=columns_outside),
+            Level(along, wide, share & (not many), TILES, present=columns_outside),
             Level(across, high, share & (not many), TILES),
-            Level(along, wide, share & (not many), TILES, is_there=~columns_outside),
-            Level(along, self.lanes, role=BLOCKS, is_there=collected),
+            Level(along, wide, share & (not many), TILES, present=~columns_outside),
+            Level(along, self.lanes, role=BLOCKS, present=collected),
             Level(across, self.lanes, role=BLOCKS),
-            Level(along, self.lanes, role=BLOCKS, is_there=~collected),
+            Level(along, self.lanes, role=BLOCKS, present=~collected),
             Level(across, 1, role=WRITTEN_OUT, kind=LoopKind.UNROLLED),
             Level(along, 1, role=WRITTEN_OUT, kind=LoopKind.VECTORIZED),
         )
-        return Plan(self.outline, levels, len(share), streamed=v["stream"] > 0)
+        return Plan(self.outline, levels, len(share), nontemporal=v["stream"] > 0)
 
     def leaves(self, settings: IntArray) -> Sequence[Leaf]:
         """Blocks, and behind those of a piece its rows where they are collected."""
@@ -191,7 +191,7 @@ class TransposeSketch(TransposedStage):
 
     def default(self) -> tuple[int, ...]:
         """Pieces of two by two blocks."""
-        return self.clipped({"rows": 1, "columns": 1, "collect": 0})
+        return self.with_defaults({"rows": 1, "columns": 1, "collect": 0})
 
     def write(self, writer: TraceWriter, setting: Sequence[int]) -> None:
         """Write all pieces, after what fuses loops."""
@@ -209,7 +209,7 @@ def _rows(nest: BlockNest, piece: BlockPiece, collected: BoolArray) -> Iterator[
     collected_row = AccessPattern("piece", ("piece",), {across: lanes, along: 1})
     does = Statement(reads=(collected_row,), writes=nest.own)
     rows = LeafLoop(frozenset({across}), piece.sides[across] * collected, piece.loop)
-    numbers = each(piece.sides[along], lambda width: row_pieces(width, lanes, max(POWERS)))
+    numbers = map_values(piece.sides[along], lambda width: row_pieces(width, lanes, max(POWERS)))
     for n, (trips, copies, width, _) in enumerate((numbers[:4], numbers[4:])):
         walk = LeafLoop(frozenset({along}), trips, rows)
         yield Leaf(walk, does, {along: copies}, along, width, piece=(n, 0))
@@ -230,7 +230,7 @@ class _BlockCopy(BlockWriter):
         for part, is_collected in zip(parts, collected, strict=True):
             self._piece(part, is_collected)
         self.share()
-        if np.all(nest.plan.streamed):
+        if np.all(nest.plan.nontemporal):
             self.w.do(Stream(self.name))
 
     def _piece(self, part: PieceLoops, is_collected: bool) -> None:

@@ -117,7 +117,9 @@ class TransposedSumSketch(TransposedStage):
         over = frozenset({along})
         walk = LeafLoop(over, -(-self.transposed.along.extent // width), loop)
         add = Operations(over, 1, 1)
-        yield Leaf(walk, Statement((add,), (sums,), over=over), {}, along, width, sums=1)
+        yield Leaf(
+            walk, Statement((add,), (sums,), reduction_axes=over), {}, along, width, accumulators=1
+        )
         end = Operations(frozenset({"lanes"}), 2 * halves, halves)
         yield Leaf(loop, Statement((end,)), {}, "lanes", width)
 
@@ -129,7 +131,7 @@ class TransposedSumSketch(TransposedStage):
 
     def default(self) -> tuple[int, ...]:
         """Two vectors of sums, every thread."""
-        return self.clipped({"columns": 1})
+        return self.with_defaults({"columns": 1})
 
     def write(self, writer: TraceWriter, setting: Sequence[int]) -> None:
         """Write all pieces; the sums of lanes that are part of the reduction get a tensor."""
