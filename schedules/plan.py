@@ -1,8 +1,8 @@
-"""The plan of a sketch: which loops its settings stand for, and what each operand is read from.
+"""The plan of a sketch: the loop nest of each setting, and what its accesses touch.
 
-A plan is one table for an array of settings. Its levels are the loops, outermost first: each walks
-one axis in steps. How often a loop runs, what the loops below it touch, how much work threads
-share and how a person reads the nest all follow from these steps; nothing of it is said twice.
+A plan is one table for an array of settings. Its levels are the loops, outermost first; each walks
+one axis in steps. Trip counts, footprints, the threads' tasks and the nest that is written all
+follow from these steps.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .nest.loop_ir import LoopKind
 
 @dataclass(frozen=True, slots=True)
 class LoopAxis:
-    """What loops walk along: `extent` steps of one."""
+    """An iteration space of `extent` elements that loops walk."""
 
     name: str
     extent: int
@@ -30,13 +30,12 @@ class LoopAxis:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """How the inner computation touches one buffer, for footprints and traffic.
+    """How the nest touches one buffer, for footprints and traffic.
 
-    `strides[d][a]` is the coefficient of axis `a` of the plan in the buffer's dimension `d`;
-    `element_bytes`, (P,) or the same for all, is the size of one element; 0 where there is none.
-    Where each iteration of the `private_levels` outermost levels has values of its own, they are in the
-    same place for all.
-    """
+    `strides[d][a]` is the coefficient of the plan's axis `a` in the buffer's dimension `d`;
+    `element_bytes` is an array (P,) or the same for all, 0 where a setting has no such buffer. The
+    iterations of the `private_levels` outermost levels all use the same storage for values of their
+    own."""
 
     buffer: str
     element_bytes: IntArray | int
@@ -47,15 +46,13 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """One loop: it walks along axis number `axis`, and each iteration covers `step` elements of it,
-    (P,) or the same for all settings.
+    """One loop: it walks axis number `axis` in steps of `step` elements. Arrays are (P,); scalars
+    hold for all settings.
 
-    Where knobs place a loop here or there it is a level in each place, and `present`, (P,) or the
-    same for all, in one of them. `is_parallel`, likewise, says that threads divide its iterations
-    among them; `role` is what people call it, and what is made of its iterations is of `kind`.
-    Conditions leave a `active_fraction` of what is inside of it, and it is cut into so many `num_versions`, on
-    average: pieces with loops of their own.
-    """
+    A loop that knobs place here or there is a level at each place, `present` at one of them.
+    `is_parallel`: threads divide its iterations among them. `role` is its name for people, `kind`
+    what is made of its iterations. Conditions leave the `active_fraction` of its iterations, and
+    peeling makes `num_versions` loops of it, on average."""
 
     axis: int
     step: IntArray | int
@@ -68,8 +65,8 @@ class Level:
 
 
 class LoopLevel(NamedTuple):
-    """A level of one setting: a loop that is to be made, of which an iteration covers `step`
-    iterations of the plain loop `loop`."""
+    """A level of one setting: a loop to be made, of which an iteration covers `step` iterations of
+    the plain loop `loop`."""
 
     loop: str
     step: int = 1
@@ -80,15 +77,15 @@ class LoopLevel(NamedTuple):
 
 @dataclass(frozen=True)
 class Outline:
-    """What all plans of a sketch have in common: the axes, and what the nest touches."""
+    """What all plans of a sketch have in common: their axes and accesses."""
 
     axes: tuple[LoopAxis, ...]
     accesses: tuple[Access, ...]
 
 
 class _Walked(NamedTuple):
-    """An axis: the numbers of its levels, its extent and their steps (L + 1, P), and whether none
-    of these is longer than the one around it."""
+    """The levels of one axis by number, its extent and their steps (L + 1, P), and whether no step
+    is longer than the one around it."""
 
     levels: list[int]
     steps: IntArray
@@ -99,10 +96,9 @@ class _Walked(NamedTuple):
 class Plan:
     """The nests of P settings.
 
-    `dense_mask` (P,) has bit a set where access a is read through a private copy, or was asked for
-    ahead: neither short rows nor rows in the same cache sets are met then. `nontemporal`, (P,) or the
-    same for all, says that the output is written past the caches.
-    """
+    `dense_mask` (P,) has bit a set where access a reads a private copy, or was prefetched: then
+    neither short rows nor cache set conflicts cost anything. `nontemporal`, (P,) or the same for
+    all: the output is stored past the caches."""
 
     outline: Outline
     levels: tuple[Level, ...]

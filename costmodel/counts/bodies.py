@@ -72,7 +72,7 @@ class Uses:
         many, first = (copies * leaf.active_fraction, start) if moves else (1, 0)
         lanes, others = leaf.lanes if moves else 1, leaf.copies_along(place.steps) / copies
         use = Use(number, is_read, body, present, lanes, others, many, first)
-        known = self.of.setdefault((place.key, leaf.piece[1]), [])
+        known = self.of.setdefault((place.key, leaf.pipeline_stage), [])
         known.append(use)
         if len(known) == 1:
             return np.ones(len(body))

@@ -110,7 +110,7 @@ def _columns(
             np.asarray(points * size / line_bytes * s["row_blocks"] * s["row2_blocks"] * batches),
             np.where(near, PAGE_BYTES / line_bytes, run),
             np.where(ahead, 0.0, np.where(asks & ~evicted, first, 1.0)),
-            asks * np.ceil(a_step) * v["unroll"] * steps,
+            asks * np.ceil(a_step) * v["unroll_reduction"] * steps,
         )
 
 
@@ -124,7 +124,7 @@ def _rows(
     for read in sketch.page_strided_operands:
         size = read.dtype.bytes
         block = s["mr"] * s["row_per"] * s["kc"] * size
-        again = (v["row_tiles_inside"] == 1) & (2 * block > sketch.target.own_cache_bytes)
+        again = (v["row_tiles_innermost"] == 1) & (2 * block > sketch.target.own_cache_bytes)
         walks = np.where(again, s["col_tiles"], s["col_blocks"]) * batches
         lines = roles.rows[0].extent * roles.main.extent * size / line_bytes
         run = s["kc"] * size / line_bytes

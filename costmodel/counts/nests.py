@@ -196,11 +196,15 @@ class _Nest:
         """The number of a leaf's first vector: what is left of an axis begins behind the whole
         vectors, which come before it."""
         leaf = self.leaves[number]
-        if not leaf.piece[0]:
+        if not leaf.is_remainder:
             return 0
         before = reversed(self.leaves[:number])
         whole = next(
-            x for x in before if (x.vector_axis, x.piece) == (leaf.vector_axis, (0, leaf.piece[1]))
+            x
+            for x in before
+            if x.vector_axis == leaf.vector_axis
+            and not x.is_remainder
+            and x.pipeline_stage == leaf.pipeline_stage
         )
         return np.asarray(whole.loop.trip_count) * whole.copies.get(leaf.vector_axis, 1)
 

@@ -30,9 +30,9 @@ def tile_counts(sketch: TileSketch, settings: IntArray) -> Counts:
     f = {key: value.astype(np.float64) for key, value in {**v, **s}.items()}
     update, *others = nest.leaves()
     found = nest_counts((update, *others), plan.num_settings)
-    tiles = nest.loops[TILES].executions / (v["split_k"] * s["k_count"])
+    tiles = nest.loops[TILES].executions / (v["split_reduction"] * s["k_count"])
     steps = np.asarray(update.loop.executions * update.frequency)
-    points = steps * f["unroll"] * f["taps_inside"]
+    points = steps * f["unroll_reduction"] * f["taps_inside"]
     exposed, prefetches = exposed_lines(sketch, v, s, tiles, steps)
     stalled, columns = (
         _stalled_share(nest),
@@ -59,7 +59,7 @@ def tile_counts(sketch: TileSketch, settings: IntArray) -> Counts:
         ),
         "exposed_lines": exposed + contended_misses(sketch, plan),
         **packed(sketch, plan, v, s),
-        "streamed_bytes": f["stream"] * sketch.workload.tensors[sketch.output].bytes,
+        "streamed_bytes": f["nontemporal_stores"] * sketch.workload.tensors[sketch.output].bytes,
     }
 
 
@@ -73,7 +73,7 @@ def _stalled_share(nest: TileNest) -> FloatArray:
         rows, size = nest.tails[loop.name].computed_extent, s["mr"]
         pipes = machine_for(stage.target, stage.view.dtype).fma_pipes
         chains = round(pipes * FMA_LATENCY)  # pipes are probed
-        enough = np.minimum(np.ceil(chains / v["vectors"] / s["mr2"]), size)
+        enough = np.minimum(np.ceil(chains / v["tile_vectors"] / s["mr2"]), size)
         short = np.where(rows % size > 0, np.maximum(enough - rows % size, 0.0), 0.0)
         longer = (rows + short) / rows
     if stage.nonresident:

@@ -43,7 +43,7 @@ def packed(sketch: TileSketch, plan: Plan, v: Values, s: Values) -> Counts:
         "packed_bytes": in_panels + in_rows,
         "strided_packed_bytes": in_panels * gathered + single,
         "transposed_packed_bytes": in_panels * (bool(strided) and not gathered),
-        "fused_packed_bytes": in_panels * (v["pack_on_the_way"] > 0),
+        "fused_packed_bytes": in_panels * (v["fuse_packing"] > 0),
         "panel_bytes": largest,
     }
 

@@ -57,6 +57,6 @@ def _exposed_lines(sketch: TransposeSketch, v: Values) -> FloatArray:
         )
 
     pitches = (pitch(read, along) * read.dtype.bytes for read in sketch.transposed.reads)
-    read = waits(v["rows"], 1.0 - max(map(conflict_share, pitches)))
-    followed = np.where(v["collect"] > 0, 1.0, 1.0 - conflict_share(along.extent * size))
-    return read + np.where(v["stream"] > 0, 0.0, waits(v["columns"], followed))
+    read = waits(v["tile_rows"], 1.0 - max(map(conflict_share, pitches)))
+    followed = np.where(v["buffer_output"] > 0, 1.0, 1.0 - conflict_share(along.extent * size))
+    return read + np.where(v["nontemporal_stores"] > 0, 0.0, waits(v["tile_columns"], followed))

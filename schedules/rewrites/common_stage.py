@@ -19,8 +19,8 @@ MOST_SPELLED = 1024
 
 @dataclass(frozen=True, slots=True)
 class ExtractCommonStage:
-    """Compute formula number `part` of `stage` (see `formulas`) in a stage of its own, and read that
-    stage wherever a stage has the same formula over its own axes.
+    """Compute formula number `part` of `stage` (see `formulas`) in a stage of its own, and read
+    that stage wherever a stage has the same formula over its own axes.
 
         S[i] += exp(A[i,k] - M[i]); Y[i,j] = exp(A[i,j] - M[i]) / S[i]
     ->  E[i,j] = exp(A[i,j] - M[i]); S[i] += E[i,k]; Y[i,j] = E[i,j] / S[i]

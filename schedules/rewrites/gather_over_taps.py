@@ -1,4 +1,4 @@
-"""Scatter to gather: a sum over the input elements of a filter becomes a sum over the filter's taps."""
+"""Scatter to gather: a sum over the input elements becomes a sum over the taps of a filter."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from .precompute_factors import factors_of
 
 @dataclass(frozen=True, slots=True)
 class GatherOverTaps:
-    """Replace the reduction over the elements `axis` by a reduction over the taps of the filter that
-    is laid upon them.
+    """Replace the reduction over the elements `axis` by a reduction over the taps of the filter
+    that is laid upon them.
 
         O[y] += (W[y + 1 - 2*i] where that exists, else 0) * I[i]
     ->  O[y] += W[r] * (I[(y + 1 - r) / 2] where that is an element, else 0)

@@ -1,4 +1,4 @@
-"""Axis permutation: a stage is computed with its axes in another order and transposed afterwards."""
+"""Axis permutation: a stage is computed with its axes in another order, then transposed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Factor precomputation: some factors of a sum of products are multiplied in a stage of their own."""
+"""Factor precomputation: some factors of a sum of products become a stage of their own."""
 
 from __future__ import annotations
 

@@ -28,8 +28,8 @@ TASKS_A_THREAD = 4
 
 @dataclass(frozen=True, slots=True)
 class FusionGroup:
-    """Stages computed together: `last` gives the outer loops, `producers` are computed in them,
-    first to last. The first `shared_axes` axes of `last` are those of all stages."""
+    """Stages computed together: `last` gives the outer loops, `producers` are computed inside of
+    them, first to last. The first `shared_axes` axes of `last` are those of all stages."""
 
     last: StageView
     producers: tuple[StageView, ...] = ()
@@ -105,8 +105,8 @@ def stages_of(workload: Workload, inlined: tuple[str, ...], target: Target) -> S
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """Why stages may be better off apart, though a rule fits them together. What `fallback_rule` has for
-    any of them is then all that counts of it."""
+    """Why stages may be better off without the fusion that a rule matched. `fallback_rule` then
+    replaces all other rules for a stage that it matches."""
 
     reason: str
     fallback_rule: Rule | None = None
@@ -114,8 +114,8 @@ class Alternative:
 
 @dataclass(frozen=True, slots=True)
 class RuleMatch:
-    """What a rule has for a stage: sketches that compute it with the stages `fused_stages`, the likeliest
-    first."""
+    """Sketches that a rule has for a stage, the likeliest first; they compute it together with
+    `fused_stages`."""
 
     parts: tuple[PartSketch, ...]
     fused_stages: tuple[str, ...] = ()

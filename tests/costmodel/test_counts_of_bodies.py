@@ -20,7 +20,9 @@ def _copy(rows: LeafLoop, source: str, result: str, *pieces: tuple[int, int]) ->
     )
     axis = frozenset({"column"})
     return [
-        Leaf(LeafLoop(axis, trips, rows), does, {"column": copies}, "column", 16, piece=(n, 0))
+        Leaf(
+            LeafLoop(axis, trips, rows), does, {"column": copies}, "column", 16, is_remainder=n > 0
+        )
         for n, (trips, copies) in enumerate(pieces)
     ]
 

@@ -102,7 +102,7 @@ def test_values_between_operand_and_sum_need_registers_in_every_step() -> None:
 
     def live(unroll: int) -> float:
         setting = list(program.default())
-        for name, value in {"vectors": 2, "rows": 11, "unroll": unroll}.items():
+        for name, value in {"tile_vectors": 2, "tile_rows": 11, "unroll_reduction": unroll}.items():
             at = names.index(name)
             setting[at] = program.knobs[at].values.index(value)
         return float(program_counts(program, np.asarray([setting]))["live_registers"][0])

@@ -16,7 +16,7 @@ from tilewright.schedules.plan import Level, LoopAxis, Outline, Plan
 from tilewright.schedules.sketches import space_for
 from tilewright.schedules.space import SpacePart
 
-WHOLE = ("tails", "skip_padding", "pack_on_the_way")
+WHOLE = ("peel_remainders", "skip_padding", "fuse_packing")
 """Knobs whose first value cuts no loop at an edge."""
 
 REDUCTIONS = {

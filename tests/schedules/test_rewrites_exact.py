@@ -213,7 +213,7 @@ def test_what_cannot_be_multiplied_beforehand_is_refused() -> None:
         (PrecomputeFactors("s0", (0,)), "as it stands"),
         (PrecomputeFactors("s0", (0, 1)), "the whole sum"),
         (PermuteAxes("nobody", 0), "no stage"),
-        (PermuteAxes("s0", 1), "none that"),
+        (PermuteAxes("s0", 1), "not one before the last"),
     ]
     for step, reason in cases:
         with pytest.raises(ScheduleError, match=reason):

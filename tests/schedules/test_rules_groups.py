@@ -127,9 +127,18 @@ def test_a_rule_answers_alike_whoever_was_asked_before(seed: int) -> None:
 @pytest.mark.parametrize(
     ("text", "kind", "knobs"),
     [
-        ("Y[i,j] = X[i,j] * 2", ElementwiseSketch, "vectors parallel stream"),
-        ("Y[i] += X[i,j]", RowSketch, "vectors parallel split_k chunk stream"),
-        (ROWS, RowSketch, "vectors parallel split_k block chunk stagger stream"),
+        ("Y[i,j] = X[i,j] * 2", ElementwiseSketch, "vectors parallel nontemporal_stores"),
+        (
+            "Y[i] += X[i,j]",
+            RowSketch,
+            "vectors parallel split_reduction reduction_chunk nontemporal_stores",
+        ),
+        (
+            ROWS,
+            RowSketch,
+            "vectors parallel split_reduction interleave_rows reduction_chunk software_pipelining"
+            " nontemporal_stores",
+        ),
     ],
 )
 def test_rows_have_the_knobs_of_what_they_are(text: str, kind: type, knobs: str) -> None:

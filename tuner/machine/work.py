@@ -72,7 +72,8 @@ def saved_by_allowing_error(workload: Workload) -> float:
     """How many times less there is to do where `workload` allows an error, however small: its
     products of more than two factors may then be summed in steps. 1.0 where nothing is gained.
 
-    Infinities and zeros can tell (`rewrites.precompute_factors.may_distribute`), so floats need permission.
+    Infinities and zeros can tell (`rewrites.precompute_factors.may_distribute`), so floats need
+    permission.
     """
     normal = workload.normalised()
     products = any(len(factors_of(stage)) > 2 for stage in normal.stages)

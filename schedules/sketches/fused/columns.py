@@ -107,8 +107,10 @@ class ColumnSketch(RowPart):
         return (
             Knob("vectors", tuple(fitting)),
             self.parallel_knob(self.group.repeats * self.most > 1),
-            Knob("merge", (0, 1) if self.merged else (0,)),
-            Knob("stream", (0,) if self.group.last.is_reduction else self.stream_choices),
+            Knob("fuse_loops", (0, 1) if self.merged else (0,)),
+            Knob(
+                "nontemporal_stores", (0,) if self.group.last.is_reduction else self.stream_choices
+            ),
         )
 
     def _keeps(self, vectors: int) -> bool:
@@ -163,12 +165,12 @@ class ColumnSketch(RowPart):
 
     def default(self) -> tuple[int, ...]:
         """As many vectors at once as there may be."""
-        return self.with_defaults({"vectors": len(POWERS), "merge": 1})
+        return self.with_defaults({"vectors": len(POWERS), "fuse_loops": 1})
 
     def leaves(self, settings: IntArray) -> Iterator[Leaf]:
         """Those of the plan's levels, stage after stage. Lanes beyond the last column are computed
         and thrown away, but for results."""
-        plan, merge = self.plan(settings), self.values(settings)["merge"] > 0
+        plan, merge = self.plan(settings), self.values(settings)["fuse_loops"] > 0
         levels, copies = plan.loops(), plan.unroll_factors()
         around, column = [x.loop for x in levels if x.role == BLOCKS], levels[-1].loop
         blocks = plan.trips[:, : len(around)].prod(axis=1)
@@ -213,6 +215,6 @@ class ColumnSketch(RowPart):
             # Where a stage was moved, it has no loop over one row.
             short = [row for row in rows if w.loop(row).extent == 1]
             walks[view.name] = [loop for _, loop in made if loop not in short]
-        for reduced, name in self.merged.items() if v["merge"] else ():
+        for reduced, name in self.merged.items() if v["fuse_loops"] else ():
             w.do(*(Merge(*pair) for pair in zip(walks[name], walks[reduced], strict=True)))
         return place

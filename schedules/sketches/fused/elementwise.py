@@ -35,7 +35,7 @@ class ElementwiseSketch(RowPart):
     @cached_property
     def knobs(self) -> tuple[Knob, ...]:
         parallel = self.parallel_knob(self.group.last.outputs > 1)
-        return (VECTORS, parallel, Knob("stream", self.stream_choices))
+        return (VECTORS, parallel, Knob("nontemporal_stores", self.stream_choices))
 
     @cached_property
     def stream_choices(self) -> tuple[int, ...]:

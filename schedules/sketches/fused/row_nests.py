@@ -27,7 +27,7 @@ from .reductions import ReductionSteps, contiguous_reduction, divided
 from .staggered import Steps, can_block, row_length, stagger_steps, staggered_steps
 from .walks import RowStage, in_steps
 
-SIZED_BY = ("vectors", "parallel", "split_k", "block", "stagger")
+SIZED_BY = ("vectors", "parallel", "split_reduction", "interleave_rows", "software_pipelining")
 SIZES = ("vectors", "task", "threads", "divided", "part", "parts")
 """The knobs that sizes of nests follow from, and these, see `Rows.sizes`."""
 
@@ -126,14 +126,14 @@ class Rows:
         several rows in one walk."""
         found = (x.astype(np.int64) for x in map_unique(v, SIZED_BY, self.sizes))
         v = v | dict(zip(SIZES, found, strict=True))
-        group, lanes, vectors, block = self.group, self.lanes, v["vectors"], v["block"]
+        group, lanes, vectors, block = self.group, self.lanes, v["vectors"], v["interleave_rows"]
         axes, along = frozenset(map(str, range(group.shared_axes))), str(group.shared_axes)
         sums = [view for view in group.stages if contiguous_reduction(view)]
         summed = {read.tensor for view in sums for read in view.reads}
         if self.can_divide:
             yield from self._parts(v)
         for is_staggered in (False, True):
-            there = (v["stagger"] > 0) == is_staggered
+            there = (v["software_pipelining"] > 0) == is_staggered
             if not there.any():
                 continue
             shared = (v["parallel"] > 0) & (v["parts"] == 1)
@@ -156,7 +156,7 @@ class Rows:
                     does = replace(stage, view=also).does if also else None
                     yield from stage.sum_along(does, loops, times=whole)
                 elif view.is_reduction:
-                    yield from stage.along_columns(v["chunk"], v["threads"])
+                    yield from stage.along_columns(v["reduction_chunk"], v["threads"])
                 elif walk:
                     yield from stage.walked(along, walk, loops)
                 else:
@@ -210,7 +210,7 @@ class RowWriter:
         self.w, self.rows, self.group = writer, rows, rows.group
         self.v = v | dict(zip(SIZES, sizes, strict=True))
         self.steps = ReductionSteps(writer, rows.lanes, self.v["vectors"])
-        self.visits = rows.visits(v["stagger"] > 0)
+        self.visits = rows.visits(v["software_pipelining"] > 0)
         self.walks: dict[str, list[str]] = {}
 
     def write(self) -> str:
@@ -247,18 +247,18 @@ class RowWriter:
             if visit.also:  # where its values are added up: its loops in the same form, then merged
                 loops = self._walk(visit.also.name, row, partials[name].width)
                 w.do(*(Merge(one, other) for one, other in zip(loops, walk, strict=True)))
-            if self.v["stagger"]:
+            if self.v["software_pipelining"]:
                 self.walks[name] = walk
             else:
                 steps.cut(partials[name])
-        if self.v["stagger"]:
+        if self.v["software_pipelining"]:
             self._stagger(row)
         return "" if is_divided else task
 
     def _rows(self, row: str) -> tuple[str, str]:
         """The loop that threads share, and the one in which stages are computed. Staggered rows are
         divided among the threads, for each of them to run one after the other."""
-        task, block, stagger = "", self.v["block"], self.v["stagger"]
+        task, block, stagger = "", self.v["interleave_rows"], self.v["software_pipelining"]
         if stagger and self.v["parallel"]:
             task, row = self.w.split(row, self.v["task"])
         if block > 1:
@@ -270,8 +270,8 @@ class RowWriter:
         of one reduction that has few, "" if there is none."""
         w, steps, view = self.w, self.steps, visit.view
         if view.is_reduction:
-            return steps.along_columns(view, row, self.v["chunk"], self.v["threads"])
-        if not self.v["stagger"]:
+            return steps.along_columns(view, row, self.v["reduction_chunk"], self.v["threads"])
+        if not self.v["software_pipelining"]:
             w.vectorise_writer(view.name, steps.lanes, steps.vectors, inside=row, cut=True)
         elif self.rows.walks_along(view):
             self.walks[view.name] = self._walk(view.name, row, steps.width)
@@ -290,7 +290,7 @@ class RowWriter:
                 self.w.do(*(Merge(one, other) for one, other in pairs))
         length, width = row_length(self.rows.steps), self.steps.width
         if length % width:
-            self.w.do(Partition(walk[int(self.v["block"] > 1)], length // width))
+            self.w.do(Partition(walk[int(self.v["interleave_rows"] > 1)], length // width))
 
     def _walk(self, stage: str, row: str, width: int) -> list[str]:
         """The loops of a stage in a row, the last one in steps of `width`, of some vectors each."""

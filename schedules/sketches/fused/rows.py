@@ -109,7 +109,7 @@ class RowPart(GroupSketch, ABC):
 
     def streamed(self, v: Values) -> BoolArray:
         """(P,) whether the result is written past the caches."""
-        return v["stream"] > 0
+        return v["nontemporal_stores"] > 0
 
     def default(self) -> tuple[int, ...]:
         """Four vectors at once, every thread."""
@@ -120,7 +120,7 @@ class RowPart(GroupSketch, ABC):
         task = self._loops(writer, v)
         if v["parallel"] and task:
             writer.do(Parallel(task))
-        if v["stream"]:
+        if v["nontemporal_stores"]:
             writer.do(Stream(self.group.last.name))
 
     @abstractmethod
@@ -148,18 +148,21 @@ class RowSketch(RowPart):
         threads, divides = self.target.threads, self.rows.can_divide
         parts = (1, *(n * threads for n in POWERS[:3])) if divides else (1,)
         parallel = self.parallel_knob(self.group.last.outputs > 1 or divides)
-        shared = (VECTORS, parallel, Knob("split_k", parts))
-        chunk, stream = Knob("chunk", chunks_of(self.stages)), Knob("stream", self.stream_choices)
+        shared = (VECTORS, parallel, Knob("split_reduction", parts))
+        chunk, stream = (
+            Knob("reduction_chunk", chunks_of(self.stages)),
+            Knob("nontemporal_stores", self.stream_choices),
+        )
         if not self.group.producers:
             return (*shared, chunk, stream)
-        stagger = Knob("stagger", (0, 1) if self.can_stagger else (0,))
-        return (*shared, Knob("block", self.blocks), chunk, stagger, stream)
+        stagger = Knob("software_pipelining", (0, 1) if self.can_stagger else (0,))
+        return (*shared, Knob("interleave_rows", self.blocks), chunk, stagger, stream)
 
     def values(self, settings: IntArray) -> Values:
         """The value of every knob, also of those that one stage has not."""
         v = super().values(settings)
         none = np.zeros_like(v["vectors"])
-        return {"block": none + 1, "stagger": none, **v}
+        return {"interleave_rows": none + 1, "software_pipelining": none, **v}
 
     @cached_property
     def blocks(self) -> tuple[int, ...]:
@@ -186,24 +189,29 @@ class RowSketch(RowPart):
         """(P,) whether a setting is worth a try; every one is legal. A reduction is divided for the
         threads if for anything. As many rows at once are staggered as can be shared out."""
         v = self.values(settings)
-        ok: BoolArray = (v["split_k"] == 1) | (v["parallel"] > 0)
+        ok: BoolArray = (v["split_reduction"] == 1) | (v["parallel"] > 0)
         if self.group.repeats == 1 and self.rows.can_divide:  # threads share nothing else
-            ok &= (v["split_k"] > 1) | (v["parallel"] == 0)
+            ok &= (v["split_reduction"] > 1) | (v["parallel"] == 0)
         if self.can_stagger:
             fits = [block for block in self.blocks if self._has_tasks(block)]
-            ok &= (v["stagger"] == 0) | np.isin(v["block"], fits)
+            ok &= (v["software_pipelining"] == 0) | np.isin(v["interleave_rows"], fits)
         return ok
 
     def default(self) -> tuple[int, ...]:
         """Four vectors at once, every thread; a few rows at once, staggered where they can be."""
         fits = (n for n, rows in enumerate(self.blocks) if self._has_tasks(rows))
         block = max(fits) if self.can_stagger else len(POWERS)
-        places = {"vectors": 2, "split_k": 1, "block": block, "stagger": 1}
-        return self.with_defaults(places | {"chunk": len(POWERS)})
+        places = {
+            "vectors": 2,
+            "split_reduction": 1,
+            "interleave_rows": block,
+            "software_pipelining": 1,
+        }
+        return self.with_defaults(places | {"reduction_chunk": len(POWERS)})
 
     def streamed(self, v: Values) -> BoolArray:
         """(P,) the same: nothing that each chunk of a reduction adds to."""
-        whole = v["chunk"] == 0 if is_along_columns(self.group.last) else True
+        whole = v["reduction_chunk"] == 0 if is_along_columns(self.group.last) else True
         return super().streamed(v) & whole
 
     def leaves(self, settings: IntArray) -> tuple[Leaf, ...]:

@@ -112,7 +112,7 @@ class TransformSketch(GroupSketch):
 
     @cached_property
     def knobs(self) -> tuple[Knob, ...]:
-        return Knob("place", self._places()), self.parallel_knob(self.tasks > 1)
+        return Knob("compute_at", self._places()), self.parallel_knob(self.tasks > 1)
 
     def _places(self) -> tuple[int, ...]:
         within = (WITHIN,) if self.group.producers else ()
@@ -260,7 +260,7 @@ class TransformSketch(GroupSketch):
         # Values between stages are computed for whole tiles.
         part = {} if self.group.producers else filled
         parts = [n * part.get(name, 1) for name, n in self.walked.items()]
-        is_outside, parallel = v["place"] == OUTSIDE, v["parallel"] > 0
+        is_outside, parallel = v["compute_at"] == OUTSIDE, v["parallel"] > 0
         shared = [parallel & (~is_outside | (n < self.enough)) for n in range(len(tiles))]
         steps, tasks = (
             prod(np.where(is_shared, n, 1) for is_shared, n in zip(shared, found, strict=True))
@@ -271,7 +271,7 @@ class TransformSketch(GroupSketch):
         for is_shared, n in zip(shared, tiles, strict=True):
             loop = LeafLoop(_TILES, np.where(is_shared, 1, n), loop)
         # One body holds all formulas of the first axis where nothing is left to be inside of it.
-        place = np.where(is_outside, np.where(apart > 1, OUTSIDE, WITHIN), v["place"])
+        place = np.where(is_outside, np.where(apart > 1, OUTSIDE, WITHIN), v["compute_at"])
         ops, flops, math, masked, loaded, live = map_values(place, self.code.__getitem__)
         name, width, share = self.group.last.name, self.width, prod(filled.values()) / apart
         moving = dict.fromkeys((*_FORMULAS, *_TILES, *_LANES), 1)
@@ -297,7 +297,7 @@ class TransformSketch(GroupSketch):
         """Formulas of the first axis apart, outside all loops where they can be; every thread. All
         three transforms of four Winograd forms on Zen 5 reach 0.96 of the best places so, and 0.68
         with everything around the formulas."""
-        return self.with_defaults({"place": 2})
+        return self.with_defaults({"compute_at": 2})
 
     def write(self, writer: TraceWriter, setting: Sequence[int]) -> None:
         v, w, last = self.chosen(setting), writer, self.group.last
@@ -308,10 +308,12 @@ class TransformSketch(GroupSketch):
         outer, inner = [names[name][0] for name in self.walked], list[str]()
         if self.lane:
             outer[-1], *inner = w.split(outer[-1], self.width)
-        outside, within = (formulas[:1], formulas[1:]) if v["place"] == OUTSIDE else ([], formulas)
+        outside, within = (
+            (formulas[:1], formulas[1:]) if v["compute_at"] == OUTSIDE else ([], formulas)
+        )
         w.reorder(*outside, *outer, *within, *inner)
         place = outer[-1] if outer else formulas[0]
-        if v["place"] == WITHIN and len(formulas) > 1:
+        if v["compute_at"] == WITHIN and len(formulas) > 1:
             place = formulas[0]
         for view in reversed(self.group.producers):
             w.do(ComputeAt(view.name, place, register=True))

@@ -109,7 +109,7 @@ class RowStage:
         """The stage in the loops of a walk along axis `lane`."""
         for n, (piece, loop) in enumerate(zip(walk, loops, strict=True)):
             yield Leaf(loop, self.does, {lane: piece.copies}, lane, piece.lanes, times,
-                       piece.filled, piece=(n, self.step))  # fmt: skip
+                       piece.filled, is_remainder=n > 0, pipeline_stage=self.step)  # fmt: skip
 
     def sum_along(
         self,
@@ -138,7 +138,8 @@ class RowStage:
                 yield Leaf(
                     loop, some, {lane: piece.copies}, lane, piece.lanes, times,
                     piece.filled if some is merged else 1,
-                    is_tested, piece.copies if some is self.does else 0, piece=(n, self.step),
+                    is_tested, piece.copies if some is self.does else 0,
+                    is_remainder=n > 0, pipeline_stage=self.step,
                 )  # fmt: skip
         copies = walk[0].copies
         add = Operations(frozenset({"sums", "lanes"}), 1, 1)
@@ -189,13 +190,14 @@ class RowStage:
                 rows = LeafLoop(self.along(step), np.where(is_short, 1, step.extent), rows)
             written = {lane: copies, self.names[last.name]: np.where(is_short, steps, 1)}
             yield Leaf(rows, self.does, written, lane, lanes, 1, 1, is_tested & (copies == 1),
-                       copies, unrolls_reduction=is_short, piece=(n, self.step))  # fmt: skip
+                       copies, unrolls_reduction=is_short, is_remainder=n > 0,
+                       pipeline_stage=self.step)  # fmt: skip
             for times, does in (
                 (is_chunked, Statement((add,), (self.own,), self.own)),
                 (~is_chunked, Statement(writes=self.own)),
             ):
                 yield Leaf(columns, does, {lane: copies}, lane, lanes, times, filled,
-                           piece=(n, self.step))  # fmt: skip
+                           is_remainder=n > 0, pipeline_stage=self.step)  # fmt: skip
 
 
 def _columns(extent: int, lanes: int, vectors: int, threads: int) -> tuple[float, ...]:

@@ -67,13 +67,15 @@ class TileNest:
         """In the order of the program."""
         stage, v, s = self.stage, self.v, self.s
         view, tails, axes = stage.view, self.tails.values(), own_names(stage.view)
-        steps, tile = v["unroll"] * s["taps_inside"], s["mr"] * s["mr2"]
+        steps, tile = v["unroll_reduction"] * s["taps_inside"], s["mr"] * s["mr2"]
         # Values between operand and sum, a row's in each step ahead.
         between = 1 + tile * (steps - 1) if view.operations > 2 else 0
         yield Leaf(
-            self.plan.leaf_loops[-1], stage.update, self.plan.unroll_factors(), self.lane, self.lanes, self.clear,
-            guarded_fraction=self.tested, accumulators=tile * v["vectors"], extra_registers=between,
-            unrolls_reduction=steps > 1, axis_fractions=self.shares(tail.computed_extent for tail in tails),
+            self.plan.leaf_loops[-1], stage.update, self.plan.unroll_factors(), self.lane,
+            self.lanes, self.clear, guarded_fraction=self.tested,
+            accumulators=tile * v["tile_vectors"], extra_registers=between,
+            unrolls_reduction=steps > 1,
+            axis_fractions=self.shares(tail.computed_extent for tail in tails),
             spacing={self.lane: stage.lanes, stage.roles.main.name: stage.step_distance},
         )  # fmt: skip
         several, own = s["k_count"] > 1, own_place(view, axes)
@@ -99,7 +101,7 @@ class TileNest:
             yield self._of_tile(Statement(writes=own), there * ~several, size)
             yield self._of_tile(add, there * several, size)
             # One thread adds up what others have summed of the reduction.
-            last, after = add, np.where(v["split_k"] > 1, v["split_k"], 0)
+            last, after = add, np.where(v["split_reduction"] > 1, v["split_reduction"], 0)
         if not np.any(after):
             return
         length = self.tails[self.lane].extent
@@ -118,7 +120,7 @@ class TileNest:
             if self._is_branch(axis):
                 tested = np.maximum(tested, self.tails[axis].guarded_fraction * (inside == 1))
             inside = inside * count
-        sums = self.s["mr"] * self.s["mr2"] * self.v["vectors"]
+        sums = self.s["mr"] * self.s["mr2"] * self.v["tile_vectors"]
         return Leaf(
             self.loops[TILES], does, copies, self.lane, self.lanes, times,
             guarded_fraction=tested, extra_registers=sums, axis_fractions=self.shares(size),
@@ -166,8 +168,8 @@ class TileNest:
         each."""
         stage, v, every = self.stage, self.v, np.ones(self.plan.num_settings)
         left: dict[str, Number] = {x.name: x.extent > 1 for x in self.plan.outline.axes}
-        left |= {x.name: v["tap_unroll"] <= n for n, x in enumerate(stage.short_taps())}
-        left[stage.roles.main.name] = v["unroll"] < stage.roles.main.extent
+        left |= {x.name: v["unroll_window"] <= n for n, x in enumerate(stage.short_taps())}
+        left[stage.roles.main.name] = v["unroll_reduction"] < stage.roles.main.extent
         left |= {axis: tail.undecided_fraction for axis, tail in self.tails.items()}
         conds = (cond.index.vars() for cond in stage.padding)
         decided = [every * prod(1 - left[name] for name in names) for names in conds]

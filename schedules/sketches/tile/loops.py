@@ -31,20 +31,23 @@ def tile_sizes(stage: TileStage, v: Values) -> dict[str, IntArray]:
     """Tile and block sizes for knob values `v`, in elements, and how many of each: arrays (P,)."""
     roles = stage.roles
     m = [loop.extent for loop in roles.rows] + [1, 1]
-    s = {"nr": v["vectors"] * stage.lanes, "mr": v["rows"], "mr2": v["rows2"]}
+    s = {"nr": v["tile_vectors"] * stage.lanes, "mr": v["tile_rows"], "mr2": v["tile_rows2"]}
     for key, extent, tile, blocks in (
         ("col", roles.columns.extent, s["nr"], v["column_blocks"]),
         ("row", m[0], s["mr"], v["row_blocks"]),
-        ("row2", m[1], s["mr2"], v["row2_blocks"]),
+        ("row2", m[1], s["mr2"], v["row_blocks2"]),
     ):
         s[f"{key}_tiles"] = -(-extent // tile)
         s[f"{key}_per"] = -(-s[f"{key}_tiles"] // blocks)
         s[f"{key}_blocks"] = -(-s[f"{key}_tiles"] // s[f"{key}_per"])
-    k, u = roles.main.extent // v["split_k"], v["unroll"] if stage.step_distance == 1 else 1
-    s["kc"] = ((k - 1) // v["k_blocks"] + u) // u * u
+    k, u = (
+        roles.main.extent // v["split_reduction"],
+        v["unroll_reduction"] if stage.step_distance == 1 else 1,
+    )
+    s["kc"] = ((k - 1) // v["reduction_blocks"] + u) // u * u
     s["k_count"] = -(-k // s["kc"])
     taps = [loop.extent for loop in stage.short_taps()]
-    s["taps_inside"] = np.cumprod([1, *taps], dtype=np.int64)[v["tap_unroll"]]
+    s["taps_inside"] = np.cumprod([1, *taps], dtype=np.int64)[v["unroll_window"]]
     return s
 
 
@@ -88,7 +91,7 @@ def tile_plan(
             levels[n] = replace(level, active_fraction=np.where(level.present, shares[axis], 1.0))
     first = [level.role for level in levels].index(STEPS)
     levels[first] = replace(levels[first], active_fraction=shares[STEPS])
-    return Plan(outline, tuple(levels), len(v["rows"]), _dense(stage, outline, v)), tails
+    return Plan(outline, tuple(levels), len(v["tile_rows"]), _dense(stage, outline, v)), tails
 
 
 def _around_tiles(stage: TileStage, at: dict[str, int], v: Values, s: Values) -> Iterator[Level]:
@@ -97,9 +100,11 @@ def _around_tiles(stage: TileStage, at: dict[str, int], v: Values, s: Values) ->
     first. Each thread gets a run of iterations, so batches that differ in length stand behind the
     blocks that are divided: they alternate."""
     roles, threads = stage.roles, stage.target.threads > 1
-    outside, divided = v["rows_outside"] == 1, v["parallel"]
-    split = v["split_k"] > 1
-    yield Level(MAIN, roles.main.extent // v["split_k"], threads & split, PARTS, present=split)
+    outside, divided = v["row_blocks_outermost"] == 1, v["parallel"]
+    split = v["split_reduction"] > 1
+    yield Level(
+        MAIN, roles.main.extent // v["split_reduction"], threads & split, PARTS, present=split
+    )
 
     *rows, columns = ((loop, tile * per) for loop, tile, per in tile_axes(stage, s))
     inside_columns = (*((loop, 1) for loop in roles.outer_rows), *reversed(rows))
@@ -147,7 +152,7 @@ def _blocks(
     """By axis, (P,) whether threads divide the blocks along it, and whether there is more in one
     than tiles: loops that threads share with it as one; or copies, which only phases ask about."""
     copied = _last_copies(stage, levels, v, s) if stage.phases else -1
-    nothing = np.zeros(len(v["rows"]), np.bool_)
+    nothing = np.zeros(len(v["tile_rows"]), np.bool_)
     found = {loop.name: (nothing, nothing) for loop, _, _ in tile_axes(stage, s)}
     for n, (axis, level) in enumerate(zip(names, levels, strict=True)):
         if axis in found and level.role == BLOCKS:
@@ -172,8 +177,8 @@ def _shares(stage: TileStage, v: Values, tails: Mapping[str, RemainderTiles]) ->
     around = (v["skip_padding"] == 1) & (v["copy_rows"] == 1)
     if not stage.view.guards and not around.any():
         return {STEPS: 1.0}
-    several = {name: (v[name] > 1).astype(np.int64) for name in ("rows", "rows2")}
-    asked = {**several, "taps": v["tap_unroll"], "around": around.astype(np.int64)}
+    several = {name: (v[name] > 1).astype(np.int64) for name in ("tile_rows", "tile_rows2")}
+    asked = {**several, "taps": v["unroll_window"], "around": around.astype(np.int64)}
     asked |= {name: tails[name].guard_step for name in stage.phase_rows}
     found = map_unique(asked, tuple(asked), stage.shares_left)
     phases = dict.fromkeys(phase for phase, _, _ in stage.phases)
@@ -184,14 +189,14 @@ def _of_a_tile(stage: TileStage, at: dict[str, int], v: Values, s: Values) -> It
     """Tiles of a block in the order asked for, steps of the reduction, and what is written out of
     them: taps and steps, then rows and vectors."""
     *rows, (_, width, _) = tile_axes(stage, s)
-    inside, unroll = v["row_tiles_inside"] == 1, v["unroll"]
+    inside, unroll = v["row_tiles_innermost"] == 1, v["unroll_reduction"]
     rows.reverse()
     yield Level(COLUMNS, width, role=TILES, present=inside)
     yield from (Level(at[loop.name], tile, role=TILES) for loop, tile, _ in rows)
     yield Level(COLUMNS, width, role=TILES, present=~inside)
 
     short = [loop.name for loop in stage.short_taps()]
-    whole = {name: v["tap_unroll"] > n for n, name in enumerate(short)}
+    whole = {name: v["unroll_window"] > n for n, name in enumerate(short)}
     for loop in stage.roles.taps:
         yield Level(at[loop.name], 1, role=STEPS, present=~whole.get(loop.name, unroll < 0))
     together = np.minimum(stage.step_distance * unroll, s["kc"])

@@ -128,9 +128,10 @@ class BlockNest:
                        extra_registers=wide)  # fmt: skip
             yield Leaf(loop, Statement(reads=(part,)), {across: high, along: copies}, along, wide,
                        ~is_block)  # fmt: skip
-        summed = copies if does.reduction_axes else 0
+        adds_up = bool(does.reduction_axes)
         yield Leaf(loop, replace(does, reads=tuple(straight)), {across: high, along: copies}, along,
-                   wide, accumulators=summed, extra_registers=wide, unrolls_reduction=bool(does.reduction_axes))  # fmt: skip
+                   wide, accumulators=copies * adds_up, extra_registers=wide,
+                   unrolls_reduction=adds_up)  # fmt: skip
 
     @cached_property
     def _does(self) -> Statement:

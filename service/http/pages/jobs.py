@@ -19,9 +19,9 @@ from tilewright.service.http.pages import calls, submitting
 from tilewright.service.http.pages.active import active_jobs, job_counts
 from tilewright.service.http.pages.comparing import others
 from tilewright.service.http.pages.forms import Fields, Form
-from tilewright.service.http.pages.knob_words import in_words
 from tilewright.service.http.pages.render import page, wants_part
 from tilewright.service.http.pages.roofline import Roofline, level_of, roofline
+from tilewright.service.http.pages.trials import in_words
 from tilewright.service.http.pages.views import ACTIVE, STATES, JobView, job_row, job_view
 from tilewright.service.http.sharing import sharing_document
 from tilewright.service.http.state import ServiceState
