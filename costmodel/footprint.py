@@ -20,12 +20,17 @@ import numpy.typing as npt
 
 from tilewright.schedules.arrays import BoolArray
 from tilewright.schedules.plan import Access, Plan
-from tilewright.schedules.sketches.hardware import LINES_AT_ONCE, LINES_TO_FOLLOW, USABLE_SHARE
+from tilewright.schedules.sketches.hardware import LINES_TO_FOLLOW, USABLE_SHARE
 from tilewright.schedules.workload.tensors import Tensor
 
 Float32Array = npt.NDArray[np.float32]
 Values = npt.NDArray[Any]
 """Numbers of one type, whichever it is."""
+
+LINES_AT_ONCE = 2
+"""What comes from behind a core's second cache: a line and its neighbour. Published: Intel,
+"Optimization Reference Manual" (the spatial prefetcher's pairs); AMD, "Software Optimization Guide"
+(the up and down prefetcher of L2)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,13 +12,13 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple
 
-import numpy.typing as npt
+from .arrays import Number, Truth
 
-Number: TypeAlias = npt.NDArray[Any] | float
-Truth: TypeAlias = npt.NDArray[Any] | bool
-"""Of P settings, (P,), or the same for all."""
+MAX_LANE_STRIDE = 4
+"""Largest distance of lanes in memory that are still picked from whole vectors, and most lanes in a
+row that take the same element; other lanes are gathered one by one."""
 
 
 @dataclass(frozen=True, eq=False)

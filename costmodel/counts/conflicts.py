@@ -7,7 +7,7 @@ from math import gcd
 import numpy as np
 
 from tilewright.schedules.arrays import FloatArray
-from tilewright.schedules.sketches.analysis import once
+from tilewright.schedules.sketches.analysis.stages import once
 from tilewright.schedules.sketches.tile.sketch import TileSketch
 from tilewright.schedules.target import Target
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from tilewright.schedules.arrays import BoolArray, FloatArray
 from tilewright.schedules.plan import Access, Plan
-from tilewright.schedules.sketches.analysis import StageRead
+from tilewright.schedules.sketches.analysis.stages import StageRead
 from tilewright.schedules.sketches.tile.loops import Values, copy_places
 from tilewright.schedules.sketches.tile.sketch import TileSketch
 

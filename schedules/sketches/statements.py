@@ -19,7 +19,7 @@ from ..algebra.scalar import (
     walk,
 )
 from ..leaves import AccessPattern, Dim, Operations, Statement
-from .analysis import StageRead, StageView
+from .analysis.stages import StageRead, StageView
 
 
 def axis_names(order: Sequence[str]) -> dict[str, str]:

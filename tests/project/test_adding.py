@@ -14,7 +14,7 @@ from tests.schedules.test_rules_spaces import target
 from tilewright.costmodel.counts.counting import counts
 from tilewright.costmodel.prior import Prior
 from tilewright.schedules.nest.loop_ir import LoopKind, loops
-from tilewright.schedules.sketches.analysis import view_stage
+from tilewright.schedules.sketches.analysis.stages import view_stage
 from tilewright.schedules.sketches.program import ProgramSketch
 from tilewright.schedules.space import ScheduleSpace
 

@@ -1,4 +1,4 @@
-"""Steps that earlier versions wrote by other names: stored traces are read, and are the same ones."""
+"""Steps that earlier versions wrote by other names: stored traces are read as the same traces."""
 
 from __future__ import annotations
 

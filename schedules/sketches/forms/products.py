@@ -19,7 +19,7 @@ from ...rewrites import PrecomputeFactors
 from ...rewrites.precompute_factors import factors_of, kept_axes, may_distribute, summed_axes
 from ...workload.tensors import Axis, Stage
 from ...workload.workload import Workload
-from ..analysis import math_calls
+from ..analysis.stages import math_calls
 from ..hardware import FMA_PIPES, LOAD_PORTS
 
 ELEMENT_COST = FMA_PIPES + FMA_PIPES / LOAD_PORTS

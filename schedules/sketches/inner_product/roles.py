@@ -10,7 +10,7 @@ from ...algebra.affine import Affine, Mod
 from ...algebra.scalar import index_conds
 from ...target import Target
 from ...workload.workload import Workload
-from ..analysis import SHORT_AXIS, StageLoop, StageRead, StageView, once
+from ..analysis.stages import SHORT_AXIS, StageLoop, StageRead, StageView, once
 from ..hardware import PAGE_BYTES, USABLE_SHARE
 from ..knobs import POWERS
 

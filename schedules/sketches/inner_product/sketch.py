@@ -19,14 +19,14 @@ from math import ceil, log2
 
 import numpy as np
 
-from ...arrays import BoolArray, IntArray
+from ...arrays import BoolArray, IntArray, map_unique
 from ...leaves import AccessPattern, Leaf, LeafLoop, Operations, Statement
 from ...nest.loop_ir import LoopKind
 from ...plan import Access, Level, Outline, Plan
 from ...space import Knob
-from ..analysis import once
+from ..analysis.stages import once
 from ..hardware import BUSY_CHAINS, USABLE_SHARE
-from ..knobs import Knobbed, map_values
+from ..knobs import Knobbed
 from ..outlines import bits_of, stage_outline
 from ..statements import own_names, own_place, statement_of
 from ..writer import BATCHES, BLOCKS, DEPTH, STEPS, TILES, WRITTEN_OUT, TraceWriter
@@ -74,7 +74,7 @@ class InnerProductSketch(InnerProductStage, Knobbed):
 
     def tiles_in_block(self, v: dict[str, IntArray]) -> IntArray:
         """(P,) tiles in a block."""
-        (tiles,) = map_values(v["tile_columns"], lambda width: (self.tiles_a_block(width),))
+        (tiles,) = map_unique(lambda width: (self.tiles_a_block(width),), v["tile_columns"])
         return np.where(v["reduction_blocks"] > 1, tiles, 1).astype(np.int64)
 
     @cached_property

@@ -16,7 +16,7 @@ from math import ceil
 from ...arrays import BoolArray, IntArray
 from ...nest.loop_ir import LoopKind
 from ...primitives import Merge, Prefetch, Unroll
-from ..analysis import StageRead
+from ..analysis.stages import StageRead
 from ..hardware import FMA_PIPES
 from ..writer import TraceWriter
 from .stage import TileStage

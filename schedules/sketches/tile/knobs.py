@@ -7,6 +7,7 @@ from functools import cached_property
 
 from ...arrays import BoolArray, IntArray
 from ...space import Knob
+from ..analysis.tile_roles import LEAST_DEPTH, ceil_div
 from ..groups import TASKS_A_THREAD
 from ..hardware import FEWEST_ROWS
 from ..knobs import POWERS, Knobbed, stream_values
@@ -14,7 +15,6 @@ from .first_tile import packed_by_first_tile
 from .limits import feasible_tiles
 from .loops import tile_sizes
 from .prefetch import can_prefetch
-from .roles import LEAST_DEPTH, ceil_div
 from .stage import MAX_TAPS, TileStage
 
 

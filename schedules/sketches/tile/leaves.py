@@ -13,10 +13,9 @@ from math import prod
 
 import numpy as np
 
-from ...arrays import BoolArray, FloatArray, IntArray
-from ...leaves import Leaf, LeafLoop, Number, Operations, Statement
+from ...arrays import BoolArray, FloatArray, IntArray, Number, map_unique
+from ...leaves import Leaf, LeafLoop, Operations, Statement
 from ...plan import Plan
-from ..knobs import map_values
 from ..statements import own_names, own_place
 from ..vectors import vectors_of
 from ..writer import BATCHES, TILES, VECTORS_AT_ONCE
@@ -106,7 +105,7 @@ class TileNest:
             return
         length = self.tails[self.lane].extent
         row, block = -(-length // stage.lanes), np.minimum(s["nr"] * s["col_per"], length)
-        _, once = map_values(block, lambda n: vectors_of(n, stage.lanes, VECTORS_AT_ONCE))
+        _, once = map_unique(lambda n: vectors_of(n, stage.lanes, VECTORS_AT_ONCE), block)
         around = LeafLoop(frozenset(axes), after * prod(view.shape) / length * s["col_blocks"])
         walk = LeafLoop(frozenset({self.lane}), row / s["col_blocks"] / once, around)
         yield Leaf(walk, last, {self.lane: once}, self.lane, stage.lanes)

@@ -14,9 +14,9 @@ from math import prod
 from ...algebra.affine import Var
 from ...target import Target
 from ...workload.workload import Workload
-from ..analysis import StageLoop, StageRead, StageView, once
+from ..analysis.stages import StageLoop, StageRead, StageView, once
+from ..analysis.tile_roles import TileRoles
 from ..hardware import LINES_TO_FOLLOW, PAGE_BYTES
-from .roles import TileRoles
 
 MOST_USES = 256
 """An element that is used more often than this pays for a copy of it."""

@@ -17,7 +17,7 @@ from math import prod
 import numpy as np
 
 from ...algebra.affine import Affine, var
-from ...arrays import BoolArray, IntArray
+from ...arrays import BoolArray, IntArray, map_unique
 from ...leaves import AccessPattern, Leaf, LeafLoop, Statement
 from ...nest.loop_ir import LoopKind
 from ...plan import Level, Plan
@@ -25,8 +25,8 @@ from ...primitives import CacheWrite, Fuse, Stream, TransformLayout
 from ...space import Knob
 from ...target import Target
 from ...workload.workload import Workload
-from ..analysis import SHORT_AXIS, StageLoop, StageRead, StageView, with_reads
-from ..knobs import POWERS, map_values, stream_values
+from ..analysis.stages import SHORT_AXIS, StageLoop, StageRead, StageView, with_reads
+from ..knobs import POWERS, stream_values
 from ..vectors import row_pieces
 from ..writer import BATCHES, BLOCKS, TILES, WRITTEN_OUT, TraceWriter
 from .blocks import TransposedStage, Transposition, can_be_transposed, pitch
@@ -209,7 +209,7 @@ def _rows(nest: BlockNest, piece: BlockPiece, collected: BoolArray) -> Iterator[
     collected_row = AccessPattern("piece", ("piece",), {across: lanes, along: 1})
     does = Statement(reads=(collected_row,), writes=nest.own)
     rows = LeafLoop(frozenset({across}), piece.sides[across] * collected, piece.loop)
-    numbers = map_values(piece.sides[along], lambda width: row_pieces(width, lanes, max(POWERS)))
+    numbers = map_unique(lambda width: row_pieces(width, lanes, max(POWERS)), piece.sides[along])
     for n, (trips, copies, width, _) in enumerate((numbers[:4], numbers[4:])):
         walk = LeafLoop(frozenset({along}), trips, rows)
         yield Leaf(walk, does, {along: copies}, along, width, is_remainder=n > 0)
