@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from tilewright.schedules.algebra.functions import POLYNOMIAL_SLOTS
 from tilewright.schedules.arrays import FloatArray, IntArray, distinct_rows
-from tilewright.schedules.sketches.hardware import FMA_LATENCY
+from tilewright.schedules.hardware import FMA_LATENCY
 from tilewright.schedules.space import ScheduleSpace, SpacePart
 
 from .counts.counting import counts

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilewright.schedules.arrays import BoolArray, FloatArray, IntArray, Number
+from tilewright.schedules.hardware import FMA_LATENCY
 from tilewright.schedules.leaves import MAX_LANE_STRIDE, AccessPattern, Leaf, LeafLoop
-from tilewright.schedules.sketches.hardware import FMA_LATENCY
 
 from .bodies import Uses, alive
 from .table import Counts, with_zeros

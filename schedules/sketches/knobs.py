@@ -9,10 +9,11 @@ from typing import Protocol, TypeAlias
 import numpy as np
 
 from ..arrays import BoolArray, IntArray
+from ..hardware import USABLE_SHARE
+from ..memory_use import MemoryUse
 from ..space import Knob, SpacePart
 from ..target import Target
 from ..workload.workload import Workload
-from .hardware import USABLE_SHARE
 from .writer import TraceWriter
 
 POWERS = (1, 2, 4, 8)
@@ -77,6 +78,10 @@ class Knobbed:
     def feasible(self, settings: IntArray) -> BoolArray:
         """(P,) all of them, if the sketch has no limits."""
         return np.ones(len(np.atleast_2d(settings)), np.bool_)
+
+    def memory(self, settings: IntArray) -> MemoryUse:
+        """Nothing beside the loads and stores of leaves, if the sketch makes no copies."""
+        return MemoryUse()
 
 
 Values: TypeAlias = dict[str, IntArray]

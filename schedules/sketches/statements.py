@@ -78,6 +78,7 @@ def statement_of(view: StageView, names: Mapping[str, str]) -> Statement:
         None if view.is_reduction else own_place(view, names),
         frozenset(names[loop.name] for loop in view.reduce),
         any(read.padded for read in view.reads) or bool(view.guards),
+        view.dtype,
     )
 
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from itertools import islice
 from math import prod
 
+from ...hardware import FEWEST_ROWS
 from ...leaves import MAX_LANE_STRIDE
 from ...target import Target
-from ..hardware import FEWEST_ROWS
 from .stages import StageLoop, StageRead, StageView
 
 LEAST_DEPTH = 32

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from math import prod
 
 from ...arrays import Number, Truth
+from ...hardware import BUSY_CHAINS
 from ...nest.loop_ir import Update
 from ...primitives import CacheWrite, ComputeAt, Parallel, Partition, RFactor, Unroll, Vectorize
 from ..analysis.reductions import contiguous_reduction, is_along_columns
 from ..analysis.stages import StageView
-from ..hardware import BUSY_CHAINS
 from ..knobs import POWERS
 from ..vectors import fitting, share_of
 from ..writer import TraceWriter

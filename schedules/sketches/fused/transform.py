@@ -23,6 +23,7 @@ from ...algebra.affine import Affine, Eq0, FloorDiv, Mod, Var, var
 from ...algebra.scalar import All, Scalar, Select, loads, walk
 from ...arrays import IntArray, map_unique
 from ...leaves import AccessPattern, Leaf, LeafLoop, Operations, Statement
+from ...memory_use import MemoryUse, StridedRows
 from ...nest.loop_ir import LoopKind
 from ...plan import Level, Outline, Plan, access_of, axes_of
 from ...primitives import ComputeAt, Parallel, Unroll, Vectorize
@@ -284,6 +285,15 @@ class TransformSketch(GroupSketch):
             Leaf(loop, entering, {}, "lanes", width, loaded / apart, extra_registers=live - 1),
             Leaf(loop, leaving, {}, "lanes", width, self.written * share),
         ]
+
+    def memory(self, settings: IntArray) -> MemoryUse:
+        """Planes, which formulas of one tile are stored to, at one distance from each other."""
+        last, planes = self.group.last, self.planes
+        distance = prod(last.shape[planes[-1].dim + 1 :]) * last.dtype.bytes
+        is_outside = self.values(settings)["compute_at"] == OUTSIDE
+        at_once = self.written / np.where(is_outside, float(planes[0].extent), 1.0)
+        lines = last.points / self.lanes
+        return MemoryUse(strided=(StridedRows(distance, 1, at_once, lines),))
 
     @property
     def _filled(self) -> dict[str, float]:

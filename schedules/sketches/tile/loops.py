@@ -89,7 +89,9 @@ def tile_plan(
             levels[n] = replace(level, active_fraction=np.where(level.present, shares[axis], 1.0))
     first = [level.role for level in levels].index(STEPS)
     levels[first] = replace(levels[first], active_fraction=shares[STEPS])
-    return Plan(outline, tuple(levels), len(v["tile_rows"]), _dense(stage, outline, v)), tails
+    nontemporal = v["nontemporal_stores"] > 0
+    dense = _dense(stage, outline, v)
+    return Plan(outline, tuple(levels), len(nontemporal), dense, nontemporal), tails
 
 
 def _around_tiles(stage: TileStage, at: dict[str, int], v: Values, s: Values) -> Iterator[Level]:
@@ -124,7 +126,9 @@ def _around_tiles(stage: TileStage, at: dict[str, int], v: Values, s: Values) ->
     yield from batches(here=True)
     for loop, block, here in blocks:
         shared = here & threads & (passed < divided)
-        yield Level(at[loop.name], block, shared, BLOCKS, present=here)
+        ends = loop is roles.columns and not stage.is_scattered
+        lines = stage.view.outputs / loop.extent if ends else 0.0
+        yield Level(at[loop.name], block, shared, BLOCKS, present=here, shared_rows=lines)
         passed = passed + here
         yield from batches(here)
         deep = here & (passed == last)

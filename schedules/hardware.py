@@ -1,4 +1,4 @@
-"""What rules count on in every machine they were measured on, and no target says."""
+"""Hardware constants that no target states: the same on all machines that were measured."""
 
 from __future__ import annotations
 
