@@ -48,7 +48,7 @@ import alembic.command  # once, not in every child
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
 from tilewright.db import open_store
-from tests.db.test_durability import every_write
+from tests.contracts.store_values import every_write
 
 def dies_at(path, number):
     if len(sys.argv) > 2:

@@ -278,9 +278,9 @@ def test_a_killed_runner_loses_one_candidate_and_is_started_again() -> None:
 
 def test_nothing_outlives_a_killed_parent() -> None:
     program = """
-        from tests.tuner import planted_kernels as planted
+        from tests.support.tuner import planted_kernels as planted
         from tilewright.tuner.measure.checking.runner_client import RunnerClient
-        from tests.tuner.test_measure_runner import OPEN
+        from tests.support.tuner.planted_kernels import OPEN
         with RunnerClient(OPEN) as r:
             job = {"symbol": "kernel", "workspace_bytes": 0, "threads": 1}
             r.submit(job, planted.c_object("for (;;);"), 60.0)
