@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import typer
 
-from tests.project.project_texts import (
+from tests.support.paths import ROOT
+from tests.support.project_texts import (
     MARKDOWN,
-    ROOT,
     SCRIPTS,
     anchors,
     commands,

@@ -6,7 +6,7 @@ import re
 from functools import partial
 from itertools import takewhile
 
-from tests.project.import_graph import (
+from tests.support.import_graph import (
     LAZY,
     Import,
     Where,

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import uvicorn
 
-from tests.project.project_texts import ROOT
+from tests.support.paths import ROOT
 from tilewright.db import open_store
 from tilewright.schedules import operators
 from tilewright.service.cli import run

@@ -11,8 +11,8 @@ from benchmarks.publish import PUBLISHED, TEXTS, filled, keep, problems
 from benchmarks.published_tables import tables
 from benchmarks.suite.results import Result, ResultsFile
 from benchmarks.tuning_curve import curve_of, described, levels_of, read
-from tests.benchmarks.test_operator_suite import row_data
-from tests.project.project_texts import ROOT
+from tests.support.benchmark_rows import row_data
+from tests.support.paths import ROOT
 
 
 def test_texts_say_what_was_published() -> None:

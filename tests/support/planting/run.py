@@ -14,6 +14,11 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
+from tests.support.planting import nests as planting_nests
+from tests.support.planting import text as planting_text
+from tests.support.planting.bases import Base
+from tests.support.planting.equivalents import why_equivalent
+from tests.support.planting.examiner import examine
 from tilewright.schedules.errors import ScheduleError
 from tilewright.schedules.nest.loop_ir import Nest
 from tilewright.schedules.record import MeasureStatus
@@ -30,12 +35,7 @@ from tilewright.tuner.measure.checking.requests import checked_in_full, kernel_j
 from tilewright.tuner.measure.checking.runner_client import RunnerClient
 from tilewright.tuner.process.environment import openmp_environment
 
-from . import planting_nests, planting_text
-from .planting_bases import Base
-from .planting_equivalents import why_equivalent
-from .planting_examiner import examine
-
-COMPILER = "tests.tuner.planting_run:compile_mutant"
+COMPILER = "tests.support.planting.run:compile_mutant"
 SYMBOL = "kernel"
 _DEADLINE_SECS, _FIRST_DEADLINE_SECS = 3.0, 60.0
 _KEPT_BYTES = 4 << 30  # of cases: hundreds of mutants are held against them

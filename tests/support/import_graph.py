@@ -11,7 +11,7 @@ from enum import Enum
 from functools import cache
 from pathlib import Path
 
-from tests.project.project_texts import ROOT
+from tests.support.paths import ROOT
 
 PACKAGES = ("schedules", "costmodel", "tuner", "db", "service")
 LAZY = frozenset({"tilewright", *(f"tilewright.{name}" for name in ("schedules", "tuner", "db"))})

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy.typing as npt
 
+from tests.support.interpreter.interpret import interpret
 from tilewright.schedules.frontend.notation import from_notation, parse_tensor_spec
 from tilewright.schedules.lowering.lower import clean, plain_nest
-from tilewright.schedules.nest.interpret import interpret
 from tilewright.schedules.nest.loop_ir import Nest, loops
 from tilewright.schedules.nest.verify_bounds import unproven_accesses
 from tilewright.schedules.nest.verify_nest import verify

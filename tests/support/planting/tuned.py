@@ -1,8 +1,8 @@
 """Right kernels of the sizes people tune, made for this machine: long rows, deep sums, odd extents.
 
-`planting_bases` holds small kernels whose mistakes are known one by one. These are generated: the
+`bases` holds small kernels whose mistakes are known one by one. These are generated: the
 default schedule of each workload and others drawn from its space. What gets through is told from
-what changes nothing by `planting_examiner`.
+what changes nothing by `examiner`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from tests.support.planting.bases import Base
 from tilewright.schedules.errors import ScheduleError
 from tilewright.schedules.frontend.notation import from_notation, parse_tensor_spec
 from tilewright.schedules.sketches import space_for
@@ -18,8 +19,6 @@ from tilewright.schedules.space import Candidate, ScheduleSpace
 from tilewright.schedules.spelling import parse_operator
 from tilewright.schedules.target import Target
 from tilewright.schedules.workload.workload import Workload
-
-from .planting_bases import Base
 
 OPERATORS = (
     "matmul:M=192,N=256,K=224",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from tests.service.service_cases import HOST, MATMUL, event, make_record
+from tests.support.service.records import HOST, MATMUL, event, make_record
 from tilewright.db import Store
 from tilewright.db.job_rows import StoredJob
 from tilewright.db.job_states import JobState

@@ -10,10 +10,19 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import TypeAlias, assert_never
 
-from ..algebra import arithmetic
-from ..algebra.affine import Affine, Atom, Cond, FloorDiv, Ge0, Mod, Var
-from ..algebra.arithmetic import Value
-from ..algebra.scalar import (
+from tests.support.interpreter.memory import (
+    SEVERAL,
+    BufferView,
+    InterpreterMemory,
+    InterpretError,
+    Iterations,
+    Watch,
+    out_of_bounds,
+)
+from tilewright.schedules.algebra import arithmetic
+from tilewright.schedules.algebra.affine import Affine, Atom, Cond, FloorDiv, Ge0, Mod, Var
+from tilewright.schedules.algebra.arithmetic import Value
+from tilewright.schedules.algebra.scalar import (
     All,
     Binary,
     Cast,
@@ -25,16 +34,7 @@ from ..algebra.scalar import (
     Select,
     Unary,
 )
-from .interpret_memory import (
-    SEVERAL,
-    BufferView,
-    InterpreterMemory,
-    InterpretError,
-    Iterations,
-    Watch,
-    out_of_bounds,
-)
-from .printer import access_text
+from tilewright.schedules.nest.printer import access_text
 
 Evaluate: TypeAlias = Callable[[], Value]
 EvaluateIndex: TypeAlias = Callable[[], int]

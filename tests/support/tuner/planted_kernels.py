@@ -185,3 +185,11 @@ def _compiled(functions: str) -> bytes:
         command = ["cc", "-c", "-O1", "-fPIC", "-fopenmp", "-w", "-fno-builtin"]
         subprocess.run([*command, str(source), "-o", str(out)], check=True)
         return out.read_bytes()
+
+
+OPEN = {
+    "cases": "tests.support.tuner.planted_kernels:open_cases",
+    "lanes": 8,
+    "cpus": [],
+    "spare_bytes": 256 << 20,
+}

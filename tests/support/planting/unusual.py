@@ -15,6 +15,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from tests.support.planting.bases import TARGET, Base
+from tests.support.planting.nests import on_values
+from tests.support.planting.run import SYMBOL, Mutant
 from tilewright.schedules.algebra.scalar import (
     Binary,
     BinaryOp,
@@ -33,10 +36,6 @@ from tilewright.schedules.sketches import space_for
 from tilewright.schedules.space import Candidate
 from tilewright.tuner.codegen.generate import generate
 from tilewright.tuner.codegen.module import GeneratedModule
-
-from .planting_bases import TARGET, Base
-from .planting_nests import on_values
-from .planting_run import SYMBOL, Mutant
 
 _MANY_CORES = replace(TARGET, cores=16)
 _MAGIC = 0x1234_5678_9ABC_DEF

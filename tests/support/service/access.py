@@ -6,9 +6,10 @@ import os
 from datetime import UTC, datetime
 from typing import Any
 
-from tests.service.service_cases import HOST, MATMUL
+from tests.support.service.records import HOST, MATMUL
 from tilewright.db import Store
 from tilewright.db.job_rows import StoredJob
+from tilewright.service.access.keyring import Keyring
 from tilewright.service.access.keys import DEFAULT_SCOPES, KeyScope, new_key
 from tilewright.service.jobs.request import read_job
 from tilewright.service.settings import Settings
@@ -44,3 +45,12 @@ def a_job(store: Store, **more: Any) -> StoredJob:
     request = read_job({"workload": MATMUL, "target": HOST.to_json()}, Settings()).to_json()
     job, _ = store.create_job(request, body_hash="x", flight_key="x", **more)
     return job
+
+
+def keyring_of(app: Any) -> Keyring:
+    """The keyring within the middleware of an application that was started."""
+    layer = app.middleware_stack
+    while not hasattr(layer, "_keyring"):
+        layer = getattr(layer, "app", None) or layer._app
+    found: Keyring = layer._keyring
+    return found

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tests.support.paths import ROOT
 from tilewright.schedules.algebra.narrow import narrowed
 from tilewright.schedules.dtypes import DType
 from tilewright.schedules.reference.evaluate import evaluate
@@ -57,13 +58,13 @@ def examine(
         }
         try:
             done = subprocess.run(
-                [sys.executable, "-m", "tests.tuner.planting_examiner"],
+                [sys.executable, "-m", "tests.support.planting.examiner"],
                 input=json.dumps(document),
                 capture_output=True,
                 text=True,
                 timeout=TIMEOUT_SECS,
                 check=False,
-                cwd=Path(__file__).resolve().parents[2],
+                cwd=ROOT,
                 env={**os.environ, "OMP_NUM_THREADS": str(jobs[0]["threads"])},
             )
         except subprocess.TimeoutExpired:

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from ..algebra.affine import Affine
-from ..algebra.arithmetic import Value
-from .loop_ir import Buffer, For
+from tilewright.schedules.algebra.affine import Affine
+from tilewright.schedules.algebra.arithmetic import Value
+from tilewright.schedules.nest.loop_ir import Buffer, For
 
 SEVERAL = -1
 """Stands for more than one iteration where an iteration is asked for."""

@@ -19,7 +19,7 @@ from tilewright.schedules.target import Cache, Target
 from tilewright.schedules.trace import Trace
 from tilewright.schedules.workload.workload import Workload
 
-_FILE = Path(__file__).with_name("planting_bases.json")
+_FILE = Path(__file__).with_name("bases.json")
 TARGET = Target(
     triple="x86_64-unknown-linux-gnu",
     cpu="x86-64-v3",

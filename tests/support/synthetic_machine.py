@@ -10,7 +10,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from tests.synthetic_sketch import synthetic_space
+from tests.support.synthetic_sketch import synthetic_space
 from tilewright.costmodel.prior import Prior
 from tilewright.schedules.arrays import FloatArray, IntArray
 from tilewright.schedules.record import MeasureResult, MeasureStatus

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tests.support.interpreter.interpret import interpret
 from tilewright.schedules.errors import ScheduleError, WorkloadError
 from tilewright.schedules.lowering.lower import lower
-from tilewright.schedules.nest.interpret import interpret
 from tilewright.schedules.nest.loop_ir import Allocate, For, Nest, Stmt, walk
 from tilewright.schedules.nest.verify_nest import verify
 from tilewright.schedules.sketches import space_for

@@ -14,9 +14,7 @@ from typing import Any, TypeAlias, assert_never
 import numpy as np
 import numpy.typing as npt
 
-from ..algebra import arithmetic
-from ..algebra.affine import Cond
-from .interpret_memory import (
+from tests.support.interpreter.memory import (
     BufferView,
     InterpreterMemory,
     InterpretError,
@@ -24,8 +22,10 @@ from .interpret_memory import (
     Watch,
     element_text,
 )
-from .interpret_values import NameScope, conds_test, evaluator, flat_evaluator
-from .loop_ir import (
+from tests.support.interpreter.values import NameScope, conds_test, evaluator, flat_evaluator
+from tilewright.schedules.algebra import arithmetic
+from tilewright.schedules.algebra.affine import Cond
+from tilewright.schedules.nest.loop_ir import (
     Allocate,
     Buffer,
     BufferScope,

@@ -1,6 +1,6 @@
 """Kill workers and the scheduler of a fleet in the middle of a job, and look what was lost.
 
-    python -m tests.fleet.chaos --worker-kills 20 --scheduler-kills 5
+    python -m tests.support.fleet.chaos --worker-kills 20 --scheduler-kills 5
 
 What must hold: every trial that was told is stored, once, with what was told; nothing that was
 stored is ordered again; no candidate is LOST for the death of a machine. A short form runs in the
@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from tests.fleet.local_fleet import LocalFleet, local_fleet
-from tests.fleet.simulated import SPACE, TARGET
+from tests.support.fleet.local_fleet import LocalFleet, local_fleet
+from tests.support.fleet.simulated import SPACE, TARGET
 from tilewright.db import open_store
 from tilewright.schedules.canonical import canonical_bytes
 from tilewright.service.fleet.keeper import Keeper

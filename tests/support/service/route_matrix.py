@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tests.service.service_cases import HOST, MATMUL
+from tests.support.service.records import HOST, MATMUL
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tests import scalar_oracles
+from tests.support import scalar_oracles
 from tilewright.schedules.algebra.affine import Affine, Cond, Eq0, FloorDiv, Ge0, Var, var
 from tilewright.schedules.algebra.scalar import (
     All,

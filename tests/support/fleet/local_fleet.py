@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.fleet.simulated import write_machine
+from tests.support.fleet.simulated import write_machine
 from tilewright.service.fleet import processes
 from tilewright.service.fleet.keeper import Keeper
 from tilewright.tuner.measure.fleet.describe import describe

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from tests.synthetic_sketch import synthetic_space
+from tests.support.synthetic_sketch import synthetic_space
 from tilewright.schedules.target import Target
 from tilewright.tuner.measure.protocol import MeasureRequest
 from tilewright.tuner.search.lattice import lattices

@@ -29,7 +29,7 @@ from tilewright.tuner.session.memory_sink import MemorySink
 from tilewright.tuner.session.report import Budget, TuneReport
 from tilewright.tuner.session.run import run_session
 
-COMPILER = "tests.tuner.planting_bad_kernels:compile_sabotaged"
+COMPILER = "tests.support.planting.bad_kernels:compile_sabotaged"
 HUGE_WORKSPACE_BYTES = 1 << 45
 
 _TOUCH = 'call void asm sideeffect "", "~{{memory}}"()'
