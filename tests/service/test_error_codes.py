@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tests.golden_text import Golden
-from tests.project.project_texts import ROOT
+from tests.support.golden_text import Golden
+from tests.support.paths import ROOT
 from tilewright.schedules.errors import TilewrightError, WorkloadError
 from tilewright.service.errors import BadRequest, InvalidField, Located, Refused, TooLarge
 from tilewright.service.http.app import create_app
