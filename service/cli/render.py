@@ -13,7 +13,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from tilewright.service.answers.refusals import rejected_words
+from tilewright.service.answers.failed_checks import rejected_words
 from tilewright.service.cli.facts import (
     Document,
     Rows,
