@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredRecord:
     """A record that is best somewhere, its key, and the machine it was made for."""
 
     record: TuningRecord
@@ -125,13 +125,13 @@ def grade_of(made_for: Target, host: Target) -> Grade | None:
 
 
 def choose(
-    candidates: Iterable[Stored], host: Target, toolchain: Toolchain | None, minimum: Grade
-) -> tuple[Grade, Stored, str] | None:
+    candidates: Iterable[StoredRecord], host: Target, toolchain: Toolchain | None, minimum: Grade
+) -> tuple[Grade, StoredRecord, str] | None:
     """The best of `candidates` on `host` with its grade and a note, or None if none will do.
 
     `toolchain` None trusts records whoever compiled them.
     """
-    graded: list[tuple[Grade, float, str, Stored]] = []
+    graded: list[tuple[Grade, float, str, StoredRecord]] = []
     for stored in candidates:
         grade = grade_of(stored.made_for, host)
         secs = stored.record.result.run_secs_estimate

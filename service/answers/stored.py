@@ -19,7 +19,7 @@ from tilewright.service.answers.failed_checks import (
     why_none_passed,
 )
 from tilewright.service.answers.find import StoredAnswer, find_answer
-from tilewright.service.answers.grades import Answer, Stored, choose, grade_of
+from tilewright.service.answers.grades import Answer, StoredRecord, choose, grade_of
 from tilewright.service.answers.links import links
 from tilewright.service.errors import NoAnswer, UsageProblem
 from tilewright.service.grade import Grade
@@ -180,7 +180,7 @@ def _stored_answer(
     except StoreMissing:
         return None
     if record is not None and not _is_refused(url, record, made_by):
-        chosen = choose([Stored(record, target, record.key)], target, made_by, Grade.EXACT)
+        chosen = choose([StoredRecord(record, target, record.key)], target, made_by, Grade.EXACT)
         if chosen is not None:
             return StoredAnswer(*chosen)
     if minimum is Grade.EXACT:

@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 from pydantic.json_schema import JsonSchemaMode, models_json_schema
 
 from tilewright.service.build.kernels import BuildIn
-from tilewright.service.resolve.requests import GradeName, JobIn, LookupIn, Strict
+from tilewright.service.resolve.requests import GradeName, JobIn, LookupIn, StrictModel
 
 MOST_PINS = 1000
 
@@ -79,7 +79,7 @@ class TrialPage(BaseModel):
     next_page_token: str | None
 
 
-class PinsIn(Strict):
+class PinsIn(StrictModel):
     """`POST /v1/builds:check`: entries of a lock file."""
 
     kernels: Annotated[list[dict[str, Any]], Field(min_length=1, max_length=MOST_PINS)]
