@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from tilewright.schedules.record import Toolchain, TuningRecord
@@ -41,10 +41,17 @@ class StoredAnswer:
             run_secs=record.result.run_secs_estimate,
             run_secs_with_packing=record.result.run_secs_with_packing,
             verified=record.verified_level == "full" and not self.note,
+            evidence=evidence_document(record),
             note=self.note,
             made_for={"key": made_for.key, "cpu": made_for.cpu, "threads": made_for.threads},
             created_at=record.created_at or None,
         )
+
+
+def evidence_document(record: TuningRecord) -> dict[str, Any] | None:
+    """What the full check of a record compared, as JSON data."""
+    found = record.result.evidence
+    return None if found is None else asdict(found)
 
 
 def _rewritten(record: TuningRecord, form: Callable[[], Workload]) -> dict[str, Any] | None:

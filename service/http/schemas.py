@@ -119,6 +119,8 @@ class AnswerOut(BaseModel):
     """The best known answer and its grade. Times in seconds; where inputs are constant `run_secs`
     is of a call that finds them packed.
 
+    `evidence` is what the full check of the record compared: `cases` (sets of inputs) and
+    `sampled_fraction` (share of the elements, 1.0 for all); null where that is not known.
     `artefacts` are the files of the record by kind ("object", "header", "llvm"), where kept.
     `ticket` is the job that tunes what was not tuned; `pending`: more of this is being prepared.
     """
@@ -132,6 +134,7 @@ class AnswerOut(BaseModel):
     gflops: float | None
     rewritten: dict[str, Any] | None
     verified: bool
+    evidence: dict[str, Any] | None
     note: str
     made_for: dict[str, Any] | None
     created_at: str | None

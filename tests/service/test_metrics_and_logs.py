@@ -139,7 +139,9 @@ def test_a_count_is_written_with_the_fields_of_what_it_counts(
     """Whichever thread has it written."""
     out, now = io.StringIO(), [0.0]
     monkeypatch.setattr(sys, "stderr", out)
-    monkeypatch.setattr(logs, "WarningThrottle", partial(logs.WarningThrottle, clock=lambda: now[0]))
+    monkeypatch.setattr(
+        logs, "WarningThrottle", partial(logs.WarningThrottle, clock=lambda: now[0])
+    )
     logs.configure(as_json=True)
     log = logging.getLogger("tilewright.test")
     for _ in range(3):
