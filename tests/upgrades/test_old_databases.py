@@ -18,6 +18,7 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
 from tests.contracts.store_values import TARGET, WORKLOAD, database_of, full, promoted
+from tests.support.paths import ROOT
 from tests.support.postgres import PostgresServer
 from tilewright.db import best_record, open_store
 from tilewright.db.errors import StoreBroken
@@ -29,7 +30,6 @@ from tilewright.db.schema import HEAD, REVISIONS
 from tilewright.db.sqlite import SqliteDatabase
 from tilewright.db.upgrade import MIGRATIONS, create, migrate
 
-ROOT = Path(__file__).parents[2]
 RELEASED = ("0001", "0002", "0006", HEAD)
 """Schemas that databases of users have, and the one that is to be released next."""
 STRIDE = int(os.environ.get("TILEWRIGHT_TEST_STRIDE", "3"))
