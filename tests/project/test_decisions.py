@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.project_texts import ROOT, links, named
+from tests.support.paths import ROOT, links, named
 
 FOLDER = ROOT / "docs" / "adr"
 RECORDS = sorted(FOLDER.glob("[0-9]*.md"))
