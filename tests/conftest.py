@@ -92,7 +92,7 @@ def own_log() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[PostgresServer]:
     """A PostgreSQL server of this session's own, started when a test first asks for it."""
-    from tests.postgres import running_server
+    from tests.postgres import running_server  # skips the test where psycopg is not installed
 
     with running_server() as server:
         yield server

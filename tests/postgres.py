@@ -13,9 +13,11 @@ from itertools import count
 from pathlib import Path
 from urllib.parse import urlencode
 
-import psycopg
+import pytest
 
 from tilewright.db import open_store
+
+psycopg = pytest.importorskip("psycopg")  # without it, tests that import this module are skipped
 
 # Stops the server of a session that was killed: it has its own process group and would stay. It
 # waits for the end of a pipe, and starts nothing meanwhile: tests count the processes they leave.

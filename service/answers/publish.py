@@ -16,7 +16,7 @@ from tilewright.tuner.emit.variant import Variant
 
 if TYPE_CHECKING:
     from tilewright.db import Store
-    from tilewright.db.artefact_rows import Artefact
+    from tilewright.db.values.records import Artefact
     from tilewright.tuner.session.report import TuneReport
 
 KINDS = frozenset({"object", "header", "llvm"})
@@ -57,7 +57,7 @@ def _built(
     store: Store, workload: Workload, target: Target, record_key: str, trace: Trace
 ) -> list[Artefact]:
     # Start-up: a query loads no SQLAlchemy; what needs it imports it.
-    from tilewright.db.artefacts import ArtefactFile
+    from tilewright.db.values.records import ArtefactFile
 
     variant = Variant(target.cpu, trace, target, record_key)
     symbol = objects.symbol_name(None, workload)

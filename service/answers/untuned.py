@@ -20,7 +20,7 @@ from tilewright.service.resolve import workloads
 
 if TYPE_CHECKING:
     from tilewright.db import Store
-    from tilewright.db.preparations import Demand
+    from tilewright.db.values.answers import Demand
     from tilewright.service.answers.preparers import Preparers
     from tilewright.service.limits import RequestLimits
     from tilewright.service.room import Room
@@ -116,7 +116,7 @@ class PrepareQueue:
 
     def name(self, workload_key: str, target_key: str) -> str:
         """The key of the preparation of a work."""
-        from tilewright.db.preparations import preparation_key
+        from tilewright.db.values.answers import preparation_key
 
         return preparation_key(workload_key, target_key, self.toolchain)
 
@@ -132,8 +132,8 @@ class PrepareQueue:
         return max(1, min(round(each * self.waiting()), MOST_RETRY_SECS))
 
     def _leave_word(self, batch: list[Demand], owner: str | None) -> set[str]:
-        from tilewright.db.job_owners import JobQuota
-        from tilewright.db.preparations import PreparationQuota
+        from tilewright.db.values.answers import PreparationQuota
+        from tilewright.db.values.jobs import JobQuota
 
         limits = self.limits
         if not self.room.is_left():
@@ -170,7 +170,7 @@ def _demand(
     *,
     again: bool,
 ) -> Demand:
-    from tilewright.db.preparations import Demand
+    from tilewright.db.values.answers import Demand
 
     return Demand(
         workload_key=workload.key,

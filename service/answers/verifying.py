@@ -77,7 +77,7 @@ class Checked:
 
 def waiting_works(store: Store, fits: Callable[[Target], bool]) -> Iterator[UnverifiedWork]:
     """The works to verify on targets that fit, those whose best another toolchain made first."""
-    from tilewright.db.evidence import MAX_CLAIMS
+    from tilewright.db.values.answers import MAX_CLAIMS
 
     here = toolchains.toolchain()
     for workload_key, target_key in store.works_to_verify(here):

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from tilewright.db.errors import StaleLease, StoreError
-from tilewright.db.job_states import LOST_TOO_OFTEN, MAX_FAILURES, JobState
+from tilewright.db.values.job_states import LOST_TOO_OFTEN, MAX_FAILURES, JobState
 from tilewright.schedules.errors import TilewrightError
 from tilewright.service import logs, telemetry
 from tilewright.service.answers.publish import Publish, Published, publish
@@ -35,7 +35,7 @@ from tilewright.tuner.session.report import TuneReport
 
 if TYPE_CHECKING:
     from tilewright.db import Store
-    from tilewright.db.job_rows import StoredJob
+    from tilewright.db.values.jobs import StoredJob
 
 # Start-up: a query loads no SQLAlchemy; what needs it imports it.
 
@@ -92,7 +92,7 @@ class JobRun:
     """Runs `job`, which is leased to this worker, to whatever end it has."""
 
     def __init__(self, means: JobContext, job: StoredJob, owner: str = "") -> None:
-        from tilewright.db.job_owners import TICKET_PRIORITY
+        from tilewright.db.values.jobs import TICKET_PRIORITY
 
         self._means = means
         self._store = means.store

@@ -29,7 +29,7 @@ from tilewright.service.logs import configure
 
 if TYPE_CHECKING:
     from tilewright.db import Store
-    from tilewright.db.job_rows import StoredJob, WaitingJob
+    from tilewright.db.values.jobs import StoredJob, WaitingJob
 
 # Start-up: a query loads no SQLAlchemy; what needs it imports it.
 
@@ -165,7 +165,7 @@ class Worker:
 
 
 def _is_ticket(job: WaitingJob) -> bool:
-    from tilewright.db.job_owners import TICKET_PRIORITY
+    from tilewright.db.values.jobs import TICKET_PRIORITY
 
     return not job.fleet and job.priority <= TICKET_PRIORITY
 

@@ -16,17 +16,20 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.contracts.store_values import TARGET, WORKLOAD
-from tests.postgres import PostgresServer
 from tilewright.db import Store, open_store
-from tilewright.db.artefacts import ArtefactFile
-from tilewright.db.job_states import JobState
-from tilewright.db.keys import ApiKey
-from tilewright.db.models import Base
-from tilewright.db.preparations import PreparationState
+from tilewright.db.core.models import Base
+from tilewright.db.values.answers import PreparationState
+from tilewright.db.values.job_states import JobState
+from tilewright.db.values.jobs import ApiKey
+from tilewright.db.values.records import ArtefactFile
+
+if TYPE_CHECKING:
+    from tests.postgres import PostgresServer
 
 ROOT = Path(__file__).parents[2]
 KILLS = 6
@@ -97,9 +100,9 @@ def every_write(store: Store) -> None:
     store.add_artefacts(full(3, 1e-3).key, [ArtefactFile("object", "neg.o", "x/o", b"object")])
     job, _ = submit(store, idempotency_key="k", owner="ci")
     store.lease_job("worker", 30)
-    store.update_progress(job.id, 1, {"trials": 2})
-    store.append_event(job.id, 1, "trial", {"trial": 1})
-    store.link_trials(job.id, 1, [(1, a_record(1).key)])
+    store.report_job(job.id, 1, progress={"trials": 2})
+    store.report_job(job.id, 1, events=[("trial", {"trial": 1})])
+    store.report_job(job.id, 1, trials=[(1, a_record(1).key)])
     store.finish_job(job.id, 1, JobState.SUCCEEDED, result={})
     old = ApiKey("aaaaaaaaaa", "ci", "builds", ("read", "submit"), "0" * 64, START)
     store.add_key(old)

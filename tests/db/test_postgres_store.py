@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from itertools import count
 
-import psycopg
 import pytest
 
 from tests.contracts.answer_store_contract import AnswerStoreContract
 from tests.contracts.job_store_contract import JobStoreContract
 from tests.contracts.store_contract import StoreContract
-from tests.contracts.store_values import Clock, register
-from tests.postgres import PostgresServer
+from tests.contracts.store_values import ChangeRefused, Clock, register
+from tests.postgres import PostgresServer, psycopg
 from tilewright.db import Store, open_store
 
 
@@ -41,7 +40,10 @@ def damage(store: Store) -> Callable[[str], None]:
     def run(statement: str) -> None:
         statement = statement.replace("data = x'00'", "data = '\\x00'")
         with psycopg.connect(store.url, autocommit=True) as connection:
-            connection.execute(statement.encode())
+            try:
+                connection.execute(statement.encode())
+            except psycopg.Error as error:
+                raise ChangeRefused(statement) from error
 
     return run
 

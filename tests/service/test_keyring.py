@@ -14,7 +14,7 @@ from tests.service.streams import once_told
 from tests.service.test_keys_cli import keyring_of
 from tilewright.db import Store
 from tilewright.db.errors import StoreUnreachable
-from tilewright.db.keys import StoredKeys
+from tilewright.db.values.jobs import StoredKeys
 from tilewright.service.access import keyring as keyring_module
 from tilewright.service.access.keyring import FRESH_SECS, KNOWN_SECS, UNKNOWN_SECS, Keyring
 from tilewright.service.access.keys import KeyScope

@@ -26,7 +26,7 @@ from tests.service.service_cases import fake_run
 from tests.service.test_worker import queued, read
 from tilewright.db import Store, open_store
 from tilewright.db.errors import StoreFull, StoreHeld, StoreUnreachable
-from tilewright.db.job_states import JobState
+from tilewright.db.values.job_states import JobState
 from tilewright.service.answers.preparers import Preparers
 from tilewright.service.answers.publish import Published
 from tilewright.service.client import Client

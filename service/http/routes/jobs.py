@@ -12,7 +12,7 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from tilewright.db.errors import BadPageToken
-from tilewright.db.job_states import JobState
+from tilewright.db.values.job_states import JobState
 from tilewright.schedules.canonical import canonical_bytes
 from tilewright.service.access.keys import Principal, key_of_owner
 from tilewright.service.errors import InvalidField, NotFound, TooBusy
@@ -40,7 +40,7 @@ from tilewright.service.jobs.trials import trial_document
 from tilewright.service.resolve.requests import JobIn
 
 if TYPE_CHECKING:
-    from tilewright.db.job_rows import StoredJob
+    from tilewright.db.values.jobs import StoredJob
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
@@ -97,7 +97,7 @@ async def submit(
         return preview(request)
     await run_sync(_check_room, state)
     # Start-up: what documents the routes loads no SQLAlchemy.
-    from tilewright.db.job_owners import JobQuota
+    from tilewright.db.values.jobs import JobQuota
 
     job, _ = await state.write(
         state.store.create_job,
