@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from tilewright.db.values.whole import RecordState, Selection
 from tilewright.service import database
 from tilewright.service.access.keys import length_of
 from tilewright.service.cli.options import Common, command
@@ -78,7 +79,6 @@ def add_commands(app: typer.Typer) -> None:
         With --bundle, an archive for `fetch --offline` and CMake, from a service (TILEWRIGHT_URL)
         or the database here.
         """
-        from tilewright.db.values.whole import RecordState, Selection
         from tilewright.service.cli.render import facts
 
         if bundle is not None:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
-from tests.contracts.store_values import START, Clock, a_record, end_leases, note_event
+from tests.contracts.store_values import START, Clock, a_record, end_leases, note_event, submit
 from tilewright.db import Store, open_store
 from tilewright.db.errors import (
     BadTransition,
@@ -20,11 +19,6 @@ from tilewright.db.errors import (
 )
 from tilewright.db.values.job_states import LOST_TOO_OFTEN, MAX_FAILURES, JobState
 from tilewright.db.values.jobs import JobQuota, Sharing, StoredJob
-
-
-def submit(store: Store, number: int = 0, **changes: Any) -> tuple[StoredJob, bool]:
-    arguments: dict[str, Any] = {"body_hash": f"body{number}", "flight_key": f"flight{number}"}
-    return store.create_job({"workload": number}, **(arguments | changes))
 
 
 class JobStoreContract:

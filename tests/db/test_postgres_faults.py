@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 import pytest
 from sqlalchemy import text
 
-from tests.contracts.job_store_contract import submit
 from tests.contracts.store_values import (
     TARGET,
     WORKLOAD,
@@ -23,10 +22,10 @@ from tests.contracts.store_values import (
     full,
     promoted,
     register,
+    submit,
 )
-from tests.postgres import PostgresServer, name_of, psycopg
+from tests.support.postgres import PostgresServer, name_of
 from tilewright.db import Store, artefacts_of_record, best_record, open_store
-from tilewright.db.core.postgres import PostgresDatabase
 from tilewright.db.errors import (
     RefusedError,
     StoreBroken,
@@ -44,6 +43,8 @@ from tilewright.db.errors import (
 from tilewright.db.values.job_states import JobState
 from tilewright.db.values.jobs import JobEvent
 from tilewright.db.values.records import ArtefactFile
+
+psycopg = pytest.importorskip("psycopg")
 
 T = TypeVar("T")
 
@@ -449,6 +450,8 @@ def test_the_schema_is_not_changed_under_a_coordinator(
 def test_what_the_server_says_is_translated(
     store: Store, state: str, expected: type[StoreError]
 ) -> None:
+    from tilewright.db.core.postgres import PostgresDatabase
+
     database = database_of(store)
     assert isinstance(database, PostgresDatabase)
     error = psycopg.errors.lookup(state)("said so")

@@ -11,8 +11,10 @@ from tests.contracts.answer_store_contract import AnswerStoreContract
 from tests.contracts.job_store_contract import JobStoreContract
 from tests.contracts.store_contract import StoreContract
 from tests.contracts.store_values import ChangeRefused, Clock, register
-from tests.postgres import PostgresServer, psycopg
+from tests.support.postgres import PostgresServer
 from tilewright.db import Store, open_store
+
+psycopg = pytest.importorskip("psycopg")
 
 
 @pytest.fixture

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-from tests.service.service_cases import HOST, MATMUL, keep_best
+from tests.support.postgres import PostgresServer
+from tests.support.service.records import HOST, MATMUL, keep_best
 from tilewright.db import open_store
 from tilewright.schedules.workload.workload import Workload
-
-if TYPE_CHECKING:
-    from tests.postgres import PostgresServer
 from tilewright.service.cli import run
 
 

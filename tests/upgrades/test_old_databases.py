@@ -9,7 +9,6 @@ import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 import sqlalchemy as sa
@@ -19,6 +18,7 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
 from tests.contracts.store_values import TARGET, WORKLOAD, database_of, full, promoted
+from tests.support.postgres import PostgresServer
 from tilewright.db import HEAD, best_record, is_postgres, open_store
 from tilewright.db.core.models import Base
 from tilewright.db.core.schema import REVISIONS
@@ -26,9 +26,6 @@ from tilewright.db.core.sqlite import SqliteDatabase
 from tilewright.db.core.upgrade import MIGRATIONS, create, migrate
 from tilewright.db.errors import StoreBroken
 from tilewright.db.values.job_states import JobState
-
-if TYPE_CHECKING:
-    from tests.postgres import PostgresServer
 
 ROOT = Path(__file__).parents[2]
 RELEASED = ("0001", "0002", "0006", HEAD)
