@@ -9,7 +9,7 @@ from anyio.to_thread import run_sync
 from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse
 
-from tilewright.db.job_states import JobState
+from tilewright.db.values.job_states import JobState
 from tilewright.schedules.errors import TilewrightError
 from tilewright.service.access.keys import Principal
 from tilewright.service.error_table import ProblemDetails, problem_of
@@ -28,7 +28,7 @@ from tilewright.service.http.state import ServiceState
 from tilewright.service.jobs.queue import place
 
 if TYPE_CHECKING:
-    from tilewright.db.job_rows import JobEvent, StoredJob
+    from tilewright.db.values.jobs import JobEvent, StoredJob
 
 PAGE = 25
 EVENTS = 1000

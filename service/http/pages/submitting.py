@@ -24,7 +24,7 @@ from tilewright.service.settings import Settings
 from tilewright.tuner.search.strategies import Strategy
 
 if TYPE_CHECKING:
-    from tilewright.db.job_rows import StoredJob
+    from tilewright.db.values.jobs import StoredJob
 
 FIELDS = ("workload", "tensors", "ranges", "trials", "seconds", "threads", "measurer", "target",
           "strategy", "seed")  # fmt: skip
