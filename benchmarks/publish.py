@@ -28,7 +28,7 @@ from benchmarks.suite.family_report import compiled_table, short_table, under_ta
 from benchmarks.suite.goals import geomean
 from benchmarks.suite.results import Result, ResultsFile
 from examples.demo import transcript
-from tilewright.tuner.bench.libraries import described
+from tilewright.peers.library_versions import described
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"

@@ -18,11 +18,11 @@ import pytest
 
 from tests.schedule_fuzz.cases import notation
 from tests.tuner import planted_kernels as planted
+from tilewright.peers.bench import bench
 from tilewright.schedules.errors import WorkloadError
 from tilewright.schedules.record import MeasureStatus
 from tilewright.tuner.backend.cpu.loading import elf, loader
 from tilewright.tuner.backend.protocol import LoadError
-from tilewright.tuner.bench.alternation import bench
 from tilewright.tuner.judge.cases import DEFAULT_CASES
 from tilewright.tuner.judge.teams import checked_teams
 from tilewright.tuner.machine.native_target import detect
