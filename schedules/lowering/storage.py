@@ -1,4 +1,7 @@
-"""Decisions about storage that are made for a whole nest before any code is written."""
+"""Where the buffers of a lowered nest live, and how much of it a kernel may ask for.
+
+Legality, not code: the search asks it before it proposes a schedule, code generation follows it.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import gcd
 
-from tilewright.schedules.algebra.affine import Affine, Var
-from tilewright.schedules.algebra.scalar import loads
-from tilewright.schedules.errors import ScheduleError
-from tilewright.schedules.nest.loop_ir import (
+from ..algebra.affine import Affine, Var
+from ..algebra.scalar import loads
+from ..errors import ScheduleError
+from ..nest.loop_ir import (
     Allocate,
     Buffer,
     BufferScope,
@@ -23,15 +26,16 @@ from tilewright.schedules.nest.loop_ir import (
     leaves,
     walk,
 )
-from tilewright.schedules.nest.prepacking import PrepackParts
-
-from .offsets import flat_offset
+from ..nest.prepacking import PrepackParts
 
 ALIGN_BYTES = 64
+"""Of the workspace, of each buffer in it, and of the packed constants: a cache line."""
+
 MAX_STACK_BYTES = 16384
 """Largest array of a nest that is kept on the stack because it does not fit the register form."""
 
 MAX_WORKSPACE_BYTES = 1 << 33
+"""Largest workspace, and largest copy of packed constants, that a kernel may ask its caller for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +53,10 @@ class WorkspacePlan:
 
 
 def plan_workspace(nest: Nest, in_memory: set[str]) -> WorkspacePlan:
-    """Offsets for every workspace buffer; buffers that never live at once share bytes.
+    """Offsets of every workspace buffer; buffers whose lifetimes do not overlap share bytes.
 
-    `in_memory` names register buffers that must be kept in the workspace after all.
-    ScheduleError if the total is beyond what a kernel may ask for.
+    `in_memory` names register buffers that the workspace must hold instead.
+    ScheduleError if the total exceeds MAX_WORKSPACE_BYTES.
     """
     shared: dict[str, int] = {}
     private: dict[str, int] = {}
@@ -84,41 +88,42 @@ def plan_workspace(nest: Nest, in_memory: set[str]) -> WorkspacePlan:
 
 @dataclass(frozen=True, slots=True)
 class PackedPlan:
-    """Where what is made of constant inputs lies behind the packed pointer, offsets in bytes.
+    """Offsets in bytes behind the pointer to the packed constants.
 
-    `made` are the AHEAD buffers, first in it, `made_bytes` long; `kept` are constant inputs that
-    calls read as they are: a copy of each follows, so that a call needs no constant input.
+    `buffers` are the prepacked buffers, which lie first and take `buffer_bytes`. `copies` are
+    constant inputs that a call reads unchanged: with a copy of each, a call needs no such input.
     """
 
-    made: dict[str, int]
-    kept: dict[str, int]
-    made_bytes: int
+    buffers: dict[str, int]
+    copies: dict[str, int]
+    buffer_bytes: int
     total_bytes: int
 
 
 def plan_packed(nest: Nest, parts: PrepackParts) -> PackedPlan:
-    """Offsets for everything `parts` makes ahead, and for constant inputs its rest reads."""
+    """Offsets of the prepacked buffers of `parts`, and of copies of the constant inputs that the
+    rest of the nest reads. ScheduleError if they exceed MAX_WORKSPACE_BYTES."""
     read: set[str] = set()
     for leaf in leaves(parts.rest):
         if isinstance(leaf, PrefetchHint):
             read.add(leaf.buffer)
         else:
             read.update(load.tensor for load in loads(leaf.value))
-    made: dict[str, int] = {}
-    kept: dict[str, int] = {}
-    made_bytes = at = 0
+    buffers: dict[str, int] = {}
+    copies: dict[str, int] = {}
+    buffer_bytes = at = 0
     for buffer in parts.buffers:
-        made[buffer.name] = at
-        made_bytes = at = at + _rounded(buffer.bytes)
+        buffers[buffer.name] = at
+        buffer_bytes = at = at + _rounded(buffer.bytes)
     for tensor in nest.inputs:
         if tensor.constant and tensor.name in read:
-            kept[tensor.name] = at
+            copies[tensor.name] = at
             at += _rounded(tensor.bytes)
     if at > MAX_WORKSPACE_BYTES:
         raise ScheduleError(
             "prepacking", f"needs {at} bytes, at most {MAX_WORKSPACE_BYTES} are allowed"
         )
-    return PackedPlan(made, kept, made_bytes, at)
+    return PackedPlan(buffers, copies, buffer_bytes, at)
 
 
 def _rounded(size: int) -> int:
@@ -127,20 +132,26 @@ def _rounded(size: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """All decisions for one nest. `lanes` and `in_memory` are about register buffers; `ahead` are
-    the AHEAD buffers with their offsets behind the packed pointer, None in a kernel without."""
+    """Where every buffer of one nest lives.
+
+    `lanes` is how many elements of a register buffer share a register, None for one kept on the
+    stack; `in_memory` names register buffers that the workspace holds; `prepacked` has the
+    prepacked buffers with their offsets behind the packed pointer, None in a kernel without
+    constants.
+    """
 
     workspace: WorkspacePlan
     lanes: dict[str, int | None]
     in_memory: set[str]
-    ahead: tuple[tuple[Buffer, int], ...] | None = None
+    prepacked: tuple[tuple[Buffer, int], ...] | None = None
 
 
-def plan_storage(nest: Nest, ahead: tuple[tuple[Buffer, int], ...] | None = None) -> Storage:
-    """Where every buffer of `nest` lives. ScheduleError if it cannot be held."""
+def plan_storage(nest: Nest, prepacked: tuple[tuple[Buffer, int], ...] | None = None) -> Storage:
+    """Where every buffer of `nest` lives. ScheduleError: it takes too large a workspace or
+    stack."""
     in_memory = around_parallel(nest)
     lanes = register_lanes(nest)
-    return Storage(plan_workspace(nest, in_memory), lanes, in_memory, ahead)
+    return Storage(plan_workspace(nest, in_memory), lanes, in_memory, prepacked)
 
 
 def around_parallel(nest: Nest) -> set[str]:
@@ -155,11 +166,12 @@ def around_parallel(nest: Nest) -> set[str]:
 
 
 def register_lanes(nest: Nest) -> dict[str, int | None]:
-    """For each register buffer, how many elements share a register; None: keep it in memory.
+    """How many elements of each register buffer share a register; None: it stays on the stack.
 
-    A buffer that is read and written in vectors of one width at multiples of that width is a set
-    of vector registers; one that never meets a vector loop is a set of scalars. Reads of one lane
-    of several registers are transposed (see `transposing.py`) and change nothing.
+    A buffer read and written in vectors of one width, at multiples of that width, is a set of
+    vector registers; one that no vector loop accesses is a set of scalars. Reads of one lane of
+    several registers are transposed by code generation and change nothing. ScheduleError if a
+    buffer that must stay on the stack is larger than MAX_STACK_BYTES.
     """
     buffers = {
         s.buffer.name: s.buffer
@@ -170,7 +182,7 @@ def register_lanes(nest: Nest) -> dict[str, int | None]:
     odd: set[str] = set()
     transposed: dict[str, int] = {}
     for name, index, axis, is_read in _register_accesses(nest.body, buffers, None):
-        offset = flat_offset(buffers[name], index)
+        offset = buffers[name].flat_offset(index)
         if axis is None or axis.var not in offset.vars():
             continue
         step = offset.coefficient(axis.var)
@@ -205,7 +217,7 @@ def register_lanes(nest: Nest) -> dict[str, int | None]:
 def _register_accesses(
     stmts: tuple[Stmt, ...], buffers: dict[str, Buffer], axis: For | None
 ) -> Iterator[tuple[str, tuple[Affine, ...], For | None, bool]]:
-    """Register buffer, index, the vector loop around and whether it is read, of each access."""
+    """Each access: register buffer, index, the vector loop around it, and whether it is a read."""
     for stmt in stmts:
         match stmt:
             case For():
