@@ -177,7 +177,8 @@ def test_no_time_is_implausible_for_a_type_whose_peak_was_not_probed(dtype: str)
     assumed = bound(workload, TARGET)
     assert assumed.secs > 0
     assert assumed.least_secs == 0
-    probed = bound(workload, with_features(**{dtype: 100.0}))
+    probes = replace(TARGET.probes, peak_gflops={**TARGET.probes.peak_gflops, dtype: [100.0]})
+    probed = bound(workload, replace(TARGET, probes=probes))
     assert probed.least_secs == pytest.approx(2 * 64**3 / 100e9)
 
 

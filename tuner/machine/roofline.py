@@ -80,7 +80,7 @@ def _compute_secs(parts: list[tuple[float, InstructionRates]], threads: int) -> 
 def _least_secs(parts: list[tuple[float, InstructionRates]], target: Target) -> float:
     """The operations on all cores at the single-core peak of their own instructions; 0.0 where one
     of these peaks was not probed: with f32's in its place, a right kernel may take less."""
-    if not all(target.probes.peak_of(rates.by, 1) for _, rates in parts):
+    if not all(rates.probed and target.probes.peak_of(rates.by, 1) for _, rates in parts):
         return 0.0
     return _compute_secs(parts, 1) / target.threads
 
