@@ -20,7 +20,7 @@ from benchmarks.suite.registry import every_case, workload_of
 from benchmarks.suite.results import Result, ResultsFile
 from benchmarks.suite.shelf import Shelf
 from benchmarks.windows import Windows
-from tests.peers.racing import record_variants
+from tests.support.peers.racing import record_variants
 from tilewright.schedules.reference.evaluate import evaluate
 from tilewright.schedules.workload.constants import with_constants
 

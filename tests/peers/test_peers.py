@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.peers.racing import choose_only, record_variants
+from tests.support.peers.racing import choose_only, record_variants
 from tilewright.peers.forms.convolution import ConvolutionForm, convolution_form
 from tilewright.peers.forms.epilogue import EpilogueForm, epilogue_form
 from tilewright.peers.numpy_peer import peer as numpy_peer

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.peers.racing import record_variants
+from tests.support.peers.racing import record_variants
 from tilewright.peers.variants import PeerVariant
 from tilewright.schedules.spelling import parse_workload
 from tilewright.schedules.workload.workload import Workload

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import typer
 
-from tests.project.project_texts import (
+from tests.support.paths import ROOT
+from tests.support.project_texts import (
     MARKDOWN,
-    ROOT,
     SCRIPTS,
     anchors,
     commands,
@@ -87,16 +87,6 @@ def test_make_targets_of_the_texts_exist() -> None:
         for words in commands(path.read_text(encoding="utf-8"), "make"):
             assert words[0].partition("=")[0] in make_targets(), named(path)
     assert {"demo", "test", "lint", "bench", "clean", "lock"} <= make_targets()
-
-
-def test_every_decision_is_listed_and_numbered_in_order() -> None:
-    files = sorted((ROOT / "docs" / "adr").glob("0*.md"))
-    listed = (ROOT / "docs" / "adr" / "README.md").read_text(encoding="utf-8")
-    for number, file in enumerate(files, start=1):
-        title = file.read_text(encoding="utf-8").splitlines()[0]
-        assert file.name.startswith(f"{number:04}-")
-        assert title.startswith(f"# {number}. ")
-        assert f"[{title[2:]}]({file.name})" in listed
 
 
 def test_files_the_texts_name_exist() -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.schedule_fuzz.cases import applied, bias_relu, matmul, notation
+from tests.support.schedules.workloads import applied, bias_relu, matmul, notation
 from tilewright.schedules.algebra.affine import Interval, affine, var
 from tilewright.schedules.algebra.independence import separates
 from tilewright.schedules.errors import ScheduleError

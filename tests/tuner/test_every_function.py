@@ -6,8 +6,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests import scalar_oracles
-from tests.schedule_fuzz.check import Pair, check_pair, this_machine
+from tests.support import scalar_oracles
+from tests.support.schedule_fuzz.check import Pair, check_pair, this_machine
 from tilewright import schedules
 from tilewright.peers.numpy_peer.peer import NumpyPeer
 from tilewright.peers.variants import NoPeerError
