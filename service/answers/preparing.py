@@ -42,7 +42,7 @@ from tilewright.service.answers.links import MEDIA_TYPES
 from tilewright.service.answers.publish import Publish, publish
 from tilewright.service.answers.refusals import safe_trace
 from tilewright.service.answers.verification import failed_check, renewed, withdraw_wrong
-from tilewright.service.error_table import problem_of
+from tilewright.service.problems import problem_of
 from tilewright.service.resolve import targets, toolchains, workloads
 from tilewright.service.room import Room
 from tilewright.tuner.compiling.deadline import DEADLINE_SECS, DeadlineError, alarm

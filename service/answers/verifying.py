@@ -18,7 +18,7 @@ from tilewright.schedules.trace import Trace
 from tilewright.service import database
 from tilewright.service.answers.grades import same_toolchain
 from tilewright.service.answers.verification import Verification, verify_stored
-from tilewright.service.error_table import problem_of
+from tilewright.service.problems import problem_of
 from tilewright.service.resolve import toolchains, workloads
 
 if TYPE_CHECKING:

@@ -17,8 +17,7 @@ from tilewright.service.access.keys import length_of
 from tilewright.service.cli.options import Common, command
 from tilewright.service.cli.output import writing
 from tilewright.service.cli.where import Where
-from tilewright.service.errors import UsageProblem
-from tilewright.service.exit_codes import ExitCode
+from tilewright.service.errors import ExitCode, UsageProblem
 from tilewright.service.resolve.spelling import WorkloadSpelling
 from tilewright.service.resolve.targets import read_target
 from tilewright.service.resolve.workloads import read_workload

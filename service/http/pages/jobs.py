@@ -12,7 +12,6 @@ from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse
 from tilewright.db.values.job_states import JobState
 from tilewright.schedules.errors import TilewrightError
 from tilewright.service.access.keys import Principal
-from tilewright.service.error_table import ProblemDetails, problem_of
 from tilewright.service.errors import NotFound
 from tilewright.service.http.deps import Asking, State, checked_job_id
 from tilewright.service.http.pages import calls, submitting
@@ -26,6 +25,7 @@ from tilewright.service.http.pages.views import ACTIVE, STATES, JobView, job_row
 from tilewright.service.http.sharing import sharing_document
 from tilewright.service.http.state import ServiceState
 from tilewright.service.jobs.queue import place
+from tilewright.service.problems import ProblemDetails, problem_of
 
 if TYPE_CHECKING:
     from tilewright.db.values.jobs import JobEvent, StoredJob
