@@ -37,8 +37,8 @@ ROOT = Path(__file__).resolve().parents[1]
 if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
-from tests.fleet.local_fleet import LocalFleet, local_fleet  # noqa: E402
-from tests.fleet.simulated import SPACE, TARGET, candidates  # noqa: E402
+from tests.support.fleet.local_fleet import LocalFleet, local_fleet  # noqa: E402
+from tests.support.fleet.simulated import SPACE, TARGET, candidates  # noqa: E402
 from tilewright.db import open_store  # noqa: E402
 from tilewright.db.job_states import JobState  # noqa: E402
 from tilewright.schedules import operators  # noqa: E402

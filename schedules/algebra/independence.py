@@ -31,7 +31,7 @@ from .affine import (
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class ElementAccess:
     """An element of a buffer, and what holds wherever a statement reads or writes it."""
 
     index: Index
@@ -47,12 +47,12 @@ def separates(
 ) -> bool:
     """Whether different values of variable `name` always give different index tuples where `guards`
     hold: `meet_only_within` of one access."""
-    access = Access(index, guards)
+    access = ElementAccess(index, guards)
     return meet_only_within(access, access, name, ranges, fixed)
 
 
 def meet_only_within(
-    one: Access, other: Access, name: str, ranges: Ranges, fixed: Ranges | None = None
+    one: ElementAccess, other: ElementAccess, name: str, ranges: Ranges, fixed: Ranges | None = None
 ) -> bool:
     """Whether two accesses to a buffer meet in an element only in iterations with the same value of
     `name`: the dependence between them has distance 0 in that loop.
@@ -79,7 +79,7 @@ def meet_only_within(
     return bool(different) and _are_distant(different, name, ranges, every)
 
 
-def _settled_guards(access: Access, ranges: Ranges) -> tuple[Cond, ...]:
+def _settled_guards(access: ElementAccess, ranges: Ranges) -> tuple[Cond, ...]:
     return tuple(type(g)(_settled(g.index, ranges)) for g in access.guards)
 
 

@@ -1,1 +1,1 @@
-"""The loop nest: what it is, how it is printed, proved and interpreted."""
+"""The loop nest: what it is, how it is printed and proved."""

@@ -1,5 +1,6 @@
-"""The loop nest: frozen nodes with structural equality. `printer.py` shows it, `interpret.py`
-defines its meaning, `verify_nest.py` says what is well formed, `primitives/` rewrite it.
+"""The loop nest: frozen nodes with structural equality. `printer.py` prints it, `verify_nest.py`
+checks that it is well formed, `primitives/` rewrite it, and the interpreter that every kernel is
+tested against (`tests/support/interpreter`) executes it.
 
 Semantics in one paragraph. Statements run in order. `For` runs its body for var = 0, 1, ..., below
 `extent` and, where `bounds` are given, only while every bound condition holds (bounds are monotone:

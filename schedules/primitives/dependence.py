@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ..algebra.affine import Cond, Index, Ranges
-from ..algebra.independence import Access, meet_only_within, separates, settled
+from ..algebra.independence import ElementAccess, meet_only_within, separates, settled
 from ..algebra.scalar import Reducer, loads
 from ..errors import ScheduleError, require
 from ..nest.finding import (
@@ -52,7 +52,7 @@ def check_reorderable(
         require(alike, source, f"{leaf.buffer!r} is written in two different ways")
     ranges = all_ranges((before[0],))
     place = {loop.var: n for n, loop in enumerate(after)}
-    for pair in _conflicts(before[0], {**around, **ranges}):
+    for pair in _dependent_pairs(before[0], {**around, **ranges}):
         if pair.commutes:
             continue
         carrying = [loop.var for loop in before if not pair.is_within(loop.var, ranges, around)]
@@ -62,13 +62,13 @@ def check_reorderable(
 
 
 @dataclass(frozen=True, slots=True)
-class _Conflict:
+class _AccessPair:
     """Two accesses to `buffer`, the first of which writes, their indices settled. `reads` says that
     the second one does not, `commutes` that both combine by one reducer."""
 
     buffer: str
-    write: Access
-    other: Access
+    write: ElementAccess
+    other: ElementAccess
     reads: bool
     commutes: bool = False
 
@@ -77,12 +77,12 @@ class _Conflict:
         return meet_only_within(self.write, self.other, loop, ranges, around)
 
 
-def _conflicts(loop: For, every: Ranges) -> Iterator[_Conflict]:
+def _dependent_pairs(loop: For, every: Ranges) -> Iterator[_AccessPair]:
     """Pairs of different accesses in `loop` to what is not private to its body, one of which
     writes; each pair of indices once. Two runs of one leaf are no pair: see the invariant above."""
     private = private_buffers(loop.body)
     sites = [(leaf, _conditions(leaf, chain)) for leaf, chain in write_sites((loop,))]
-    found: dict[_Conflict, None] = {}
+    found: dict[_AccessPair, None] = {}
     for n, (leaf, guards) in enumerate(sites):
         if leaf.buffer in private:
             continue
@@ -91,17 +91,17 @@ def _conflicts(loop: For, every: Ranges) -> Iterator[_Conflict]:
             for load in loads(other.value):
                 if load.tensor == leaf.buffer:
                     read = _access(load.index, conds, every)
-                    found[_Conflict(leaf.buffer, write, read, True)] = None
+                    found[_AccessPair(leaf.buffer, write, read, True)] = None
             if m > n and other.buffer == leaf.buffer:
                 commutes = _reducer(leaf) is _reducer(other) is not None
                 second = _access(other.index, conds, every)
-                found[_Conflict(leaf.buffer, write, second, False, commutes)] = None
+                found[_AccessPair(leaf.buffer, write, second, False, commutes)] = None
     yield from found
 
 
-def _access(index: Index, guards: tuple[Cond, ...], every: Ranges) -> Access:
+def _access(index: Index, guards: tuple[Cond, ...], every: Ranges) -> ElementAccess:
     kept = (type(guard)(*settled((guard.index,), every)) for guard in guards)
-    return Access(settled(index, every), tuple(kept))
+    return ElementAccess(settled(index, every), tuple(kept))
 
 
 def check_disjoint(loop: For, source: object, around: Ranges) -> None:
@@ -123,7 +123,7 @@ def check_disjoint(loop: For, source: object, around: Ranges) -> None:
                 f"iterations of {loop.var!r} may write the same element of {leaf.buffer!r}"
                 f" (index {', '.join(map(str, leaf.index))})",
             )
-    for pair in _conflicts(loop, {**around, **ranges}):
+    for pair in _dependent_pairs(loop, {**around, **ranges}):
         verb = "read" if pair.reads else "write"
         problem = f"an iteration of {loop.var!r} may {verb} what another writes to {pair.buffer!r}"
         require(pair.is_within(loop.var, ranges, around), source, problem)
@@ -169,6 +169,6 @@ def check_vector_lanes(loop: For, source: object, around: Ranges) -> None:
         later = all(loop.var not in c.index.vars() for c in leaf.first or ())
         problem = f"the first update of {leaf.buffer!r} would be in one lane; CacheWrite it first"
         require(later, source, problem)
-    for pair in _conflicts(loop, {**around, **all_ranges((loop,))}):
+    for pair in _dependent_pairs(loop, {**around, **all_ranges((loop,))}):
         problem = f"{pair.buffer!r} is accessed in another way while {loop.var!r} reduces into it"
         require(pair.commutes, source, problem)

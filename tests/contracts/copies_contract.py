@@ -91,7 +91,7 @@ class CopiesContract:
     def test_a_backup_holds_everything_and_moves_to_any_empty_database(
         self, store: Store, tmp_path: Path
     ) -> None:
-        from tests.db.test_durability import every_write
+        from tests.contracts.store_values import every_write
 
         every_write(store)
         file = tmp_path / "backup.sqlite"

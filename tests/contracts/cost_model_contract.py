@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tests.synthetic_machine import bent_log2_secs
-from tests.synthetic_sketch import synthetic_space
+from tests.support.synthetic_machine import bent_log2_secs
+from tests.support.synthetic_sketch import synthetic_space
 from tilewright.costmodel.base import CostModel, Sample
 from tilewright.schedules.arrays import IntArray
 from tilewright.schedules.space import Candidate, ScheduleSpace

@@ -26,7 +26,7 @@ class DamageContract:
     def test_tampered_rows_are_never_served_and_always_told(
         self, store: Store, damage: Callable[[str], None]
     ) -> None:
-        from tests.db.test_durability import every_write
+        from tests.contracts.store_values import every_write
 
         every_write(store)
         before, told = said(store), 0

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
-from tests.contracts.store_values import START, Clock, a_record
+from tests.contracts.store_values import START, Clock, a_record, submit
 from tilewright.db import open_store
 from tilewright.db.errors import (
     BadTransition,
@@ -22,11 +21,6 @@ from tilewright.db.job_owners import JobQuota, Sharing
 from tilewright.db.job_rows import QueuePosition, StoredJob
 from tilewright.db.job_states import LOST_TOO_OFTEN, MAX_FAILURES, JobState
 from tilewright.db.store import Store
-
-
-def submit(store: Store, number: int = 0, **changes: Any) -> tuple[StoredJob, bool]:
-    arguments: dict[str, Any] = {"body_hash": f"body{number}", "flight_key": f"flight{number}"}
-    return store.create_job({"workload": number}, **(arguments | changes))
 
 
 class JobStoreContract:

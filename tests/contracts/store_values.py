@@ -9,7 +9,10 @@ from typing import Any
 
 from tilewright.db.artefacts import ArtefactFile
 from tilewright.db.engine import Database
-from tilewright.db.preparations import Demand
+from tilewright.db.job_rows import StoredJob
+from tilewright.db.job_states import JobState
+from tilewright.db.keys import ApiKey
+from tilewright.db.preparations import Demand, PreparationState
 from tilewright.db.sql_store import SqlStore
 from tilewright.db.store import Store
 from tilewright.db.transfer import FORMAT, FORMAT_VERSION
@@ -130,3 +133,46 @@ def exported(workload: str, records: list[TuningRecord]) -> list[str]:
         *({"kind": "record", "key": r.key, "record": r.to_json()} for r in records),
     ]
     return [json.dumps(line) for line in lines]
+
+
+def submit(store: Store, number: int = 0, **changes: Any) -> tuple[StoredJob, bool]:
+    arguments: dict[str, Any] = {"body_hash": f"body{number}", "flight_key": f"flight{number}"}
+    return store.create_job({"workload": number}, **(arguments | changes))
+
+
+def every_write(store: Store) -> None:
+    """One of everything that changes a store, with what makes each possible."""
+    from tests.contracts.store_values import (
+        START,
+        a_demand,
+        a_record,
+        full,
+        promoted,
+        register,
+        submit,
+    )
+
+    register(store)
+    store.add([a_record(1), a_record(2, None)])
+    assert promoted(store, full(3, 1e-3))
+    assert promoted(store, full(4, 1e-4))
+    store.withdraw(full(4, 1e-4).key, "wrong")
+    store.put_blob(b"object", "application/x-object")
+    store.add_artefacts(full(3, 1e-3).key, [ArtefactFile("object", "neg.o", "x/o", b"object")])
+    job, _ = submit(store, idempotency_key="k", owner="ci")
+    store.lease_job("worker", 30)
+    store.update_progress(job.id, 1, {"trials": 2})
+    store.append_event(job.id, 1, "trial", {"trial": 1})
+    store.link_trials(job.id, 1, [(1, a_record(1).key)])
+    store.finish_job(job.id, 1, JobState.SUCCEEDED, result={})
+    old = ApiKey("aaaaaaaaaa", "ci", "builds", ("read", "submit"), "0" * 64, START)
+    store.add_key(old)
+    store.replace_key(old.id, replace(old, id="bbbbbbbbbb"), START + timedelta(days=7))
+    store.revoke_key(old.id)
+    store.demand([a_demand()], "codegen 1", most_waiting=9, most_jobs=9)
+    prepared = store.claim_preparation("codegen 1", "preparer")
+    assert prepared is not None
+    file = ArtefactFile("object", "neg.o", "x/o", b"object")
+    store.settle_preparation(
+        prepared.key, "preparer", PreparationState.READY, {"trace": []}, [file]
+    )

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.synthetic_machine import invented_result
-from tests.synthetic_sketch import synthetic_space, tiny_space
+from tests.support.synthetic_machine import invented_result
+from tests.support.synthetic_sketch import synthetic_space, tiny_space
 from tilewright.schedules.record import MeasureResult, MeasureStatus
 from tilewright.schedules.space import Candidate, ScheduleSpace
 from tilewright.tuner.search.base import SearchGoal, SearchStrategy

@@ -13,7 +13,7 @@ import pytest
 
 from benchmarks.baselines import PriorModel, RandomModel
 from tests.contracts.cost_model_contract import SPACE, CostModelContract, drawn, samples
-from tests.synthetic_machine import bent_log2_secs
+from tests.support.synthetic_machine import bent_log2_secs
 from tilewright.costmodel import model as learned
 from tilewright.costmodel.base import CostModel, Sample
 from tilewright.costmodel.blend import BlendedModel

@@ -8,8 +8,8 @@ from itertools import product
 import numpy as np
 import pytest
 
-from tests.schedule_fuzz.cases import notation
-from tests.synthetic_sketch import synthetic_space, synthetic_target
+from tests.support.schedules.workloads import notation
+from tests.support.synthetic_sketch import synthetic_space, synthetic_target
 from tilewright.costmodel.counts.table import with_zeros
 from tilewright.costmodel.features import FEATURES, Featuriser
 from tilewright.costmodel.footprint import Traffic, cache_traffic, touched

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.schedule_fuzz.cases import notation
-from tests.schedules.test_rules_spaces import target
+from tests.support.schedules.spaces import target
+from tests.support.schedules.workloads import notation
 from tilewright.costmodel.counts.table import COUNTS, SHAPES, TOTALS
 from tilewright.costmodel.features import FEATURES, Featuriser
 from tilewright.costmodel.prior import Prior

@@ -13,20 +13,14 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from tests.contracts.store_values import TARGET, WORKLOAD
-from tests.postgres import PostgresServer
-from tilewright.db import Store, open_store
-from tilewright.db.artefacts import ArtefactFile
-from tilewright.db.job_states import JobState
-from tilewright.db.keys import ApiKey
+from tests.support.postgres import PostgresServer
+from tilewright.db import open_store
 from tilewright.db.models import Base
-from tilewright.db.preparations import PreparationState
 
 ROOT = Path(__file__).parents[2]
 KILLS = 6
@@ -54,7 +48,7 @@ import alembic.command  # once, not in every child
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
 from tilewright.db import open_store
-from tests.db.test_durability import every_write
+from tests.contracts.store_values import every_write
 
 def dies_at(path, number):
     if len(sys.argv) > 2:
@@ -81,37 +75,6 @@ while dies_at(os.path.join(sys.argv[1], f"{n}.sqlite"), n):
     n += 1
 print(n)
 """
-
-
-def every_write(store: Store) -> None:
-    """One of everything that changes a store, with what makes each possible."""
-    from tests.contracts.job_store_contract import submit
-    from tests.contracts.store_values import START, a_demand, a_record, full, promoted, register
-
-    register(store)
-    store.add([a_record(1), a_record(2, None)])
-    assert promoted(store, full(3, 1e-3))
-    assert promoted(store, full(4, 1e-4))
-    store.withdraw(full(4, 1e-4).key, "wrong")
-    store.put_blob(b"object", "application/x-object")
-    store.add_artefacts(full(3, 1e-3).key, [ArtefactFile("object", "neg.o", "x/o", b"object")])
-    job, _ = submit(store, idempotency_key="k", owner="ci")
-    store.lease_job("worker", 30)
-    store.update_progress(job.id, 1, {"trials": 2})
-    store.append_event(job.id, 1, "trial", {"trial": 1})
-    store.link_trials(job.id, 1, [(1, a_record(1).key)])
-    store.finish_job(job.id, 1, JobState.SUCCEEDED, result={})
-    old = ApiKey("aaaaaaaaaa", "ci", "builds", ("read", "submit"), "0" * 64, START)
-    store.add_key(old)
-    store.replace_key(old.id, replace(old, id="bbbbbbbbbb"), START + timedelta(days=7))
-    store.revoke_key(old.id)
-    store.demand([a_demand()], "codegen 1", most_waiting=9, most_jobs=9)
-    prepared = store.claim_preparation("codegen 1", "preparer")
-    assert prepared is not None
-    file = ArtefactFile("object", "neg.o", "x/o", b"object")
-    store.settle_preparation(
-        prepared.key, "preparer", PreparationState.READY, {"trace": []}, [file]
-    )
 
 
 @contextmanager

@@ -15,7 +15,6 @@ import psycopg
 import pytest
 from sqlalchemy import text
 
-from tests.contracts.job_store_contract import submit
 from tests.contracts.store_values import (
     TARGET,
     WORKLOAD,
@@ -24,8 +23,9 @@ from tests.contracts.store_values import (
     full,
     promoted,
     register,
+    submit,
 )
-from tests.postgres import PostgresServer, name_of
+from tests.support.postgres import PostgresServer, name_of
 from tilewright.db import Store, artefacts_of_record, best_record, open_store
 from tilewright.db.artefacts import ArtefactFile
 from tilewright.db.errors import (

@@ -12,7 +12,7 @@ from tests.contracts.answer_store_contract import AnswerStoreContract
 from tests.contracts.job_store_contract import JobStoreContract
 from tests.contracts.store_contract import StoreContract
 from tests.contracts.store_values import Clock, register
-from tests.postgres import PostgresServer
+from tests.support.postgres import PostgresServer
 from tilewright.db import Store, open_store
 
 

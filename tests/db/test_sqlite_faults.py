@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from sqlalchemy import event
 
-from tests.contracts.job_store_contract import submit
 from tests.contracts.store_values import (
     TARGET,
     WORKLOAD,
@@ -22,6 +21,7 @@ from tests.contracts.store_values import (
     full,
     promoted,
     register,
+    submit,
 )
 from tilewright.db import Store, open_store
 from tilewright.db.errors import StoreBroken, StoreBusy, StoreFull, StoreMissing

@@ -10,8 +10,8 @@ from unittest.mock import patch
 
 import pytest
 
-from tests.fleet.local_fleet import LocalFleet
-from tests.fleet.simulated import SPACE, TARGET, candidates
+from tests.support.fleet.local_fleet import LocalFleet
+from tests.support.fleet.simulated import SPACE, TARGET, candidates
 from tilewright.schedules import operators
 from tilewright.schedules.errors import WorkloadError
 from tilewright.schedules.record import MeasureResult

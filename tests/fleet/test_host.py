@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.fleet.simulated import another_target
+from tests.support.fleet.simulated import another_target
 from tilewright.schedules import operators
 from tilewright.schedules.primitives import Split
 from tilewright.schedules.record import MeasureResult, MeasureStatus

@@ -1,5 +1,5 @@
 """Machines and schedulers die in the middle of jobs: nothing told is lost, nothing stored is
-measured again. The long form is `python -m tests.fleet.chaos`."""
+measured again. The long form is `python -m tests.support.fleet.chaos`."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.fleet.chaos import job_under_fire, kill
-from tests.fleet.local_fleet import LocalFleet, free_port
-from tests.fleet.simulated import SPACE, TARGET, another_target, candidates
+from tests.support.fleet.chaos import job_under_fire, kill
+from tests.support.fleet.local_fleet import LocalFleet, free_port
+from tests.support.fleet.simulated import SPACE, TARGET, another_target, candidates
 from tilewright.schedules.record import MeasureStatus
 from tilewright.tuner.measure.fleet import silence
 from tilewright.tuner.measure.fleet.errors import FleetError

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.fleet.simulated import TARGET, another_target
+from tests.support.fleet.simulated import TARGET, another_target
 from tilewright.schedules.errors import TargetError
 from tilewright.schedules.record import Toolchain
 from tilewright.schedules.target import Probes, Target

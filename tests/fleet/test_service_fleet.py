@@ -15,8 +15,8 @@ from urllib.request import urlopen
 import psutil
 import pytest
 
-from tests.fleet.local_fleet import LocalFleet, free_port
-from tests.fleet.simulated import SPACE, TARGET, another_target, candidates, write_machine
+from tests.support.fleet.local_fleet import LocalFleet, free_port
+from tests.support.fleet.simulated import SPACE, TARGET, another_target, candidates, write_machine
 from tilewright.service.cli import run
 from tilewright.service.client import Client
 from tilewright.tuner.measure.fleet.machines import fleet_status

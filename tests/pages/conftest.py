@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import pytest
 from fastapi.testclient import TestClient
 
-from tests.conftest import NO_BROWSER
-from tests.own_store import cache_home, empty_file, own_folders, store
+from tests.support.browser import NO_BROWSER
+from tests.support.own_store import cache_home, empty_file, own_folders, store
 from tilewright.db import Store
 from tilewright.service.http.app import create_app
 from tilewright.service.settings import Settings

@@ -13,8 +13,8 @@ from urllib.parse import parse_qs, urlencode
 import pytest
 from fastapi.testclient import TestClient
 
-from tests.pages.page_cases import HOSTILE, best_of, run_trials, stored_job
-from tests.service.service_cases import HOST, MATMUL, TOOLCHAIN
+from tests.support.service.pages import HOSTILE, best_of, run_trials, stored_job
+from tests.support.service.records import HOST, MATMUL, TOOLCHAIN
 from tilewright.db import Store
 from tilewright.db.job_states import JobState
 from tilewright.service.http.app import create_app

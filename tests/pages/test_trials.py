@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from tests.pages.page_cases import HOSTILE, run_trials, stored_job
-from tests.service.access_cases import bearer, make_key
+from tests.support.service.access import bearer, make_key
+from tests.support.service.pages import HOSTILE, run_trials, stored_job
 from tilewright.db import Store
 from tilewright.db.job_states import JobState
 from tilewright.service.http.app import create_app

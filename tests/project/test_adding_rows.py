@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.project.project_texts import ROOT
+from tests.support.paths import ROOT
 
 PACKAGES = ("schedules", "costmodel", "tuner")
 
@@ -55,6 +55,7 @@ def test_nothing_more_is_asked_for(heading: str, files: int, tmp_path: Path) -> 
     for package in PACKAGES:
         skip = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / package, tmp_path / package, ignore=skip)
+    shutil.copytree(ROOT / "tilewright", tmp_path / "tilewright", symlinks=True)
     changes = blocks(heading, "diff")
     for change in changes:
         insert(tmp_path, change)

@@ -17,7 +17,7 @@ from rich.console import Console
 from benchmarks.tuning_curve import curve_of, draw, levels_of
 from examples import my_ops
 from examples.demo import SHOWN, Show, _echo, comparison, transcript
-from tests.project.project_texts import ROOT
+from tests.support.paths import ROOT
 from tilewright.schedules import Target, Workload
 from tilewright.schedules.lowering.lower import lower
 from tilewright.schedules.spelling import parse_workload

@@ -14,7 +14,7 @@ from hatchling.builders.wheel import WheelBuilder
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from tests.project.project_texts import ROOT
+from tests.support.paths import ROOT
 
 PACKAGES = ("schedules", "costmodel", "tuner", "db", "service")
 

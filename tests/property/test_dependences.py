@@ -11,15 +11,15 @@ from itertools import permutations, product
 import numpy as np
 import pytest
 
-from tests.schedules.hand_nests import load, plus, store, tensor, times, update
+from tests.support.interpreter.interpret import interpret
+from tests.support.schedules.hand_nests import load, plus, store, tensor, times, update
 from tilewright.schedules.algebra.affine import Affine, Cond, Index, Interval, affine, less, var
-from tilewright.schedules.algebra.independence import Access, meet_only_within
+from tilewright.schedules.algebra.independence import ElementAccess, meet_only_within
 from tilewright.schedules.algebra.scalar import Reducer, Scalar
 from tilewright.schedules.dtypes import DType
 from tilewright.schedules.errors import ScheduleError
 from tilewright.schedules.nest.editing import substitute_body
 from tilewright.schedules.nest.finding import perfect_chain
-from tilewright.schedules.nest.interpret import interpret
 from tilewright.schedules.nest.loop_ir import For, Nest, Stmt, StoreElement, Update, loops
 from tilewright.schedules.nest.verify_nest import verify
 from tilewright.schedules.primitives import Parallel, Primitive, Reorder, Vectorize
@@ -204,7 +204,7 @@ def test_iterations_that_are_claimed_not_to_meet_do_not(seed: int) -> None:
         if rng.random() < 0.3:
             other = tuple(_random_sum(rng) for _ in one)
         for name in ROWS:
-            claim = meet_only_within(Access(one), Access(other), name, ROWS)
+            claim = meet_only_within(ElementAccess(one), ElementAccess(other), name, ROWS)
             truth = not _meetings(one, other, name)
             assert truth or not claim, (one, other, name)
             claimed, met = claimed + claim, met + truth

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.synthetic_sketch import synthetic_target
+from tests.support.synthetic_sketch import synthetic_target
 from tilewright.schedules.algebra.affine import var
 from tilewright.schedules.algebra.scalar import Load, Unary, UnaryOp, depth_of, walk
 from tilewright.schedules.dtypes import DType

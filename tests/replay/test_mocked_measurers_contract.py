@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from tests.contracts.measurer_contract import MeasurerContract
-from tests.synthetic_sketch import synthetic_space
+from tests.support.synthetic_sketch import synthetic_space
 from tilewright.schedules.record import MeasureResult, MeasureStatus, Toolchain
 from tilewright.schedules.target import Target
 from tilewright.schedules.workload.workload import Workload

@@ -13,8 +13,9 @@ import pytest
 from benchmarks.spaces.replay import target_of
 from benchmarks.suite.operator_suite import constant_cases, suite_cases
 from benchmarks.suite.registry import workload_of
-from tests.schedule_fuzz.workloads import random_workload
-from tests.schedules.test_rules_spaces import drawn, target
+from tests.support.interpreter.interpret import interpret
+from tests.support.schedule_fuzz.workloads import random_workload
+from tests.support.schedules.spaces import drawn, target
 from tilewright.schedules.algebra.affine import less
 from tilewright.schedules.arrays import BoolArray, IntArray
 from tilewright.schedules.errors import ScheduleError, require
@@ -22,7 +23,6 @@ from tilewright.schedules.frontend.notation import from_notation
 from tilewright.schedules.lowering.lower import lower, plain_nest
 from tilewright.schedules.nest.coverage import is_written_whole
 from tilewright.schedules.nest.finding import buffers_in
-from tilewright.schedules.nest.interpret import interpret
 from tilewright.schedules.nest.loop_ir import Stmt, StoreElement, loops, transform
 from tilewright.schedules.primitives import Fuse, Reorder, Split, TransformLayout
 from tilewright.schedules.reference.evaluate import evaluate

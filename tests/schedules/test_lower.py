@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from tests.golden_text import Golden
-from tests.schedule_fuzz.cases import applied, bias_relu, convolution, matmul, notation, softmax
-from tests.schedule_fuzz.check import this_machine
-from tests.schedules.hand_nests import loop, number, store, tensor
+from tests.support.golden_text import Golden
+from tests.support.schedule_fuzz.check import this_machine
+from tests.support.schedules.hand_nests import loop, number, store, tensor
+from tests.support.schedules.workloads import (
+    applied,
+    bias_relu,
+    convolution,
+    matmul,
+    notation,
+    softmax,
+)
 from tilewright.schedules.algebra.affine import floor_div, var
 from tilewright.schedules.algebra.scalar import All, Load, Select
 from tilewright.schedules.algebra.scalar import walk as walk_scalar

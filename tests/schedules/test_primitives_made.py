@@ -7,7 +7,14 @@ from typing import Any
 
 import pytest
 
-from tests.schedule_fuzz.cases import bias_relu, convolution, loop_names, matmul, notation, softmax
+from tests.support.schedules.workloads import (
+    bias_relu,
+    convolution,
+    loop_names,
+    matmul,
+    notation,
+    softmax,
+)
 from tilewright.schedules.errors import ScheduleError
 from tilewright.schedules.lowering.lower import plain_nest
 from tilewright.schedules.nest.finding import buffers_in

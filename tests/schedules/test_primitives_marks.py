@@ -8,14 +8,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.schedule_fuzz.cases import applied, bias_relu, matmul, notation
-from tests.schedules.hand_nests import load, loop, plus, store, tensor, update
+from tests.support.interpreter.interpret import interpret
+from tests.support.schedules.hand_nests import load, loop, plus, store, tensor, update
+from tests.support.schedules.workloads import applied, bias_relu, matmul, notation
 from tilewright.schedules.algebra.affine import Affine, IndexLike, Interval, affine, var
 from tilewright.schedules.algebra.independence import separates
 from tilewright.schedules.errors import ScheduleError
 from tilewright.schedules.frontend.notation import from_notation
 from tilewright.schedules.lowering.lower import plain_nest
-from tilewright.schedules.nest.interpret import interpret
 from tilewright.schedules.nest.loop_ir import For, LoopKind, Nest, loops
 from tilewright.schedules.nest.printer import to_text
 from tilewright.schedules.primitives import (

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.golden_text import Golden
-from tests.schedule_fuzz.cases import applied, check_meaning, convolution, matmul, notation
+from tests.support.golden_text import Golden
+from tests.support.schedules.workloads import applied, check_meaning, convolution, matmul, notation
 from tilewright.costmodel.programs import program_counts
 from tilewright.schedules.algebra.scalar import Select
 from tilewright.schedules.algebra.scalar import walk as walk_scalar

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.schedules.test_rewrites_exact import MACHINE, expression, same_meaning
+from tests.support.schedules.regrouping import MACHINE, expression, same_meaning
 from tilewright.schedules.algebra.scalar import Scalar, Unary, rewrite, walk
 from tilewright.schedules.errors import ScheduleError
 from tilewright.schedules.form import Form

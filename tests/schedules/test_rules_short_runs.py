@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.schedule_fuzz.cases import check_meaning
-from tests.schedules.test_rules_spaces import drawn, target
+from tests.support.schedules.spaces import drawn, target
+from tests.support.schedules.workloads import check_meaning
 from tilewright.costmodel.counts.counting import counts
 from tilewright.schedules import operators
 from tilewright.schedules.arrays import IntArray

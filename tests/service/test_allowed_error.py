@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.service.service_cases import HOST
+from tests.support.service.records import HOST
 from tilewright.schedules.errors import WorkloadError
 from tilewright.schedules.record import MeasureResult, MeasureStatus, Toolchain, TuningRecord
 from tilewright.schedules.rewrites import Winograd

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.service.service_cases import HOST, TOOLCHAIN, make_record
+from tests.support.service.records import HOST, TOOLCHAIN, make_record
 from tilewright.schedules.record import Toolchain, TuningRecord
 from tilewright.schedules.target import Cache, Target
 from tilewright.schedules.workload.workload import Workload

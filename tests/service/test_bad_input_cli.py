@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from tests.service.service_cases import HOST, MATMUL, make_record
+from tests.support.service.records import HOST, MATMUL, make_record
 from tilewright.db import open_store
 from tilewright.schedules.errors import TargetError
 from tilewright.schedules.record import TuningRecord

@@ -11,8 +11,8 @@ import httpx2
 import pytest
 from fastapi.testclient import TestClient
 
-from tests.project.project_texts import ROOT
-from tests.service.service_cases import keep_best
+from tests.support.paths import ROOT
+from tests.support.service.records import keep_best
 from tilewright.db import Store
 from tilewright.schedules.target import Target
 from tilewright.service.cli import locking, remote, run

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.service.service_cases import keep_best
+from tests.support.service.records import keep_best
 from tilewright.db import Store, open_store
 from tilewright.schedules.target import Target
 from tilewright.service.build.bundle import Bundle

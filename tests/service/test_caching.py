@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from fastapi.testclient import TestClient
 
-from tests.service.access_cases import a_job, bearer, make_key
-from tests.service.service_cases import HOST, keep_best
+from tests.support.service.access import a_job, bearer, make_key
+from tests.support.service.records import HOST, keep_best
 from tilewright.db import Store
 from tilewright.db.artefacts import ArtefactFile
 from tilewright.schedules.workload.workload import Workload

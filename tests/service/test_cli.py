@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.service.service_cases import HOST, MATMUL, keep_best
+from tests.support.service.records import HOST, MATMUL, keep_best
 from tilewright.db import open_store
 from tilewright.schedules.target import Target
 from tilewright.schedules.trace import Trace

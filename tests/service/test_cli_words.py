@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.service.service_cases import MATMUL
+from tests.support.service.records import MATMUL
 from tilewright.db import open_store
 from tilewright.service.cli import run
 from tilewright.service.error_table import ADVICE_BY_CODE, TABLE

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 import uvicorn
 
-from tests.project.project_texts import ROOT
+from tests.support.paths import ROOT
 from tilewright.db import Store, open_store
 from tilewright.service.build.cmake_files import cmake_dir
 from tilewright.service.build.locked import LockFile

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.service.service_cases import HOST, MATMUL, fake_run
-from tests.service.test_worker import SETTINGS, read
+from tests.support.service.jobs import SETTINGS, read
+from tests.support.service.records import HOST, MATMUL, fake_run
 from tilewright.db import Store
 from tilewright.db.job_rows import StoredJob, WaitingJob
 from tilewright.db.job_states import JobState

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from tests.fleet.local_fleet import free_port
-from tests.service.service_cases import HOST, MATMUL, fake_run
+from tests.support.fleet.local_fleet import free_port
+from tests.support.service.records import HOST, MATMUL, fake_run
 from tilewright.db import Store
 from tilewright.db.job_states import JobState
 from tilewright.service.answers.publish import Published

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from starlette.requests import ClientDisconnect
 
-from tests.service.test_worker import queued
+from tests.support.service.jobs import queued
 from tilewright.db import Store
 from tilewright.db.job_states import JobState
 from tilewright.service.access.keys import ANYBODY

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from tests.service.service_cases import HOST, MATMUL, keep_best, make_record
+from tests.support.service.records import HOST, MATMUL, keep_best, make_record
 from tilewright.db import Store
 from tilewright.schedules.record import MeasureStatus
 from tilewright.schedules.target import Target

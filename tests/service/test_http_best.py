@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from tests.service.service_cases import HOST, MATMUL, TOOLCHAIN, keep_best, make_record
+from tests.support.service.records import HOST, MATMUL, TOOLCHAIN, keep_best, make_record
 from tilewright.db import Store
 from tilewright.db.artefacts import ArtefactFile
 from tilewright.schedules.record import Toolchain

@@ -12,8 +12,8 @@ from fastapi.testclient import TestClient
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from tests.service.service_cases import HOST, MATMUL
-from tests.times import TIMES
+from tests.support.service.records import HOST, MATMUL
+from tests.support.times import TIMES
 from tilewright.db import Store
 from tilewright.db.errors import StoreHeld
 from tilewright.service.error_table import TABLE

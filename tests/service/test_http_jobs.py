@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from tests.service.service_cases import HOST, MATMUL, fake_run
-from tests.service.streams import once_told
-from tests.service.test_worker import queued
+from tests.support.service.jobs import queued
+from tests.support.service.records import HOST, MATMUL, fake_run
+from tests.support.service.streams import once_told
 from tilewright.db import Store
 from tilewright.db.job_states import JobState
 from tilewright.service.answers.publish import Published

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.postgres import PostgresServer
-from tests.service.service_cases import HOST, MATMUL, keep_best
+from tests.support.postgres import PostgresServer
+from tests.support.service.records import HOST, MATMUL, keep_best
 from tilewright.db import open_store
 from tilewright.schedules.workload.workload import Workload
 from tilewright.service.cli import run

@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 import pytest
 from fastapi.testclient import TestClient
 
-from tests.service.access_cases import a_job, bearer, make_key
-from tests.service.streams import once_told
-from tests.service.test_keys_cli import keyring_of
+from tests.support.service.access import a_job, bearer, keyring_of, make_key
+from tests.support.service.streams import once_told
 from tilewright.db import Store
 from tilewright.db.errors import StoreUnreachable
 from tilewright.db.keys import StoredKeys

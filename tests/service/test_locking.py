@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from tests.project.project_texts import ROOT
-from tests.service.service_cases import keep_best
-from tests.times import TIMES
+from tests.support.paths import ROOT
+from tests.support.service.records import keep_best
+from tests.support.times import TIMES
 from tilewright.db import Store
 from tilewright.schedules.target import Target
 from tilewright.schedules.trace import Trace

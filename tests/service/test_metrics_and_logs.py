@@ -21,9 +21,8 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from tests.service.access_cases import bearer, make_key
-from tests.service.service_cases import HOST, MATMUL
-from tests.service.test_keys_cli import keyring_of
+from tests.support.service.access import bearer, keyring_of, make_key
+from tests.support.service.records import HOST, MATMUL
 from tilewright.db import Store
 from tilewright.db.errors import StoreFull, StoreUnreachable
 from tilewright.schedules.errors import TilewrightError

@@ -15,7 +15,7 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.project.project_texts import ROOT
+from tests.support.paths import ROOT
 from tilewright.db.job_states import JobState
 from tilewright.schedules.record import MeasureStatus
 from tilewright.service.cli import run

@@ -12,8 +12,8 @@ import jsonschema  # it has no stubs
 import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
-from tests.service.service_cases import HOST, MATMUL, keep_best
-from tests.times import TIMES
+from tests.support.service.records import HOST, MATMUL, keep_best
+from tests.support.times import TIMES
 from tilewright.db import open_store
 from tilewright.db.artefacts import ArtefactFile
 from tilewright.schedules.trace import Trace

@@ -22,8 +22,8 @@ import httpx2
 import psutil
 import pytest
 
-from tests.service.service_cases import fake_run
-from tests.service.test_worker import queued, read
+from tests.support.service.jobs import queued, read
+from tests.support.service.records import fake_run
 from tilewright.db import Store, open_store
 from tilewright.db.errors import StoreFull, StoreHeld, StoreUnreachable
 from tilewright.db.job_states import JobState
@@ -36,7 +36,7 @@ from tilewright.service.jobs.supervisor import Supervisor
 from tilewright.service.jobs.worker import Worker, WorkerSettings, coordinate
 
 if TYPE_CHECKING:
-    from tests.postgres import PostgresServer
+    from tests.support.postgres import PostgresServer
 
 COMMAND = "import sys; from tilewright.service.cli import main; main(sys.argv[1:])"
 MATMUL = "matmul:M=24,N=16,K=20"

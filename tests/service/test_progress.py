@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.service.service_cases import HOST, MATMUL, fake_run
+from tests.support.service.records import HOST, MATMUL, fake_run
 from tilewright.db import Store
 from tilewright.service.answers.publish import Published
 from tilewright.service.cli.output import Output

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from tests.service.preparing_cases import Counted, prepare_all
-from tests.service.service_cases import HOST, MATMUL, fake_run
-from tests.service.test_worker import queued, read
+from tests.support.service.jobs import queued, read
+from tests.support.service.preparing import Counted, prepare_all
+from tests.support.service.records import HOST, MATMUL, fake_run
 from tilewright.db import Store
 from tilewright.db.errors import StoreError
 from tilewright.db.job_rows import StoredJob, WaitingJob

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from tests.service.access_cases import bearer, make_key
-from tests.service.service_cases import HOST, MATMUL, keep_best
-from tests.service.test_quotas import LOOKUP_LIMITS, job, look_up
+from tests.support.service.access import bearer, make_key
+from tests.support.service.records import HOST, MATMUL, keep_best
+from tests.support.service.requests import LOOKUP_LIMITS, job, look_up
 from tilewright.db import Store
 from tilewright.db.artefacts import ArtefactFile
 from tilewright.db.errors import StoreFull

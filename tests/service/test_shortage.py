@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.project.project_texts import ROOT
-from tests.service.service_cases import MATMUL
+from tests.support.paths import ROOT
+from tests.support.service.records import MATMUL
 from tilewright.schedules.errors import TargetError
 from tilewright.service.cli import root
 from tilewright.service.errors import OutOfResources

@@ -17,8 +17,8 @@ import httpx2
 import pytest
 from fastapi.testclient import TestClient
 
-from tests.service.preparing_cases import CHOSEN, OK, Counted, prepare_all, preparer
-from tests.service.service_cases import HOST, MATMUL, TOOLCHAIN, keep_best, make_record
+from tests.support.service.preparing import CHOSEN, OK, Counted, prepare_all, preparer
+from tests.support.service.records import HOST, MATMUL, TOOLCHAIN, keep_best, make_record
 from tilewright.db import Store, open_store
 from tilewright.db.artefacts import ArtefactFile
 from tilewright.schedules.errors import ScheduleError

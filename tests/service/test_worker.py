@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.service.service_cases import HOST, MATMUL, fake_run
+from tests.support.service.jobs import MACHINE, queued, read
+from tests.support.service.records import HOST, MATMUL, fake_run
 from tilewright.db import Store, open_store
 from tilewright.db.errors import StaleLease
 from tilewright.db.job_rows import StoredJob
@@ -25,15 +26,6 @@ from tilewright.service.settings import Settings
 from tilewright.tuner.process.control import MeasurementAborted
 
 LEASE_SECS = 60.0
-MACHINE = Path(__file__).parents[2] / "examples" / "machine.json"
-SETTINGS = Settings(measurer_folder=MACHINE.parent)
-
-
-def queued(store: Store, **fields: Any) -> StoredJob:
-    request = read_job({"workload": MATMUL, "target": HOST.to_json(), **fields}, SETTINGS)
-    job, created = store.create_job(request.to_json(), body_hash="x", flight_key=request.flight_key)
-    assert created
-    return job
 
 
 def worker(
@@ -46,12 +38,6 @@ def worker(
         store, LEASE_SECS, stop or threading.Event(), run=run or fake_run(), publish=publish
     )
     return Worker(means, "test", poll_secs=0.01)
-
-
-def read(store: Store, job: StoredJob) -> StoredJob:
-    found = store.get_job(job.id)
-    assert found is not None
-    return found
 
 
 def test_a_request_survives_being_stored() -> None:

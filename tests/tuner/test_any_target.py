@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.project.project_texts import ROOT
+from tests.support.paths import ROOT
 from tilewright.schedules.errors import TargetError
 from tilewright.schedules.spelling import parse_workload
 from tilewright.schedules.target import Target

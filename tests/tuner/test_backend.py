@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.schedule_fuzz.check import this_machine
+from tests.support.schedule_fuzz.check import this_machine
 from tilewright.schedules import operators
 from tilewright.schedules.dtypes import DType
 from tilewright.schedules.errors import TargetError
@@ -37,7 +37,7 @@ class Doubled:
     asked: list[str] = field(default_factory=list)
     name: str = "doubled"
     checker: str = "nowhere"
-    prober: str = "tests.tuner.other_prober"
+    prober: str = "tests.support.tuner.other_prober"
 
     def makes(self, target: Target) -> bool:
         return target.cores == 3

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.schedule_fuzz.cases import notation
-from tests.synthetic_sketch import synthetic_target
+from tests.support.schedules.workloads import notation
+from tests.support.synthetic_sketch import synthetic_target
 from tilewright.schedules.frontend.notation import from_notation
 from tilewright.schedules.spelling import parse_workload
 from tilewright.schedules.target import Target

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.schedule_fuzz.cases import matmul
+from tests.support.schedules.workloads import matmul
 from tilewright.schedules.dtypes import DType
 from tilewright.schedules.primitives import CacheRead, Parallel, Split, TransformLayout, Unroll
 from tilewright.schedules.sketches import space_for

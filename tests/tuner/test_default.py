@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from tests.schedule_fuzz.cases import matmul, notation
-from tests.schedule_fuzz.check import Pair, check_pair, this_machine
-from tests.synthetic_sketch import tiny_space
+from tests.support.schedule_fuzz.check import Pair, check_pair, this_machine
+from tests.support.schedules.workloads import matmul, notation
+from tests.support.synthetic_sketch import tiny_space
 from tilewright.schedules.arrays import BoolArray, IntArray
 from tilewright.schedules.errors import ScheduleError
 from tilewright.schedules.lowering.lower import lower

@@ -6,8 +6,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests import scalar_oracles
-from tests.schedule_fuzz.check import Pair, check_pair, this_machine
+from tests.support import scalar_oracles
+from tests.support.schedule_fuzz.check import Pair, check_pair, this_machine
 from tilewright import schedules
 from tilewright.schedules import Workload, compute, placeholder
 from tilewright.schedules.algebra.functions import NAMED, UnaryOp

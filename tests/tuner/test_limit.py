@@ -8,8 +8,8 @@ from itertools import count
 
 import pytest
 
-from tests.synthetic_sketch import synthetic_space, synthetic_target
-from tests.tuner.scripted import Scripted, ok
+from tests.support.synthetic_sketch import synthetic_space, synthetic_target
+from tests.support.tuner.scripted import Scripted, ok
 from tilewright.schedules.dtypes import DType
 from tilewright.schedules.errors import TargetError
 from tilewright.schedules.record import MeasureResult

@@ -15,7 +15,8 @@ import pytest
 from llvmlite import binding as llvm
 from numpy.typing import NDArray
 
-from tests import scalar_oracles
+from tests.support import scalar_oracles
+from tests.support.tuner.targets import CALL
 from tilewright.schedules.algebra.scalar import UnaryOp
 from tilewright.schedules.dtypes import DType
 from tilewright.schedules.reference.error_exact import exact_function
@@ -244,7 +245,6 @@ def test_results_become_denormal_gradually() -> None:
 
 
 TARGET_FILES = sorted(EXAMPLES.glob("*.json"))
-CALL = re.compile(r"^\s+(?:callq?|blr?|jmpq?)\s+(?!\.L)(\S+)", re.MULTILINE)
 
 
 @pytest.mark.parametrize("path", TARGET_FILES, ids=lambda path: path.stem)

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.tuner import planted_kernels as planted
-from tests.tuner.planted_kernels import SomeCase
+from tests.support.tuner import planted_kernels as planted
+from tests.support.tuner.planted_kernels import SomeCase
 from tilewright.schedules.errors import WorkloadError
 from tilewright.schedules.record import MeasureStatus
 from tilewright.tuner.backend.cpu.checker import runner, shares
@@ -23,7 +23,7 @@ from tilewright.tuner.backend.cpu.checker.case_builder import CaseBuilder
 from tilewright.tuner.measure.checking.runner_client import RunnerClient
 
 OPEN: dict[str, Any] = {
-    "cases": "tests.tuner.planted_kernels:open_cases",
+    "cases": "tests.support.tuner.planted_kernels:open_cases",
     "lanes": 8,
     "cpus": [],
     "spare_bytes": 256 << 20,

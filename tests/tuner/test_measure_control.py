@@ -27,7 +27,7 @@ from tilewright.tuner.session.report import Budget
 from tilewright.tuner.session.run import run_session
 
 MATMUL = operators.build("matmul", M=8, N=8, K=8).normalised()
-NEVER = "tests.tuner.compile_fakes:compile_never"
+NEVER = "tests.support.tuner.compile_fakes:compile_never"
 
 
 def aborted_by(measurer: LocalMeasurer, ask: Callable[[], object]) -> None:

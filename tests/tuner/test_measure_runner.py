@@ -16,8 +16,9 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.schedule_fuzz.cases import notation
-from tests.tuner import planted_kernels as planted
+from tests.support.schedules.workloads import notation
+from tests.support.tuner import planted_kernels as planted
+from tests.support.tuner.planted_kernels import OPEN
 from tilewright.schedules.errors import WorkloadError
 from tilewright.schedules.record import MeasureStatus
 from tilewright.tuner.backend.cpu.loading import elf, loader
@@ -30,13 +31,6 @@ from tilewright.tuner.measure.checking.runner_client import RunnerClient
 from tilewright.tuner.measure.local import LocalMeasurer
 from tilewright.tuner.measure.protocol import MeasureRequest
 from tilewright.tuner.search.default import default_trace
-
-OPEN = {
-    "cases": "tests.tuner.planted_kernels:open_cases",
-    "lanes": 8,
-    "cpus": [],
-    "spare_bytes": 256 << 20,
-}
 
 
 @pytest.fixture(scope="module")
@@ -284,9 +278,9 @@ def test_a_killed_runner_loses_one_candidate_and_is_started_again() -> None:
 
 def test_nothing_outlives_a_killed_parent() -> None:
     program = """
-        from tests.tuner import planted_kernels as planted
+        from tests.support.tuner import planted_kernels as planted
         from tilewright.tuner.measure.checking.runner_client import RunnerClient
-        from tests.tuner.test_measure_runner import OPEN
+        from tests.support.tuner.planted_kernels import OPEN
         with RunnerClient(OPEN) as r:
             job = {"symbol": "kernel", "workspace_bytes": 0, "threads": 1}
             r.submit(job, planted.c_object("for (;;);"), 60.0)
@@ -311,7 +305,9 @@ def test_nothing_outlives_a_killed_parent() -> None:
 
 
 def test_a_bug_of_ours_is_raised_not_recorded() -> None:
-    with RunnerClient({**OPEN, "cases": "tests.tuner.planted_kernels:no_such_function"}) as runner:
+    with RunnerClient(
+        {**OPEN, "cases": "tests.support.tuner.planted_kernels:no_such_function"}
+    ) as runner:
         runner.submit({"symbol": "kernel", "workspace_bytes": 0}, b"", 1.0)
         with pytest.raises(RuntimeError, match="no_such_function"):
             runner.result()

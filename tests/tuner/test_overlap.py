@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from tests.schedule_fuzz.cases import notation
-from tests.schedule_fuzz.check import Pair, check_pair, run_kernel, this_machine
+from tests.support.schedule_fuzz.check import Pair, check_pair, run_kernel, this_machine
+from tests.support.schedules.workloads import notation
 from tilewright.schedules.algebra.scalar import UnaryOp
 from tilewright.schedules.dtypes import DType
 from tilewright.schedules.primitives import CacheWrite, Primitive, Reorder, Split, Unroll, Vectorize

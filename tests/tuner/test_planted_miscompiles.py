@@ -13,12 +13,13 @@ import numpy as np
 import pytest
 from llvmlite import binding as llvm
 
-from tests.tuner import planting_nests, planting_text
-from tests.tuner import planting_unusual as unusual
-from tests.tuner.planting_bases import TARGET, Base, load_bases
-from tests.tuner.planting_equivalents import ANY, EQUIVALENTS, why_equivalent
-from tests.tuner.planting_examiner import ROUNDS, compare
-from tests.tuner.planting_run import (
+from tests.support.planting import nests as planting_nests
+from tests.support.planting import text as planting_text
+from tests.support.planting import unusual
+from tests.support.planting.bases import TARGET, Base, load_bases
+from tests.support.planting.equivalents import ANY, EQUIVALENTS, why_equivalent
+from tests.support.planting.examiner import ROUNDS, compare
+from tests.support.planting.run import (
     COMPILER,
     SYMBOL,
     Judged,
@@ -28,8 +29,8 @@ from tests.tuner.planting_run import (
     plant,
     right_kernel,
 )
-from tests.tuner.planting_tuned import tuned_bases
-from tests.tuner.planting_unusual import plant_unusual, unusual_bases
+from tests.support.planting.tuned import tuned_bases
+from tests.support.planting.unusual import plant_unusual, unusual_bases
 from tilewright.schedules.nest.loop_ir import Nest
 from tilewright.schedules.record import MeasureStatus
 from tilewright.schedules.trace import Trace

@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.schedule_fuzz.check import Pair, check_pair, this_machine
-from tests.schedule_fuzz.traces import random_step
-from tests.tuner import planted_kernels as planted
-from tests.tuner.test_measure_runner import OPEN
+from tests.support.schedule_fuzz.check import Pair, check_pair, this_machine
+from tests.support.schedule_fuzz.traces import random_step
+from tests.support.tuner import planted_kernels as planted
+from tests.support.tuner.planted_kernels import OPEN
 from tilewright.schedules import operators
 from tilewright.schedules.errors import ScheduleError
 from tilewright.schedules.lowering.lower import lower, plain_nest

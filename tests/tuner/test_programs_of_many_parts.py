@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.schedules.test_rules_spaces import target
+from tests.support.schedules.spaces import target
 from tilewright.costmodel.prior import Prior
 from tilewright.schedules.arrays import distinct_rows
 from tilewright.schedules.frontend.notation import from_notation

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.synthetic_sketch import synthetic_space
+from tests.support.synthetic_sketch import synthetic_space
 from tilewright.schedules.record import MeasureStatus
 from tilewright.tuner.measure.choose import parse_measurer
 from tilewright.tuner.measure.mocked.replay import read_replay

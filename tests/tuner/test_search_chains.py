@@ -8,8 +8,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.synthetic_machine import bent_log2_secs
-from tests.synthetic_sketch import synthetic_space, tiny_space
+from tests.support.synthetic_machine import bent_log2_secs
+from tests.support.synthetic_sketch import synthetic_space, tiny_space
 from tilewright.schedules.arrays import BoolArray, FloatArray, IntArray
 from tilewright.tuner.search.chains import Cooling, anneal, propose
 from tilewright.tuner.search.lattice import SettingGrid, keep_best, lattices

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.synthetic_machine import bent_log2_secs
-from tests.synthetic_sketch import synthetic_space
+from tests.support.synthetic_machine import bent_log2_secs
+from tests.support.synthetic_sketch import synthetic_space
 from tilewright.schedules.arrays import BoolArray, FloatArray, IntArray
 from tilewright.tuner.search import descent
 from tilewright.tuner.search.descent import descend, neighbours

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.synthetic_sketch import SyntheticSketch, synthetic_target
+from tests.support.synthetic_sketch import SyntheticSketch, synthetic_target
 from tilewright.costmodel.model import ResidualModel
 from tilewright.costmodel.prior import Prior
 from tilewright.schedules.record import MeasureResult, MeasureStatus

@@ -11,8 +11,8 @@ import pytest
 
 from benchmarks.baselines import PriorModel
 from tests.contracts.strategy_contract import StrategyContract
-from tests.synthetic_machine import bent_log2_secs, optimum_secs, result_of
-from tests.synthetic_sketch import synthetic_space
+from tests.support.synthetic_machine import bent_log2_secs, optimum_secs, result_of
+from tests.support.synthetic_sketch import synthetic_space
 from tilewright.costmodel.base import Prediction, Sample, SettingFeatures
 from tilewright.costmodel.blend import BlendedModel
 from tilewright.costmodel.prior import Prior

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.synthetic_sketch import synthetic_space
-from tests.tuner.scripted import Scripted, ok
+from tests.support.synthetic_sketch import synthetic_space
+from tests.support.tuner.scripted import Scripted, ok
 from tilewright.schedules.canonical import canonical_bytes
 from tilewright.schedules.record import MeasureResult, MeasureStatus, Toolchain, TuningRecord
 from tilewright.schedules.space import Candidate, ScheduleSpace

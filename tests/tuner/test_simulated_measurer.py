@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.synthetic_sketch import synthetic_space
+from tests.support.synthetic_sketch import synthetic_space
 from tilewright.schedules.primitives import Parallel, Primitive, Split, Unroll, Vectorize
 from tilewright.schedules.record import MeasureStatus
 from tilewright.schedules.trace import Trace

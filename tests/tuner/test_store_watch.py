@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from tests.tuner.planted_kernels import c_object
+from tests.support.tuner.planted_kernels import c_object
 from tilewright.tuner.backend.cpu.checker.races import Borders
 from tilewright.tuner.backend.cpu.loading.loader import LoadedKernel, load_object
 from tilewright.tuner.backend.cpu.loading.native import Helpers, build_helpers

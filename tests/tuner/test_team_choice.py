@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.schedule_fuzz.check import this_machine
+from tests.support.schedule_fuzz.check import this_machine
 from tilewright.costmodel.prior import Prior
 from tilewright.costmodel.programs import program_counts
 from tilewright.schedules.operators import build

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.schedules.reference_cases import layernorm, matmul, softmax
+from tests.support.schedules.reference_cases import layernorm, matmul, softmax
 from tilewright.schedules.frontend.notation import from_notation, parse_tensor_spec
 from tilewright.schedules.workload.workload import Workload
 from tilewright.tuner.judge.input_plan import InputKind

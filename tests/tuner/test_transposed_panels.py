@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.schedule_fuzz.cases import notation
-from tests.schedule_fuzz.check import Pair, check_pair
-from tests.schedules.test_rules_spaces import target
+from tests.support.schedule_fuzz.check import Pair, check_pair
+from tests.support.schedules.spaces import target
+from tests.support.schedules.workloads import notation
 from tilewright.costmodel.prior import Prior
 from tilewright.schedules.primitives import CacheRead
 from tilewright.schedules.sketches import space_for

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.schedule_fuzz.cases import notation
-from tests.schedule_fuzz.check import Pair, check_pair
+from tests.support.schedule_fuzz.check import Pair, check_pair
+from tests.support.schedules.workloads import notation
 from tilewright.schedules.dtypes import DType
 from tilewright.schedules.primitives import (
     CacheRead,

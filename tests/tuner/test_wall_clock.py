@@ -14,8 +14,8 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.synthetic_sketch import synthetic_space
-from tests.tuner.scripted import Scripted, ok
+from tests.support.synthetic_sketch import synthetic_space
+from tests.support.tuner.scripted import Scripted, ok
 from tilewright.schedules import operators
 from tilewright.schedules.frontend.notation import from_notation
 from tilewright.schedules.record import MeasureResult, MeasureStatus
@@ -45,8 +45,8 @@ from tilewright.tuner.session.report import Budget, TrialEvent, TuneReport
 from tilewright.tuner.session.run import run_session
 
 MATMUL = operators.build("matmul", M=16, N=16, K=16).normalised()
-NEVER = "tests.tuner.slow_cases:open_never"
-STOPS = "tests.tuner.slow_cases:open_that_stops"
+NEVER = "tests.support.tuner.slow_cases:open_never"
+STOPS = "tests.support.tuner.slow_cases:open_that_stops"
 LONG_SECS = 60.0
 """Much longer than any of these tests should take, much shorter than what it ends."""
 

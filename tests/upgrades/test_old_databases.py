@@ -18,7 +18,7 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
 from tests.contracts.store_values import TARGET, WORKLOAD, database_of, full, promoted
-from tests.postgres import PostgresServer
+from tests.support.postgres import PostgresServer
 from tilewright.db import best_record, open_store
 from tilewright.db.errors import StoreBroken
 from tilewright.db.job_states import JobState

@@ -1,6 +1,6 @@
 """What the runner is asked to do with a kernel: one description for all who ask.
 
-Checks of the checker (`tests/tuner/planting_run.py`) ask with it as well, so that what they say
+Checks of the checker (`tests/support/planting/run.py`) ask with it as well, so that what they say
 about verification is said about the one that candidates go through.
 """
 
