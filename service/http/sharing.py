@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from tilewright.db.values.jobs import Sharing
 from tilewright.service.access.keys import Principal
-
-if TYPE_CHECKING:
-    from tilewright.db.values.jobs import Sharing
 
 
 def sharing_document(found: Sharing, asking: Principal) -> dict[str, Any]:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from tilewright.db.values.jobs import StoredJob
+from tilewright.db.values.jobs import StoredJob
 
 
 def job_document(

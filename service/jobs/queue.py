@@ -12,10 +12,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from tilewright.db.values.jobs import WaitingJob
+from tilewright.db.values.jobs import WaitingJob
 
 SHORT_TRIALS = 64
 """The default budget: a job up to it is short."""
