@@ -19,8 +19,8 @@ from tilewright.schedules.target import Target
 from tilewright.schedules.trace import Trace
 from tilewright.schedules.workload.workload import Workload
 from tilewright.service.answers.grades import Answer
+from tilewright.service.atomic_files import write_whole
 from tilewright.service.errors import UsageProblem
-from tilewright.service.written import write_whole
 from tilewright.tuner.emit.c_names import why_not
 from tilewright.tuner.emit.variant import Variant
 

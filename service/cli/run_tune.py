@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from tilewright.service import database
-from tilewright.service.answers.refusals import every_failed, rejected_words
+from tilewright.service.answers.failed_checks import every_failed, rejected_words
 from tilewright.service.cli.options import Common, MachineOptions
 from tilewright.service.cli.output import Output
 from tilewright.service.cli.progress import trial_reporter

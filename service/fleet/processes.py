@@ -15,11 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tilewright.service.errors import CannotServe, MissingExtra
+from tilewright.service.fleet.restarting_process import Keeper
 from tilewright.service.settings import is_loopback
 from tilewright.tuner.measure.fleet.leash import PARENT
 from tilewright.tuner.process.child_command import module_command
-
-from .keeper import Keeper
 
 if TYPE_CHECKING:
     from tilewright.tuner.measure.fleet.wire import MachineDescription

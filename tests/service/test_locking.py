@@ -20,8 +20,8 @@ from tests.support.times import TIMES
 from tilewright.db import Store
 from tilewright.schedules.target import Target
 from tilewright.schedules.trace import Trace
-from tilewright.service.build.files import OutputFile, kernels_in, pkg_config, write
-from tilewright.service.build.locked import SEAL, FileRef, LockError, LockFile, entry_sha256
+from tilewright.service.build.lock_file import SEAL, FileRef, LockError, LockFile, entry_sha256
+from tilewright.service.build.output_files import OutputFile, kernels_in, pkg_config, write
 from tilewright.service.cli import run
 from tilewright.service.resolve import workloads
 from tilewright.tuner.machine.cpus import level_target
@@ -446,7 +446,7 @@ PINNING = """
 import sys
 from contextlib import contextmanager
 from dataclasses import replace
-from tilewright.service.build.locked import LockedKernel
+from tilewright.service.build.lock_file import LockedKernel
 from tilewright.service.cli import locking, run
 import json
 entry, target = json.loads(sys.argv[3])

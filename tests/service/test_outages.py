@@ -30,7 +30,7 @@ from tilewright.db.values.job_states import JobState
 from tilewright.service.answers.preparers import Preparers
 from tilewright.service.answers.publish import Published
 from tilewright.service.client import Client
-from tilewright.service.jobs.pulse import Role
+from tilewright.service.jobs.heartbeat import Role
 from tilewright.service.jobs.run import JobContext
 from tilewright.service.jobs.supervisor import Supervisor
 from tilewright.service.jobs.worker import Worker, WorkerSettings, coordinate

@@ -13,11 +13,11 @@ from tilewright.service.errors import ExitCode, UsageProblem
 
 MODULES: dict[str, tuple[str, ...]] = {
     "tuning": ("tune", "best", "bench", "verify"),
-    "looking": ("show", "emit"),
-    "serving": ("serve", "monitoring-dir"),
+    "show": ("show", "emit"),
+    "serve": ("serve", "monitoring-dir"),
     "jobs": ("submit", "status", "watch", "cancel"),
     "locking": ("lock", "fetch", "cmake-dir"),
-    "keeping": ("export", "import", "db"),
+    "database": ("export", "import", "db"),
     "keys": ("keys",),
     "machine": ("doctor", "ops", "target"),
     "fleet": ("worker", "fleet"),

@@ -19,10 +19,10 @@ from tilewright.service.errors import (
     NotFound,
     TooBusy,
 )
-from tilewright.service.http.pages.errors import problem_page, wants_page
-from tilewright.service.http.problems import MEDIA_TYPE
+from tilewright.service.http.pages.error_pages import problem_page, wants_page
+from tilewright.service.http.schemas import MEDIA_TYPE
+from tilewright.service.logs import redacted
 from tilewright.service.problems import ProblemDetails, problem_of
-from tilewright.service.redact import redacted
 
 
 def problem_response(

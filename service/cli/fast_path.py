@@ -17,9 +17,9 @@ from inspect import signature
 from types import NoneType
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
-from tilewright.service.typed import Argument, Option
+from tilewright.service.argument_specs import Argument, Option
 
-HOMES: Mapping[str, str] = {"best": "tilewright.service.cli.asking"}
+HOMES: Mapping[str, str] = {"best": "tilewright.service.cli.best"}
 """The module with the function of each quick command."""
 
 _WHOLE = re.compile(r"\d{1,18}", re.ASCII)

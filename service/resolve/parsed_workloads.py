@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tilewright.service.resolve import workloads
-from tilewright.service.resolve.remembered import Remembered
+from tilewright.service.resolve.bounded_cache import Remembered
 from tilewright.service.resolve.requests import admit
 
 if TYPE_CHECKING:

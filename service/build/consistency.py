@@ -17,9 +17,8 @@ from typing import Any
 from tilewright.schedules.errors import TargetError, TilewrightError, WorkloadError
 from tilewright.schedules.record import TuningRecord
 from tilewright.schedules.target import Target
+from tilewright.service.build.lock_file import Inconsistent, LockedKernel, LockedVariant, LockFile
 from tilewright.service.grade import Grade
-
-from .locked import Inconsistent, LockedKernel, LockedVariant, LockFile
 
 # Start-up: a lock file is read without what reads workloads.
 

@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tilewright.service.jobs.tally import Counters
+    from tilewright.service.jobs.counters import Counters
 
 BEAT_SECS = 0.5
 

@@ -12,9 +12,9 @@ import typer
 
 from tilewright.schedules.rewrites import REWRITES
 from tilewright.schedules.trace_document import REWRITES as NAMES
-from tilewright.service.cli import asking, run
+from tilewright.service.cli import best, run
+from tilewright.service.cli.fast_path import HOMES, read
 from tilewright.service.cli.options import command
-from tilewright.service.cli.quick import HOMES, read
 from tilewright.service.grade import Grade
 from tilewright.tuner.machine.native_target import native_target
 
@@ -66,15 +66,15 @@ def by_typer(function: Callable[..., None], words: list[str]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("words", SPELLINGS)
 def test_what_is_plain_is_read_as_typer_reads_it(words: str) -> None:
-    found = read(asking.best, words.split())
+    found = read(best.best, words.split())
     assert found is not None
     defaults = {"min_grade": Grade.EXACT}
-    assert {**defaults, **found} == by_typer(asking.best, words.split())
+    assert {**defaults, **found} == by_typer(best.best, words.split())
 
 
 @pytest.mark.parametrize("words", NOT_PLAIN)
 def test_the_rest_is_left_to_typer(words: str) -> None:
-    assert read(asking.best, words.split()) is None
+    assert read(best.best, words.split()) is None
 
 
 @pytest.mark.parametrize("words", ["matmul:M=4 --threads 0", "matmul:M=4 --unknown", "a b"])

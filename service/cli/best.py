@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Annotated
 
 from tilewright.service.answers import stored
+from tilewright.service.argument_specs import Option
 from tilewright.service.cli.facts import answer_rows
-from tilewright.service.cli.groups import Common, MachineOptions
+from tilewright.service.cli.option_groups import Common, MachineOptions
 from tilewright.service.grade import Grade
 from tilewright.service.resolve import targets, workloads
 from tilewright.service.resolve.spelling import WorkloadSpelling
-from tilewright.service.typed import Option
 
 MinGradeOption = Annotated[
     Grade,

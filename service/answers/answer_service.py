@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tilewright.db.errors import StoreError
-from tilewright.service.answers.book import AnswerCache
+from tilewright.service.answers.answer_cache import AnswerCache
 from tilewright.service.answers.preparers import Preparers
 from tilewright.service.answers.untuned import PrepareQueue
-from tilewright.service.resolve.spelled import ParsedWorkloads
+from tilewright.service.database_quota import Room
+from tilewright.service.resolve.parsed_workloads import ParsedWorkloads
 from tilewright.service.resolve.toolchains import toolchain, toolchain_name
-from tilewright.service.room import Room
 from tilewright.tuner.process.host import cpu_affinity
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from tilewright.db.values.jobs import StoredJob
 from tilewright.service.errors import InvalidField
 from tilewright.service.http.pages.commands import spelling
 from tilewright.service.http.pages.forms import Fields
-from tilewright.service.http.pages.pasted import Spelled, Stored, workload_in
+from tilewright.service.http.pages.workload_input import Spelled, Stored, workload_in
 from tilewright.service.jobs.document import measurer_name
 from tilewright.service.jobs.tuning import FLEET
 from tilewright.service.problems import ProblemDetails

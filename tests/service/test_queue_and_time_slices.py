@@ -19,12 +19,12 @@ from tilewright.db.values.job_states import JobState
 from tilewright.db.values.jobs import StoredJob, WaitingJob
 from tilewright.schedules.target import Target
 from tilewright.service.answers.publish import Published
-from tilewright.service.jobs.courtesy import YieldPolicy
 from tilewright.service.jobs.queue import SHORT_TRIALS, choose, order, place
 from tilewright.service.jobs.run import JobContext
 from tilewright.service.jobs.tickets import tickets_for
-from tilewright.service.jobs.turns import TimeSlices
+from tilewright.service.jobs.time_slices import TimeSlices
 from tilewright.service.jobs.worker import Worker
+from tilewright.service.jobs.yield_policy import YieldPolicy
 from tilewright.service.resolve import toolchains, workloads
 from tilewright.tuner.machine.native_target import native_target
 from tilewright.tuner.process.control import MeasurementAborted

@@ -1,4 +1,4 @@
-"""What `fetch` leaves in a folder: objects, headers, and a file for pkg-config."""
+"""The files that `fetch` writes: objects, headers and a file for pkg-config; the CMake files."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tilewright.service.atomic_files import alone_in, write_whole
+from tilewright.service.build.consistency import check_header, check_record
+from tilewright.service.build.lock_file import LockedKernel, LockError, LockFile
 from tilewright.service.errors import UsageProblem
-from tilewright.service.written import alone_in, write_whole
 
-from .consistent import check_header, check_record
-from .locked import LockedKernel, LockError, LockFile
 from .source import Source
 
 PC_NAME = "tilewright-kernels.pc"
@@ -109,3 +109,8 @@ def write(files: list[OutputFile], folder: Path) -> list[dict[str, Any]]:
         {"kind": file.kind, "path": str(folder / file.name), "bytes": len(file.data)}
         for file in files
     ]
+
+
+def cmake_dir() -> Path:
+    """The folder to give as `Tilewright_DIR`, or in `CMAKE_PREFIX_PATH`."""
+    return Path(__file__).parent / "cmake"

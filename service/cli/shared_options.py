@@ -1,4 +1,4 @@
-"""`--cpu LIST`: the CPUs that one object is for, and how exact its kernels have to be."""
+"""Options that several commands share, as Typer takes them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import typer
 
 from tilewright.service.errors import UsageProblem
 from tilewright.service.grade import Grade
+from tilewright.tuner.search.strategies import Strategy
 
 from .options import MACHINE_PANEL
 
@@ -39,3 +40,10 @@ def split_names(cpus: str) -> list[str]:
     if not names:
         raise UsageProblem("--cpu takes names such as x86-64-v3,x86-64-v4,native")
     return list(dict.fromkeys(names))
+
+
+SecondsOption = Annotated[
+    float | None,
+    typer.Option("--seconds", metavar="S", min=0.0, help="Stop after this wall time."),
+]
+StrategyOption = Annotated[Strategy, typer.Option("--strategy", help="How candidates are chosen.")]

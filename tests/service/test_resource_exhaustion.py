@@ -17,7 +17,7 @@ from tests.support.service.records import MATMUL
 from tilewright.schedules.errors import TargetError
 from tilewright.service.cli import root
 from tilewright.service.errors import OutOfResources
-from tilewright.service.shortage import shortage
+from tilewright.service.resource_exhaustion import shortage
 
 MIB = 1 << 20
 TOLD = ("tilewright: ", "OpenBLAS error: Memory allocation")

@@ -22,13 +22,13 @@ from tilewright.db.values.answers import Prepared
 from tilewright.schedules.full_checks import MOCKED
 from tilewright.schedules.record import Toolchain
 from tilewright.schedules.target import Target
+from tilewright.service.answers.failed_checks import why_none_passed
 from tilewright.service.answers.find import find_answer
 from tilewright.service.answers.grades import Answer, same_toolchain
 from tilewright.service.answers.links import links
-from tilewright.service.answers.refusals import why_none_passed
 from tilewright.service.grade import Grade
 from tilewright.service.resolve import targets, workloads
-from tilewright.service.resolve.remembered import Remembered
+from tilewright.service.resolve.bounded_cache import Remembered
 from tilewright.service.resolve.toolchains import toolchain_name
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """Options shared by commands, as groups: a command takes a group as one argument.
 
 They are described without Typer, whose import takes longer than the quick commands themselves:
-`tilewright.service.cli.options` gives Typer what it needs, `tilewright.service.cli.quick` reads
+`tilewright.service.cli.options` gives Typer what it needs, `tilewright.service.cli.fast_path` reads
 them by itself. The group that names a workload is
 `tilewright.service.resolve.spelling.WorkloadSpelling`.
 """
@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
+from tilewright.service.argument_specs import Option
 from tilewright.service.cli.output import Output
-from tilewright.service.typed import Option
 
 MACHINE_PANEL = "MachineOptions"
 COMMON_PANEL = "General"

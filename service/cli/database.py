@@ -16,7 +16,7 @@ from tilewright.service import database
 from tilewright.service.access.keys import length_of
 from tilewright.service.cli.options import Common, command
 from tilewright.service.cli.output import writing
-from tilewright.service.cli.where import Where
+from tilewright.service.cli.source_options import Where
 from tilewright.service.errors import ExitCode, UsageProblem
 from tilewright.service.resolve.spelling import WorkloadSpelling
 from tilewright.service.resolve.targets import read_target

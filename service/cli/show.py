@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from tilewright.service.answers import stored
-from tilewright.service.cli.cpus import CpusOption, LeastGrade, split_names
 from tilewright.service.cli.options import Common, MachineOptions, command
+from tilewright.service.cli.shared_options import CpusOption, LeastGrade, split_names
 from tilewright.service.database import opened
 from tilewright.service.grade import Grade
 from tilewright.service.resolve import targets, workloads

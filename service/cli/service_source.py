@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tilewright.service.answers.refusals import refuse_pins
-from tilewright.service.build.locked import LockedKernel, LockFile, NotTheBytes
+from tilewright.service.answers.failed_checks import refuse_pins
+from tilewright.service.build.lock_file import LockedKernel, LockFile, NotTheBytes
 from tilewright.service.build.source import question
 from tilewright.service.client import Client
 from tilewright.service.errors import Refused
