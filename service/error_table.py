@@ -323,7 +323,7 @@ TABLE: dict[str, Kind] = {
         "Not done in its seconds",
         "Allow more seconds, or run it again: what was measured is stored and counts.",
     ),
-    "tilewright.tuner.compiling.aside.CompileError": Kind(
+    "tilewright.tuner.compiling.helper_process.CompileError": Kind(
         422,
         "compile_failed",
         ExitCode.FAILED,

@@ -24,8 +24,8 @@ from tilewright.service.build.files import OutputFile, kernels_in, pkg_config, w
 from tilewright.service.build.locked import SEAL, FileRef, LockError, LockFile, entry_sha256
 from tilewright.service.cli import run
 from tilewright.service.resolve import workloads
-from tilewright.tuner.machine.cpus import level_target
 from tilewright.tuner.machine.native_target import native_target
+from tilewright.tuner.machine.x86_levels import level_target
 from tilewright.tuner.search.default import default_trace
 
 SMALL, OTHER = "matmul:M=8,N=8,K=8", "matmul:M=8,N=16,K=8"

@@ -22,7 +22,7 @@ from tilewright.tuner.backend.cpu.probing.machine import probed_dots
 from tilewright.tuner.machine import lock as machine_lock
 from tilewright.tuner.machine import probe
 from tilewright.tuner.machine.native_target import detect
-from tilewright.tuner.machine.probed import LEAST_SECS, misleading
+from tilewright.tuner.machine.probe_merging import LEAST_SECS, misleading
 from tilewright.tuner.process.control import Control, MeasurementAborted
 
 ROOT = Path(__file__).parents[2]
