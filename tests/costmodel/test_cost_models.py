@@ -174,7 +174,8 @@ LIGHT = """
 import sys
 import tilewright.costmodel.model, tilewright.costmodel.prior, tilewright.costmodel.features
 import tilewright.tuner.session.run
-import tilewright.tuner.search.strategies, tilewright.tuner.measure.choose, tilewright.tuner.testing
+import tilewright.tuner.search.strategies, tilewright.tuner.testing
+import tilewright.tuner.measure.measurer_spec
 print(sorted(m for m in ("xgboost", "llvmlite", "sqlalchemy") if m in sys.modules))
 """
 

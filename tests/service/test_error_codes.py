@@ -12,7 +12,7 @@ from tilewright.service.errors import BadRequest, InvalidField, Located, Refused
 from tilewright.service.http.app import create_app
 from tilewright.service.problems import documented_classes, problem_of, status_of
 from tilewright.tuner.backend.cpu.loading.loader import MissingLibraryError
-from tilewright.tuner.machine.probed import ProbingLateError
+from tilewright.tuner.machine.probe_merging import ProbingLateError
 from tilewright.tuner.measure.fleet.errors import FleetError
 
 DEFINED_ELSEWHERE = (create_app, BenchError, FleetError, MissingLibraryError, ProbingLateError)

@@ -12,7 +12,7 @@ from typing import Any
 
 from tilewright.service.errors import TooBusy
 from tilewright.service.http.state import Gate
-from tilewright.tuner.compiling.aside import Aside
+from tilewright.tuner.compiling.helper_process import Aside
 
 DEADLINE_SECS = 20.0
 MOST_WAITING = 4

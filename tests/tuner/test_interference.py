@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from tilewright.tuner.backend.cpu.checker.quiet import DISTURBED, Quiet
+from tilewright.tuner.backend.cpu.checker.interference import DISTURBED, Quiet
 
 BURST_SECS = 50e-6
 

@@ -15,9 +15,9 @@ import pytest
 
 from tilewright.schedules.errors import WorkloadError
 from tilewright.schedules.frontend.notation import from_notation
-from tilewright.tuner.compiling.aside import Aside, CompileError
 from tilewright.tuner.compiling.deadline import DeadlineError, alarm
-from tilewright.tuner.compiling.in_time import assembly_in_time, emit_in_time
+from tilewright.tuner.compiling.deadline_compile import assembly_in_time, emit_in_time
+from tilewright.tuner.compiling.helper_process import Aside, CompileError
 from tilewright.tuner.emit.kernel import generated
 from tilewright.tuner.emit.object_code import emit_assembly, emit_object
 from tilewright.tuner.machine.native_target import native_target
@@ -82,7 +82,7 @@ def test_a_helper_may_have_a_helper_of_its_own(aside: Aside) -> None:
 def test_a_helper_starts_where_memory_is_limited_already() -> None:
     code = (
         "import resource; most = 3 << 30; resource.setrlimit(resource.RLIMIT_AS, (most, most));"
-        "from tilewright.tuner.compiling.aside import Aside;"
+        "from tilewright.tuner.compiling.helper_process import Aside;"
         f"print(Aside().call({HERE + 'echo'!r}, {{'said': 'yes'}}, 'asking').document['said'])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
@@ -133,7 +133,7 @@ def test_large_modules_are_compiled_aside_to_the_same_bytes(
     workload = from_notation("S[i] = A[i] + 1.0", {"A": ("f32", (32,))})
     target = native_target(probe=False)
     text = generated(workload, default_trace(workload, target), target).text
-    monkeypatch.setattr("tilewright.tuner.compiling.in_time.MOST_LINES_HERE", 0)
+    monkeypatch.setattr("tilewright.tuner.compiling.deadline_compile.MOST_LINES_HERE", 0)
     assert emit_in_time(text, target) == emit_object(text, target)
     assert assembly_in_time(text, target) == emit_assembly(text, target)
     with pytest.raises(CompileError, match="LLVM refuses"):

@@ -18,7 +18,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from .dispatch import Assignment
-from .task import MOST_OPEN
+from .host import MOST_OPEN
 
 ORDERS_A_MACHINE = 2
 """One at work and one in the queue, so that no machine waits for the coordinator."""

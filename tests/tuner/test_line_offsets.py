@@ -9,7 +9,7 @@ import pytest
 from tilewright.schedules.dtypes import DType
 from tilewright.schedules.workload.tensors import Tensor
 from tilewright.tuner.backend.cpu.memory.guarded import Flush, GuardedPool
-from tilewright.tuner.backend.cpu.memory.places import TURNS, places
+from tilewright.tuner.backend.cpu.memory.line_offsets import TURNS, places
 
 
 def tensors(count: int, dtype: DType) -> list[Tensor]:

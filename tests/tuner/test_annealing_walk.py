@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tests.support.synthetic_machine import bent_log2_secs
 from tests.support.synthetic_sketch import synthetic_space, tiny_space
 from tilewright.schedules.arrays import BoolArray, FloatArray, IntArray
-from tilewright.tuner.search.chains import Cooling, anneal, propose
-from tilewright.tuner.search.lattice import SettingGrid, keep_best, lattices
+from tilewright.tuner.search.annealing_walk import Cooling, anneal, propose
+from tilewright.tuner.search.setting_grid import SettingGrid, keep_best, lattices
 
 SPACE = synthetic_space()
 GRID = lattices(SPACE)[0]

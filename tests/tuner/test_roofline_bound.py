@@ -16,17 +16,17 @@ from tilewright.schedules.record import MeasureResult
 from tilewright.schedules.space import ScheduleSpace
 from tilewright.schedules.spelling import parse_workload
 from tilewright.schedules.target import Probes, Target
+from tilewright.tuner.machine.least_work import least_work
 from tilewright.tuner.machine.roofline import bound, shown_by_kernel
-from tilewright.tuner.machine.work import least_work
 from tilewright.tuner.measure.protocol import MeasureRequest
 from tilewright.tuner.process.control import Control
 from tilewright.tuner.search.strategies.annealing import AnnealingStrategy
-from tilewright.tuner.session.ending import MOST_LUCKY
-from tilewright.tuner.session.limit import PROBE_ERROR, RooflineBound
 from tilewright.tuner.session.memory_sink import MemorySink
 from tilewright.tuner.session.options import SessionOptions
 from tilewright.tuner.session.report import Budget, TrialEvent, TuneReport
+from tilewright.tuner.session.roofline_bound import PROBE_ERROR, RooflineBound
 from tilewright.tuner.session.run import run_session
+from tilewright.tuner.session.stopping_rule import MOST_LUCKY
 
 QUIET = synthetic_target(threads=2)
 LOADED = replace(

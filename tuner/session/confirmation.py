@@ -9,7 +9,7 @@ from tilewright.schedules.record import MeasureResult, MeasureStatus, TuningReco
 
 from ..measure.protocol import MeasureRequest
 from ..process.control import OutOfTime
-from .state import TuningRun
+from .tuning_run import TuningRun
 
 MOST_CONFIRMED = 8
 """Candidates that may fail the full check before a run tries the default and gives up."""

@@ -15,8 +15,8 @@ from tilewright.schedules.errors import TargetError
 from tilewright.schedules.target import Target
 
 from ..machine.bound import Bound
+from ..machine.least_work import Work
 from ..machine.roofline import bound_of, shown_by_kernel
-from ..machine.work import Work
 
 PROBE_ERROR = 1.02
 """A kernel this many times as fast as its bound proves that the bound is wrong."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tilewright.tuner.measure.fleet.silence import SILENT_SECS, Silence
+from tilewright.tuner.measure.fleet.heartbeat import SILENT_SECS, Silence
 from tilewright.tuner.measure.fleet.waiting import aside
 from tilewright.tuner.process.control import Control, MeasurementAborted
 

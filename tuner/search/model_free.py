@@ -12,8 +12,8 @@ from tilewright.schedules.space import Candidate, ScheduleSpace
 from tilewright.schedules.target import Target
 
 from .base import Observation, SearchGoal
-from .first_look import first_look
 from .ledger import Ledger
+from .prior_ranking import first_look
 
 
 class Unlearned:

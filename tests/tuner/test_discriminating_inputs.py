@@ -12,15 +12,15 @@ import pytest
 from tests.support.schedules.reference_cases import layernorm, matmul, softmax
 from tilewright.schedules.frontend.notation import from_notation, parse_tensor_spec
 from tilewright.schedules.workload.workload import Workload
-from tilewright.tuner.judge.input_plan import InputKind
-from tilewright.tuner.judge.oracle import Oracle
-from tilewright.tuner.judge.telling_inputs import (
+from tilewright.tuner.judge.discriminating_inputs import (
     balanced,
     one_place_a_line,
     places_that_tell,
     reduced_dims,
     telling_places,
 )
+from tilewright.tuner.judge.input_plan import InputKind
+from tilewright.tuner.judge.oracle import Oracle
 
 Array = np.ndarray[Any, Any]
 Kernel = Callable[..., Array]

@@ -7,9 +7,9 @@ from itertools import count
 
 import pytest
 
-from tilewright.tuner.measure.fleet import bookings
-from tilewright.tuner.measure.fleet.bookings import Bookings, share_of
+from tilewright.tuner.measure.fleet import reservations
 from tilewright.tuner.measure.fleet.dispatch import Assignment
+from tilewright.tuner.measure.fleet.reservations import Bookings, share_of
 
 A, B, C = 1, 2, 3
 
@@ -90,7 +90,7 @@ def test_who_was_woken_and_does_not_come_holds_no_place(monkeypatch: pytest.Monk
     stuck.ask("a")
     first.end("a")
     assert first.ask("a") == []
-    monkeypatch.setattr(bookings, "_REACTION_SECS", 0.0)
+    monkeypatch.setattr(reservations, "_REACTION_SECS", 0.0)
     assert first.ask("a") == ["a"]
 
 
@@ -134,5 +134,5 @@ def test_whatever_jobs_do_every_candidate_is_ordered_and_no_queue_is_too_long(se
         elif job.orders:
             job.end(rng.choice([a.machine for a in job.orders.values()]))
         out = [a.machine for j in jobs for a in j.orders.values()]
-        assert all(out.count(m) <= bookings.ORDERS_A_MACHINE for m in machines)
+        assert all(out.count(m) <= reservations.ORDERS_A_MACHINE for m in machines)
     assert not any(job.left for job in jobs)

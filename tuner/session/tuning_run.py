@@ -13,9 +13,9 @@ from tilewright.schedules.workload.workload import Workload
 from ..measure.protocol import Measurer, PredictsCheck
 from ..process.control import Control
 from ..search.base import SearchStrategy
-from .limit import RooflineBound
 from .options import EventHandler, SessionOptions
 from .report import Budget, RecordSink
+from .roofline_bound import RooflineBound
 from .trials import Trial
 
 PHASES = ("start", "propose", "compile", "measure", "verify", "store", "wait")

@@ -15,10 +15,10 @@ from tilewright.schedules.sketches import space_for
 from tilewright.schedules.space import Candidate, ScheduleSpace
 from tilewright.schedules.target import Probes, Target
 from tilewright.tuner.search.base import SearchGoal
-from tilewright.tuner.search.first_look import first_look
-from tilewright.tuner.search.lattice import lattices
+from tilewright.tuner.search.prior_ranking import first_look
+from tilewright.tuner.search.setting_grid import lattices
 from tilewright.tuner.search.strategies import make_strategy
-from tilewright.tuner.search.team_choice import other_kind
+from tilewright.tuner.search.threading_choice import other_kind
 
 SMALL = {
     "product": build("matmul", {"M": 40, "N": 48, "K": 40}),

@@ -14,7 +14,7 @@ import numpy as np
 
 from tilewright.schedules.arrays import FloatArray, IntArray
 
-from .lattice import SettingGrid, keep_best
+from .setting_grid import SettingGrid, keep_best
 
 Score: TypeAlias = Callable[[IntArray], FloatArray]
 """Settings (P, J) to scores (P,), higher is better; for us minus log2 seconds."""

@@ -9,9 +9,9 @@ from tilewright.schedules.record import MeasureStatus
 from tilewright.schedules.space import Candidate
 
 from ..search.base import SearchGoal
-from .best import confirm
-from .state import TuningRun
+from .confirmation import confirm
 from .trials import statuses
+from .tuning_run import TuningRun
 
 MAX_BATCH = 16
 """Candidates of one batch: as many trials without a success end a run."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tilewright.tuner.process.others import LEAST_SECS, CpuTimes, Others, cpu_times
+from tilewright.tuner.process.contention import LEAST_SECS, CpuTimes, Others, cpu_times
 
 STAT = """cpu  900 0 0 900 0 0 0 0 0 0
 cpu0 100 20 30 1000 5 1 2 40 10 0

@@ -91,7 +91,7 @@ class Aside:
     def _start(self) -> None:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  # closed with the process
         self._process = subprocess.Popen(
-            module_command("tilewright.tuner.compiling.aside"),
+            module_command("tilewright.tuner.compiling.helper_process"),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
@@ -193,8 +193,8 @@ def _done(function: str, document: dict[str, Any]) -> Frame:
 
 
 def main() -> None:
-    """`python -m tilewright.tuner.compiling.aside`: requests on standard input, answers on standard
-    output."""
+    """`python -m tilewright.tuner.compiling.helper_process`: requests on standard input, answers on
+    standard output."""
     requests, answers = take_over_pipes()
     threading.Thread(target=end_with, args=(requests,), daemon=True).start()
     limit_memory()

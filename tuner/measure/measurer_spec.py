@@ -7,9 +7,9 @@ from collections.abc import Callable
 from tilewright.schedules.target import Probes, Target
 
 from ..machine.native_target import load_target, unprobed_target
-from ..machine.probed import LEAST_SECS, ProbingLateError
+from ..machine.probe_merging import LEAST_SECS, ProbingLateError
 from ..process.control import Control
-from .here import factory_here
+from .local_spec import factory_here
 from .protocol import MeasurerError, MeasurerFactory
 
 PROBING_SHARE, FEW_SECS = 0.5, 10.0

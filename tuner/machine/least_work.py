@@ -31,7 +31,7 @@ from tilewright.schedules.workload.tensors import Stage
 from tilewright.schedules.workload.workload import Workload
 
 from ..isa.dots import EIGHT_BITS
-from .narrow_rates import Operands
+from .instruction_rates import Operands
 
 SMALLEST_ERROR = 1e-9
 """An allowed error that permits regrouping, which states none, and no rewrite that states one."""

@@ -14,9 +14,9 @@ from tilewright.schedules.lowering.storage import plan_storage
 from tilewright.schedules.space import Candidate, ScheduleSpace
 from tilewright.schedules.trace import Trace
 
-from .chains import Cooling, anneal
+from .annealing_walk import Cooling, anneal
 from .descent import descend
-from .lattice import CHUNK, SettingGrid, keep_best, lattices
+from .setting_grid import CHUNK, SettingGrid, keep_best, lattices
 
 MOST_LISTED = 1_500_000
 """Points, feasible or not, up to which a space is looked at in full (well under a second)."""

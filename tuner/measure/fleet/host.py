@@ -19,12 +19,12 @@ from tilewright.schedules.errors import TargetError, WorkloadError
 from tilewright.schedules.record import MeasureResult
 from tilewright.schedules.target import Target
 from tilewright.schedules.workload.workload import Workload
-from tilewright.tuner.measure.here import factory_here
+from tilewright.tuner.measure.local_spec import factory_here
 from tilewright.tuner.measure.protocol import Measurer
 from tilewright.tuner.process.control import Control, Controllable, MeasurementAborted, OutOfTime
 
 from .machines import kind
-from .wire import MachineDescription, Note, Order
+from .messages import MachineDescription, Note, Order
 
 MOST_OPEN = 2
 """Workloads kept open, with their processes: a machine may serve two jobs in turns."""

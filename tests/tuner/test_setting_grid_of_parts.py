@@ -17,8 +17,8 @@ from tilewright.schedules.sketches.knobs import PartSketch
 from tilewright.schedules.sketches.program import ProgramSketch
 from tilewright.schedules.space import Candidate, ScheduleSpace
 from tilewright.tuner.search.base import SearchGoal
-from tilewright.tuner.search.first_look import first_look
-from tilewright.tuner.search.lattice import MOST_NUMBERED, SettingGrid, keep_best, lattices
+from tilewright.tuner.search.prior_ranking import first_look
+from tilewright.tuner.search.setting_grid import MOST_NUMBERED, SettingGrid, keep_best, lattices
 from tilewright.tuner.search.strategies.annealing import AnnealingStrategy
 from tilewright.tuner.search.strategies.evolution import EvolutionStrategy
 from tilewright.tuner.search.strategies.grid import GridStrategy

@@ -9,7 +9,7 @@ import numpy as np
 from tilewright.costmodel.base import CostModel, Prediction, SettingFeatures
 from tilewright.schedules.arrays import FloatArray, IntArray
 
-from .lattice import Codes, SettingGrid
+from .setting_grid import Codes, SettingGrid
 
 
 class Pool:

@@ -16,10 +16,10 @@ from tilewright.schedules.target import Target
 from ..emit.emitted import build_object
 from ..emit.object_code import emit_assembly, emit_object, host_names
 from ..isa.instruction_set import instructions
-from ..machine import cpus
+from ..machine import x86_levels
 from ..machine.llvm_names import check_target
 from ..process.frames import Frame
-from .aside import CompileError, shared
+from .helper_process import CompileError, shared
 
 MOST_LINES_HERE = 16_000
 """Lines of LLVM IR up to which a module is compiled in this process: that takes a second or two,
@@ -55,7 +55,7 @@ def build_in_time(document: dict[str, Any]) -> tuple[bytes, list[tuple[str, ...]
 
 def is_well_known(target: Target) -> bool:
     """Whether LLVM is sure to compile for it: this machine, or less of it, or a level of x86-64."""
-    return cpus.is_well_known(target, *host_names())
+    return x86_levels.is_well_known(target, *host_names())
 
 
 def missing_here(target: Target) -> str:

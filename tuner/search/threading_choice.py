@@ -18,8 +18,8 @@ from tilewright.schedules.space import Candidate, ScheduleSpace
 
 from .batch import Scored
 from .descent import descend
-from .first_look import PriorRanking
-from .lattice import SettingGrid, lattices
+from .prior_ranking import PriorRanking
+from .setting_grid import SettingGrid, lattices
 
 IN_REACH = 2.2
 """How many times as long as the default the other kind may take, by the prior. It takes short
