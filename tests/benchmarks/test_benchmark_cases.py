@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,9 +20,9 @@ from benchmarks.suite.registry import every_case, workload_of
 from benchmarks.suite.results import Result, ResultsFile
 from benchmarks.suite.shelf import Shelf
 from benchmarks.windows import Windows
+from tests.support.tuner.torch_ways import raced_quickly
 from tilewright.schedules.reference.evaluate import evaluate
 from tilewright.schedules.workload.constants import with_constants
-from tilewright.tuner.bench.ways import FastestPeer, Way, choose
 
 CLASSIC = [c.name for c in (*GEMMS.values(), *OPERATORS, *EXPRESSIONS)]
 
@@ -133,14 +132,7 @@ def test_every_way_of_pytorch_is_found(
     expected = np.empty(workload.output_tensors[0].shape)
     exact = [a.astype(np.float64) for a in inputs]
     numpy_peer(case.peer, case.epilogue, exact, expected, sizes)()
-    raced: set[str] = set()
-
-    def quickly(ways: list[Way], check: Any) -> FastestPeer:
-        choice = choose(ways, check, 0.0)
-        raced.update(way.name for way in ways if way.name not in choice.dropped)
-        return choice
-
-    monkeypatch.setattr(torch_peer, "choose", quickly)
+    raced = raced_quickly(monkeypatch)
     peer = torch_peer.TorchPeer(workload.normalised(), inputs, 1, copy=False)
     peer.call()
     limit = 2e-5 * max(float(np.abs(expected).max()), 1.0)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.tuner.torch_ways import raced_quickly
 from tilewright.schedules import operators
 from tilewright.schedules.reference.evaluate import evaluate
 from tilewright.schedules.spelling import parse_workload
@@ -235,14 +236,7 @@ def test_torch_computes_the_workload_in_every_way_it_has(
     pytest.importorskip("torch")
     from tilewright.tuner.bench import torch_peer
 
-    raced: set[str] = set()
-
-    def quickly(ways: list[Way], check: Any) -> FastestPeer:
-        choice = choose(ways, check, 0.0)
-        raced.update(way.name for way in ways if way.name not in choice.dropped)
-        return choice
-
-    monkeypatch.setattr(torch_peer, "choose", quickly)
+    raced = raced_quickly(monkeypatch)
     sizes, expected = TORCH[name]
     workload = parse_workload(f"{name}:" + ",".join(f"{k}={v}" for k, v in sizes.items()))
     case = Oracle(workload.normalised(), 0).quick

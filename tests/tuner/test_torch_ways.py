@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.support.tuner.torch_ways import raced_quickly
 from tilewright.schedules.spelling import parse_workload
 from tilewright.schedules.workload.workload import Workload
-from tilewright.tuner.bench.ways import FastestPeer, Way, choose
+from tilewright.tuner.bench.ways import Way
 from tilewright.tuner.judge.oracle import Oracle
 
 torch = pytest.importorskip("torch")
@@ -142,14 +142,7 @@ def asked(
     workload: Workload, monkeypatch: pytest.MonkeyPatch, **options: Any
 ) -> tuple[TorchPeer, set[str]]:
     """A peer that was hardly raced, and the ways that worked."""
-    raced: set[str] = set()
-
-    def quickly(ways: Sequence[Way], check: Any) -> FastestPeer:
-        choice = choose(ways, check, 0.0)
-        raced.update(way.name for way in ways if way.name not in choice.dropped)
-        return choice
-
-    monkeypatch.setattr(module, "choose", quickly)
+    raced = raced_quickly(monkeypatch)
     peer = TorchPeer(workload, Oracle(workload, 0).quick.inputs, 1, **options)
     return peer, raced
 
@@ -295,14 +288,7 @@ def test_ways_are_compared_with_an_exact_enough_one(monkeypatch: pytest.MonkeyPa
     workload = parse_workload("norm_bmn:B=2,M=1024,N=1024").normalised()
     rng = np.random.default_rng(0)
     inputs = [rng.standard_normal((2, 1024, 1024), dtype=np.float32)]
-    raced: set[str] = set()
-
-    def quickly(ways: Sequence[Way], check: Any) -> FastestPeer:
-        choice = choose(ways, check, 0.0)
-        raced.update(way.name for way in ways if way.name not in choice.dropped)
-        return choice
-
-    monkeypatch.setattr(module, "choose", quickly)
+    raced = raced_quickly(monkeypatch)
     peer = TorchPeer(workload, inputs, 1)
     assert {"torch.linalg.vector_norm along (1, 2)", "vecdot along (1, 2), sqrt_"} <= raced
     peer.call()
