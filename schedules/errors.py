@@ -90,7 +90,7 @@ class ScheduleError(TilewrightError):
         self.reason = reason
 
 
-def need(holds: bool, asked_by: object, reason: str) -> None:
-    """ScheduleError of `asked_by` unless `holds`."""
-    if not holds:
-        raise ScheduleError(asked_by, reason)
+def require(condition: bool, source: object, message: str) -> None:
+    """ScheduleError of `source`, a primitive or the name of what refuses, unless `condition`."""
+    if not condition:
+        raise ScheduleError(source, message)

@@ -11,13 +11,13 @@ import anyio
 from anyio.to_thread import run_sync
 
 from tilewright.db.errors import StoreError
+from tilewright.db.values.jobs import ApiKey, StoredKeys
 from tilewright.service import timeouts
 from tilewright.service.access.keys import ANYBODY, KeyScope, Principal, id_of, opens
 from tilewright.service.errors import NotAuthenticated
 
 if TYPE_CHECKING:
     from tilewright.db import Store
-    from tilewright.db.keys import ApiKey, StoredKeys
 
 
 READERS = 4

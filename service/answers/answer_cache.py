@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from tilewright.db.values.answers import Prepared
 from tilewright.schedules.full_checks import MOCKED
 from tilewright.schedules.record import Toolchain
 from tilewright.schedules.target import Target
@@ -31,8 +32,7 @@ from tilewright.service.resolve.bounded_cache import BoundedCache
 from tilewright.service.resolve.toolchains import toolchain_name
 
 if TYPE_CHECKING:
-    from tilewright.db import Store
-    from tilewright.db.evidence import Prepared, StoredEvidence
+    from tilewright.db import Store, StoredEvidence
 
 BOOK_BYTES = 64 << 20
 

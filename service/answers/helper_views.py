@@ -1,5 +1,5 @@
 """What is shown of a schedule and takes long to make: for a helper process
-(`tilewright.tuner.compiling.aside`).
+(`tilewright.tuner.compiling.helper_process`).
 
 Each function takes a JSON document with `workload`, `target` and, where it shows one, `trace`.
 """

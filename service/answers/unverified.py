@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tilewright.db.values.answers import MAX_CLAIMS
 from tilewright.schedules.errors import TilewrightError
 from tilewright.schedules.record import TuningRecord
 from tilewright.schedules.target import Target
@@ -77,8 +78,6 @@ class CheckedTask:
 
 def unverified_tasks(store: Store, fits: Callable[[Target], bool]) -> Iterator[UnverifiedTask]:
     """The works to verify on targets that fit, those whose best another toolchain made first."""
-    from tilewright.db.evidence import MAX_CLAIMS
-
     here = toolchains.toolchain()
     for workload_key, target_key in store.works_to_verify(here):
         entry, document = store.workload(workload_key), store.target(target_key)

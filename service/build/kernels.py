@@ -37,7 +37,7 @@ from tilewright.service.resolve.toolchains import real_toolchain, toolchain
 from tilewright.tuner.codegen.version import EMIT_VERSION
 from tilewright.tuner.emit.variant import Variant
 from tilewright.tuner.isa.x86 import essential
-from tilewright.tuner.machine.cpus import LEVELS, PLAIN, level_target
+from tilewright.tuner.machine.x86_levels import LEVELS, PLAIN, level_target
 from tilewright.tuner.process.frames import Frame
 
 if TYPE_CHECKING:
@@ -361,7 +361,7 @@ def _compiled(
     if threading.current_thread() is threading.main_thread():
         kernel, files = objects.emitted(workload, variants, symbol)
         return files, kernel.uses_openmp
-    from tilewright.tuner.compiling.aside import shared
+    from tilewright.tuner.compiling.helper_process import shared
 
     document = {
         "workload": workload.to_json(),

@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from tilewright.db.values.whole import RecordState, Selection
 from tilewright.service import database
 from tilewright.service.access.keys import length_of
 from tilewright.service.cli.options import Common, command
@@ -25,7 +26,7 @@ from tilewright.service.resolve.workloads import read_workload
 
 
 class State(StrEnum):
-    """What `export --state` takes: `tilewright.db.transfer.RecordState`, which costs an import."""
+    """What `export --state` takes: `tilewright.db.values.whole.RecordState`."""
 
     BEST = "best"
     VERIFIED = "verified"
@@ -77,7 +78,6 @@ def add_commands(app: typer.Typer) -> None:
         With --bundle, an archive for `fetch --offline` and CMake, from a service (TILEWRIGHT_URL)
         or the database here.
         """
-        from tilewright.db.transfer import RecordState, Selection
         from tilewright.service.cli.render import facts
 
         if bundle is not None:

@@ -18,11 +18,11 @@ from tilewright.service import timeouts
 from tilewright.service.errors import CannotServe, MissingExtra
 from tilewright.service.fleet.restarting_process import RestartingProcess
 from tilewright.service.settings import is_loopback
-from tilewright.tuner.measure.fleet.leash import PARENT
+from tilewright.tuner.measure.fleet.parent_watch import PARENT
 from tilewright.tuner.process.child_command import module_command
 
 if TYPE_CHECKING:
-    from tilewright.tuner.measure.fleet.wire import MachineDescription
+    from tilewright.tuner.measure.fleet.messages import MachineDescription
 
 # Start-up: wrong words are told before what a fleet is made of is loaded.
 
@@ -48,7 +48,7 @@ def scheduler(address: str) -> RestartingProcess:
     _needs_dask()
     command = [
         *module_command("distributed.cli.dask_scheduler"),
-        *("--host", address, "--preload", "tilewright.tuner.measure.fleet.leash"),
+        *("--host", address, "--preload", "tilewright.tuner.measure.fleet.parent_watch"),
         *_NO_PAGES,
     ]
     environment = {**_SCHEDULER_SETTINGS, PARENT: str(os.getpid())}

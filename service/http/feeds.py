@@ -21,12 +21,12 @@ import anyio
 from anyio.to_thread import run_sync
 
 from tilewright.db.errors import StoreError
+from tilewright.db.values.jobs import StoredJob
 from tilewright.service import timeouts
 from tilewright.service.jobs.document import job_document
 
 if TYPE_CHECKING:
     from tilewright.db import Store
-    from tilewright.db.job_rows import StoredJob
 
 
 BATCH = 128

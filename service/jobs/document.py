@@ -5,8 +5,9 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from tilewright.db.values.jobs import StoredJob
+
 if TYPE_CHECKING:
-    from tilewright.db.job_rows import StoredJob
     from tilewright.schedules.full_checks import FullChecks
     from tilewright.schedules.record import TuningRecord
 

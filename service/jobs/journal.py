@@ -13,11 +13,11 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from tilewright.db.values.jobs import StoredJob
 from tilewright.service import timeouts
 
 if TYPE_CHECKING:
     from tilewright.db import Store
-    from tilewright.db.job_rows import StoredJob
 
 MOST_UNTOLD = 512
 

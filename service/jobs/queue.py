@@ -14,10 +14,10 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from tilewright.db.values.jobs import WaitingJob
+
 if TYPE_CHECKING:
     from tilewright.db import Store
-    from tilewright.db.job_rows import WaitingJob
-
 
 SHORT_TRIALS = 64
 """The default budget: a job up to it is short."""

@@ -17,7 +17,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from tilewright.db.errors import StaleLease, StoreError
-from tilewright.db.job_states import LOST_TOO_OFTEN, MAX_FAILURES, JobState
+from tilewright.db.values.job_states import LOST_TOO_OFTEN, MAX_FAILURES, JobState
+from tilewright.db.values.jobs import TICKET_PRIORITY, StoredJob
 from tilewright.schedules.errors import TilewrightError
 from tilewright.service import logs, telemetry, timeouts
 from tilewright.service.answers.failed_checks import every_failed, rejected_words
@@ -35,7 +36,6 @@ from tilewright.tuner.session.report import TuneReport
 
 if TYPE_CHECKING:
     from tilewright.db import Store
-    from tilewright.db.job_rows import StoredJob
 
 # Start-up: a query loads no SQLAlchemy; what needs it imports it.
 
@@ -81,8 +81,6 @@ class JobRun:
     """Runs `job`, which is leased to this worker, to whatever end it has."""
 
     def __init__(self, means: JobContext, job: StoredJob, owner: str = "") -> None:
-        from tilewright.db.job_owners import TICKET_PRIORITY
-
         self._means = means
         self._store = means.store
         self._job = job
@@ -156,7 +154,6 @@ class JobRun:
             pause_secs = min(2 * pause_secs, timeouts.STORE_RETRY_MAX_SECS)
 
     def _attempt(self) -> None:
-
         try:
             with self._turns.among(self._job.id, self._owner):
                 self._run()

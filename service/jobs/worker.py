@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tilewright.db.errors import StoreError, StoreHeld
+from tilewright.db.values.jobs import TICKET_PRIORITY, StoredJob, WaitingJob
 from tilewright.schedules.errors import TilewrightError
 from tilewright.service import timeouts
 from tilewright.service.file_identity import FileIdentity
@@ -30,7 +31,6 @@ from tilewright.service.problems import problem_of
 
 if TYPE_CHECKING:
     from tilewright.db import Store
-    from tilewright.db.job_rows import StoredJob, WaitingJob
 
 # Start-up: a query loads no SQLAlchemy; what needs it imports it.
 
@@ -164,8 +164,6 @@ class Worker:
 
 
 def _is_ticket(job: WaitingJob) -> bool:
-    from tilewright.db.job_owners import TICKET_PRIORITY
-
     return not job.fleet and job.priority <= TICKET_PRIORITY
 
 

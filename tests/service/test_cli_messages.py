@@ -13,12 +13,11 @@ from pathlib import Path
 import pytest
 
 from tests.support.service.records import MATMUL
+from tests.support.service.served import COMMAND
 from tilewright.db import open_store
 from tilewright.service.cli import run
 from tilewright.service.problems import ADVICE_BY_CODE, documented_classes
 from tilewright.service.units import clock
-
-COMMAND = "import sys; from tilewright.service.cli import main; main(sys.argv[1:])"
 
 
 @pytest.mark.parametrize("words", [["best", MATMUL], ["db", "check"], ["tune", MATMUL], ["serve"]])

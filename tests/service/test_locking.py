@@ -24,8 +24,8 @@ from tilewright.service.build.lock_file import SEAL, FileRef, LockError, LockFil
 from tilewright.service.build.output_files import OutputFile, kernels_in, pkg_config, write
 from tilewright.service.cli import run
 from tilewright.service.resolve import workloads
-from tilewright.tuner.machine.cpus import level_target
 from tilewright.tuner.machine.native_target import native_target
+from tilewright.tuner.machine.x86_levels import level_target
 from tilewright.tuner.search.default import default_trace
 
 SMALL, OTHER = "matmul:M=8,N=8,K=8", "matmul:M=8,N=16,K=8"
@@ -253,7 +253,7 @@ def test_files_that_are_lost_are_made_again_and_must_be_the_same(
 def test_a_damaged_blob_is_never_written(
     command: Command, store: Store, native: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tilewright.db.blobs import Blob
+    from tilewright.db.values.records import Blob
 
     kept(store, SMALL, native)
     command("lock", f"gemm={SMALL}")

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from tests.support.paths import ROOT
+from tests.support.paths import example_target
 from tilewright.schedules.errors import TargetError
 from tilewright.schedules.spelling import parse_workload
 from tilewright.schedules.target import Target
@@ -16,21 +15,21 @@ from tilewright.schedules.trace import Trace
 from tilewright.tuner import compile as compile_here
 from tilewright.tuner.backend.cpu.checker import runner
 from tilewright.tuner.backend.protocol import LoadError
-from tilewright.tuner.compiling.aside import CompileError
-from tilewright.tuner.compiling.in_time import (
+from tilewright.tuner.compiling.deadline_compile import (
     assembly_in_time,
     build_in_time,
     emit_in_time,
     is_well_known,
 )
+from tilewright.tuner.compiling.helper_process import CompileError
 from tilewright.tuner.emit.emitted import emit_kernel
 from tilewright.tuner.emit.kernel import generated
 from tilewright.tuner.emit.object_code import emit_assembly
 from tilewright.tuner.emit.variant import Variant
 from tilewright.tuner.machine import llvm_names
-from tilewright.tuner.machine.cpus import LEVELS, level_target
 from tilewright.tuner.machine.llvm_names import check_target, names_of
 from tilewright.tuner.machine.native_target import detect
+from tilewright.tuner.machine.x86_levels import LEVELS, level_target
 from tilewright.tuner.search.default import default_trace
 
 WORKLOAD = parse_workload("matmul:M=8,N=8,K=8")
@@ -81,7 +80,7 @@ def test_a_module_that_llvm_refuses_is_no_fault_of_the_description() -> None:
 def test_a_description_is_asked_for_once_and_lists_are_shared_by_triples(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    arm = Target.from_json(json.loads((ROOT / "examples/targets/neoverse-n1.json").read_text()))
+    arm = example_target("neoverse-n1")
     asked: list[list[str]] = []
     tell = llvm_names._told
 

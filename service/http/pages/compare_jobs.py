@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
 
+from tilewright.db.values.whole import JobLine
 from tilewright.service.access.keys import Principal
 from tilewright.service.errors import InvalidField, NotFound
 from tilewright.service.http.deps import Asking, State, checked_job_id
@@ -15,9 +16,6 @@ from tilewright.service.http.pages.views import JobView, Pair, job_view
 from tilewright.service.http.routes.jobs import stored_job
 from tilewright.service.http.state import ServiceState
 from tilewright.service.units import clock, duration, speed
-
-if TYPE_CHECKING:
-    from tilewright.db.catalogue import JobLine
 
 router = APIRouter(include_in_schema=False)
 

@@ -13,7 +13,7 @@ from typing import Any
 from tilewright.service import timeouts
 from tilewright.service.errors import TooBusy
 from tilewright.service.http.state import ConcurrencyLimit
-from tilewright.tuner.compiling.aside import Aside
+from tilewright.tuner.compiling.helper_process import Aside
 
 MOST_WAITING = 4
 """Requests that may wait for the helper: each holds a thread that answers others."""

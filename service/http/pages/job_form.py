@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from functools import cache
 from math import isfinite, nan
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlencode
 
+from tilewright.db.values.jobs import StoredJob
 from tilewright.service.errors import InvalidField
 from tilewright.service.http.pages.commands import spelling
 from tilewright.service.http.pages.forms import Fields
@@ -22,9 +23,6 @@ from tilewright.service.problems import ProblemDetails
 from tilewright.service.resolve import workloads
 from tilewright.service.settings import Settings
 from tilewright.tuner.search.strategies import Strategy
-
-if TYPE_CHECKING:
-    from tilewright.db.job_rows import StoredJob
 
 FIELDS = ("workload", "tensors", "ranges", "trials", "seconds", "threads", "measurer", "target",
           "strategy", "seed")  # fmt: skip

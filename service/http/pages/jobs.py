@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 from urllib.parse import urlencode
 
 from anyio.to_thread import run_sync
 from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse
 
-from tilewright.db.job_states import JobState
+from tilewright.db.values.job_states import JobState
+from tilewright.db.values.jobs import JobEvent, StoredJob
 from tilewright.schedules.errors import TilewrightError
 from tilewright.service.access.keys import Principal
 from tilewright.service.errors import NotFound
@@ -28,9 +29,6 @@ from tilewright.service.http.routes.jobs import sharing_document
 from tilewright.service.http.state import ServiceState
 from tilewright.service.jobs.queue import place
 from tilewright.service.problems import ProblemDetails, problem_of
-
-if TYPE_CHECKING:
-    from tilewright.db.job_rows import JobEvent, StoredJob
 
 PAGE = 25
 EVENTS = 1000

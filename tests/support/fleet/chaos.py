@@ -31,7 +31,7 @@ from tilewright.service.fleet.restarting_process import RestartingProcess
 from tilewright.service.jobs.tuning import TuneOptions, tune_into
 from tilewright.tuner.measure.fleet.connection import Line
 from tilewright.tuner.measure.fleet.machines import FleetMachine
-from tilewright.tuner.measure.fleet.wire import Order
+from tilewright.tuner.measure.fleet.messages import Order
 from tilewright.tuner.session.report import Budget
 
 
