@@ -1,4 +1,4 @@
-"""The shapes of answers over HTTP, for OpenAPI."""
+"""Schemas of responses for OpenAPI."""
 
 from __future__ import annotations
 
@@ -168,12 +168,12 @@ class LookupOut(BaseModel):
 
 
 def schema_ref(model: type[BaseModel]) -> dict[str, str]:
-    """A reference to `model` in the OpenAPI document; `request_schemas` puts it there."""
+    """A reference to `model` in the OpenAPI document, which `request_schemas` adds."""
     return {"$ref": f"#/components/schemas/{model.__name__}"}
 
 
 def request_schemas() -> dict[str, Any]:
-    """Schemas that routes refer to but FastAPI does not see, as bodies are read by us."""
+    """Schemas of bodies that routes parse themselves, which FastAPI does not see."""
     models: list[tuple[type[BaseModel], JsonSchemaMode]] = [
         (model, "validation") for model in (JobIn, LookupIn, BuildIn, PinsIn, ProblemOut)
     ]
@@ -200,7 +200,7 @@ DESCRIPTIONS = {
 
 
 def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """The errors a route can answer with, for OpenAPI."""
+    """The error responses of a route, for OpenAPI."""
     return {
         status: {
             "description": DESCRIPTIONS[status],

@@ -1,8 +1,7 @@
-"""One lease of one job: its turns on the machine, its heartbeat, its end.
+"""One lease of one job: its time slices, its heartbeat, its end.
 
-Nothing that happens to a job reaches its neighbours: what is wrong with the request ends it as
-FAILED, so does a bug of ours, with its traceback in the log; a database that cannot be written is
-waited for.
+A job does not affect its neighbours: an invalid request ends it as FAILED, as does a bug, with its
+traceback in the log; while the database cannot be written, the job waits.
 """
 
 from __future__ import annotations
@@ -37,28 +36,28 @@ from tilewright.tuner.session.report import TuneReport
 if TYPE_CHECKING:
     from tilewright.db import Store
 
-# Start-up: a query loads no SQLAlchemy; what needs it imports it.
+# Start-up: a query loads no SQLAlchemy; functions that need it import it.
 
 log = logging.getLogger("tilewright.worker")
 
 
 _LONG = frozenset({"starting", "reference", "full check"})
 _TOLD_BY_TRIALS = frozenset({"proposing", "compiling", "measuring"})
-"""Phases that come again with every batch: they are progress, but no events."""
+"""Phases that repeat with every batch: shown as progress, without events."""
 
 
 MOST_LISTED = 1_000_000
 
 
 class _Draining(BaseException):
-    """The worker was told to stop; the job goes back to the queue. It ends a run from within
-    `on_event`: nothing between there and the worker may catch it."""
+    """The worker is stopping and the job returns to the queue. Ends a run from within `on_event`:
+    no code in between may catch it."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobContext:
-    """What every job of a worker is run with. `run` and `publish` are the real ones; tests give
-    others. `stop` tells all of them to end."""
+    """What all jobs of a worker share. `run` and `publish` are the real functions; tests replace
+    them. `stop` ends all jobs."""
 
     store: Store
     lease_secs: float
@@ -72,20 +71,20 @@ class JobContext:
     courtesy: YieldPolicy = field(default_factory=YieldPolicy)
 
     def answers_first(self) -> bool:
-        """Whether the jobs of tickets wait, for answers that are being prepared."""
+        """Whether ticket jobs yield to answers that are being prepared."""
         name = toolchains.toolchain_name(toolchains.toolchain())
         return self.courtesy.is_due(lambda: self.store.preparations_waiting(name))
 
 
 class JobRun:
-    """Runs `job`, which is leased to this worker, to whatever end it has."""
+    """Runs `job`, which this worker has leased, to its end."""
 
     def __init__(self, means: JobContext, job: StoredJob, owner: str = "") -> None:
         self._means = means
         self._store = means.store
         self._job = job
         self._owner = owner
-        # A fleet has machines of its own: its jobs take turns with nobody here.
+        # A fleet has its own machines: its jobs share nothing with jobs here.
         mine = not str(job.request.get("measurer", "")).startswith("dask")
         self._turns = means.turns if mine else TimeSlices()
         self._is_ticket = mine and job.priority <= TICKET_PRIORITY
@@ -108,16 +107,16 @@ class JobRun:
         self._failures = job.failures
         self._works = False
         self._begun = means.clock()
-        # The time of day has a part in no more than the wait for this worker.
+        # The time of day is only used for the wait before this worker.
         self._secs_before = max((datetime.now(UTC) - job.created_at).total_seconds(), 0.0)
 
     def to_its_end(self) -> None:
-        """Run the job. Nothing is raised: what went wrong is in the job, or in the log."""
+        """Run the job. Raises nothing: errors are stored in the job, or logged."""
         with (
             logs.bound(job_id=self._job.id),
             telemetry.span("job", job_id=self._job.id) as self._span,
         ):
-            # Its lines carry the job's id as well.
+            # Log lines carry the job's id.
             heartbeat = threading.Thread(
                 target=copy_context().run, args=(self._keep_lease,), daemon=True
             )
@@ -129,7 +128,7 @@ class JobRun:
                 log.warning(
                     "job %s: another worker has it now", self._job.id, extra={"outcome": "lost"}
                 )
-            except Exception:  # its end cannot even be told; the others go on
+            except Exception:  # its end cannot be stored; other jobs go on
                 log.exception("job %s: a bug of ours, and the job cannot be ended", self._job.id)
             finally:
                 self._means.tally.machine_wait(self._job.id, waits=False)
@@ -137,8 +136,8 @@ class JobRun:
                 heartbeat.join()
 
     def _try_until_told(self) -> None:
-        """Run it, again and again while its database cannot be used: what was measured is known
-        to the next try."""
+        """Run the job, and retry while its database cannot be used: stored measurements are
+        reused."""
         pause_secs = timeouts.STORE_RETRY_SECS
         while True:
             try:
@@ -150,7 +149,7 @@ class JobRun:
             with self._control.paused():
                 stopped = self._means.stop.wait(pause_secs)
             if stopped:
-                return  # whoever starts next takes it up at once
+                return  # the next worker resumes it at once
             pause_secs = min(2 * pause_secs, timeouts.STORE_RETRY_MAX_SECS)
 
     def _attempt(self) -> None:
@@ -166,16 +165,16 @@ class JobRun:
         except MeasurementAborted:
             if self._cancelled.is_set():
                 self._end(JobState.CANCELLED)
-            else:  # by the worker's own end
+            else:  # the worker is stopping
                 self._give_back()
         except TilewrightError as error:
             self._end(JobState.FAILED, error=problem_of(error).to_json())
-        except Exception as error:  # a bug in one job is that job's end alone
+        except Exception as error:  # a bug ends only this job
             log.exception("job %s: a bug of ours", self._job.id)
             self._end(JobState.FAILED, error=_bug(error))
 
     def _give_back(self) -> None:
-        """To the queue, unless it is another's by now."""
+        """Return the job to the queue, unless another worker has it by now."""
         if self._lost.is_set():
             return
         self._journal.note(failures=self._failures)
@@ -214,8 +213,8 @@ class JobRun:
         return report
 
     def _give_up(self) -> None:
-        """End the job as FAILED, with the best of the trials it has: they are all known, so what is
-        done for it once more is only to check the best."""
+        """End the job as FAILED, with the best of its trials: all of them are known, so this only
+        checks the best once more."""
         trials = len(self._store.job_trials(self._job.id, limit=MOST_LISTED))
         log.error("job %s: %s", self._job.id, LOST_TOO_OFTEN["detail"])
         if not trials:
@@ -230,7 +229,7 @@ class JobRun:
     # -- turns
 
     def _turn(self) -> None:
-        """Let the others work, if this job's turn is over."""
+        """Pass the machine on if this job's time slice is over."""
         if self._means.stop.is_set() or self._lost.is_set():
             raise _Draining
         self._let_answers_go_first()
@@ -241,7 +240,7 @@ class JobRun:
         return self._is_ticket and self._means.answers_first()
 
     def _let_answers_go_first(self) -> None:
-        """The job of a ticket waits while answers are prepared: its own may be among them."""
+        """A ticket job waits while answers are prepared: its own may be among them."""
         self._turns.aside(
             self._job.id,
             self._answers_first,
@@ -249,13 +248,13 @@ class JobRun:
         )
 
     def _look(self, before: int) -> None:
-        """While it is the turn of others: whether to go on waiting."""
+        """While other jobs have the machine: whether to go on waiting."""
         others = "1 other job is" if before == 1 else f"{before} other jobs are"
         self._look_while(f"its turn: {others} before it")
 
     def _look_while(self, waits_for: str) -> None:
-        """Whether to go on waiting. _Draining, MeasurementAborted: a job that was cancelled does
-        not wait to have its best checked."""
+        """Whether to go on waiting. _Draining, MeasurementAborted: a cancelled job does not wait to
+        have its best checked."""
         if self._means.stop.is_set() or self._lost.is_set():
             raise _Draining
         if self._cancelled.is_set():
@@ -263,7 +262,7 @@ class JobRun:
         self._waits_for(waits_for)
 
     def _waits_for(self, text: str) -> None:
-        """Tell what the job waits for, "" if for nothing."""
+        """Report what the job waits for, "" for nothing."""
         if self._lost.is_set():
             return
         for_machine = text.startswith("waiting for the machine")
@@ -277,8 +276,8 @@ class JobRun:
             self._is_at_work()
 
     def _is_at_work(self) -> None:
-        """From here on the end of this process counts against the job, unless it was ended from
-        outside; so that is stored before anything is done for it."""
+        """From here on the death of this process counts against the job, unless it was killed from
+        outside; so this is stored before the job's work begins."""
         self._journal.note(progress={"waiting_for": None}, failures=self._failures + 1)
         self._journal.flush()
         self._works = True
@@ -288,7 +287,7 @@ class JobRun:
     def _conclude(
         self, request: JobRequest, report: TuneReport, error: dict[str, Any] | None = None
     ) -> None:
-        """End the job with what was found; as FAILED where there is an `error`."""
+        """End the job with its result; as FAILED if there is an `error`."""
         self._control.doing(Activity("publishing", "building the files of the best"))
         document = whole_document(
             self._store,
@@ -338,7 +337,7 @@ class JobRun:
         self._end(JobState.SUCCEEDED, result=document)
 
     def _publish_in_time(self, *args: Any) -> Published:
-        """The files of the best; a cancelled job goes without."""
+        """The files of the best; none for a cancelled job."""
         if self._cancelled.is_set():
             return Published(warning="cancelled: the object file is built when it is asked for")
         return self._means.publish(*args)
@@ -373,10 +372,10 @@ class JobRun:
     # -- while it runs
 
     def _on_event(self, event: dict[str, Any]) -> None:
-        """Note a trial that is stored, then look whether to go on.
+        """Record a stored trial, then decide whether to go on.
 
-        Trials of an earlier run, or of this job before its worker died, come in numbers and are
-        no news: they are listed and counted, without events.
+        Trials of an earlier run, or of this job before its worker died, arrive in large numbers and
+        are no news: they are listed and counted, without events.
         """
         if not event["reused"]:
             self._failures = 0
@@ -388,7 +387,7 @@ class JobRun:
             trial=(event["trial"], event["record_key"]),
             candidate=event.get("candidate"),
             event=None if event["reused"] else _short(event),
-            progress=None  # a job that is taken up does not go back
+            progress=None  # progress of a resumed job does not go back
             if told_before
             else {
                 "trials": event["of_trials"],
@@ -408,7 +407,7 @@ class JobRun:
             raise _Draining
 
     def _on_activity(self, activity: Activity) -> None:
-        """Note what the job does now, and when it should have done it."""
+        """Record the current activity, and when it should end."""
         news = activity.phase != self._phase and activity.phase not in _TOLD_BY_TRIALS
         self._phase = activity.phase
         if self._lost.is_set():
@@ -427,8 +426,8 @@ class JobRun:
         return 0.0 if asked is None else self._means.clock() - asked
 
     def _keep_lease(self) -> None:
-        """Renew the lease in time, store what was noted, and look four times a second whether the
-        job is to end: native work that does not end by itself is killed."""
+        """Renew the lease, flush the journal, and check four times a second whether the job is to
+        end: native work that does not end by itself is killed."""
         lease_secs = self._means.lease_secs
         renewed = self._means.clock()
         pause_secs, not_before = timeouts.JOB_POLL_SECS, renewed
@@ -466,8 +465,8 @@ class JobRun:
             self._leave()
 
     def _leave(self) -> None:
-        """End the cancelled job while its thread is at something it cannot be called away from:
-        that ends by itself, and finds that the job is no longer its own."""
+        """End the cancelled job while its thread cannot be interrupted: the thread ends by itself,
+        and finds that the job is no longer its own."""
         if self._over.is_set() or self._lost.is_set():
             return
         try:
@@ -481,15 +480,15 @@ class JobRun:
 
 
 def _used_before(job: StoredJob) -> float:
-    """Seconds of the budget that earlier leases used: never so many that the rest, which may have
-    nothing to do but to check the best once more, has not half of it."""
+    """Seconds of the budget that earlier leases used, but at most half of it: the rest may have to
+    check the best once more."""
     seconds = (job.request.get("budget") or {}).get("seconds")
     used_secs = float(job.progress.get("used_secs") or 0.0)
     return used_secs if seconds is None else min(used_secs, 0.5 * float(seconds))
 
 
 def _short(event: dict[str, Any]) -> dict[str, Any]:
-    """A trial as the stream tells it: without samples, which `trials` has."""
+    """A trial as an event: without samples, which `trials` has."""
     result = {name: event["result"][name] for name in ("status", "run_secs_estimate", "detail")}
     told = {name: value for name, value in event.items() if name != "candidate"}
     return {**told, "result": result}

@@ -1,4 +1,4 @@
-"""Workloads that were asked for before are not read again: their key follows from their text."""
+"""A cache of parsed workloads: their key follows from their text."""
 
 from __future__ import annotations
 
@@ -20,23 +20,24 @@ MEMORY_BYTES = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class ParsedName:
-    """A valid workload that this service takes on: its key, and what answers say of it as JSON."""
+    """A valid workload that this service accepts: its key, and its summary as JSON."""
 
     key: str
     summary: bytes
 
 
 class ParsedWorkloads:
-    """Reads spellings and documents of workloads. Threads may share it."""
+    """Parses spellings and documents of workloads. Thread-safe."""
 
     def __init__(self, settings: Settings, size_bytes: int = MEMORY_BYTES) -> None:
         self._settings = settings
         self._named: BoundedCache[bytes, ParsedName] = BoundedCache(size_bytes)
 
     def named(self, spelled: str | dict[str, Any]) -> ParsedName:
-        """The workload that `spelled` stands for. WorkloadError: none, or one that is too large."""
+        """The key and summary of the workload `spelled`. WorkloadError if it is invalid or too
+        large."""
         text = json.dumps(spelled, separators=(",", ":"), sort_keys=True)
-        # A string and a document never have the same text: one begins with a quotation mark.
+        # Texts of a string and a document differ: one begins with a quotation mark.
         digest = hashlib.sha256(text.encode()).digest()
         known = self._named.get(digest)
         if known is None:

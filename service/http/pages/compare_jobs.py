@@ -1,4 +1,4 @@
-"""`/jobs/compare`: two jobs in one drawing, and side by side."""
+"""`/jobs/compare`: two jobs in one chart, and side by side."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ def compare(
     a: Annotated[str, Query(max_length=40)] = "",
     b: Annotated[str, Query(max_length=40)] = "",
 ) -> Response:
-    """Two jobs: `?a=JOB&b=JOB`. No path names them, so another owner's is hidden here."""
+    """Two jobs: `?a=JOB&b=JOB`. The rules only check jobs in paths, so another owner's job is
+    hidden here."""
     if not (a and b) or a == b:
         raise InvalidField(
             "compare: two jobs are needed",
@@ -50,13 +51,13 @@ def compare(
 
 @router.get("/jobs/{job_id}/compare")
 def chosen(job_id: str, b: Annotated[str, Query(max_length=40)] = "") -> RedirectResponse:
-    """What the form of a job's page asks for."""
+    """The target of the form on a job's page."""
     checked = checked_job_id(b) if b else ""
     return RedirectResponse(f"/jobs/compare?a={checked_job_id(job_id)}&b={checked}", 303)
 
 
 def others(state: ServiceState, asking: Principal, view: JobView) -> list[JobLine]:
-    """Jobs of the same workload that `view` may be compared with, newest first."""
+    """Other jobs of the same workload, newest first."""
     key = view.row.workload_key
     found = state.store.catalogue.jobs(key, (), None, MOST_OTHERS + 1, asking.visible_owner)
     return [
@@ -65,7 +66,7 @@ def others(state: ServiceState, asking: Principal, view: JobView) -> list[JobLin
 
 
 def _seen(state: ServiceState, asking: Principal, job_id: str) -> str:
-    """The id of a job that whoever asks may see. NotFound."""
+    """The id of a job that the caller may see. NotFound."""
     checked_job_id(job_id)
     owner = asking.visible_owner
     if owner is not None and not state.store.job_is_seen_by(job_id, owner):
@@ -74,7 +75,7 @@ def _seen(state: ServiceState, asking: Principal, job_id: str) -> str:
 
 
 def pairs(left: JobView, right: JobView) -> tuple[Pair, ...]:
-    """Two jobs, line by line."""
+    """The facts of two jobs, line by line."""
     return tuple(
         Pair(name, one, two)
         for (name, one), (_, two) in zip(_facts(left), _facts(right), strict=True)

@@ -1,4 +1,4 @@
-"""`/fleet`: the machines that measure, and what waits for them."""
+"""`/fleet`: the machines that measure, and the queue."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ router = APIRouter(include_in_schema=False)
 
 @router.api_route("/fleet", methods=["GET", "HEAD"])
 def fleet(request: Request, state: State, asking: Asking) -> HTMLResponse:
-    """This machine, those that joined, and the queue."""
+    """This machine, the machines of the fleet, and the queue."""
     owner = asking.visible_owner
     counts = job_counts(state, owner)
     rows = active_jobs(state, owner, counts, RUNNING)[:RUNNING]
@@ -36,7 +36,7 @@ def fleet(request: Request, state: State, asking: Asking) -> HTMLResponse:
 
 @router.get("/fleet/machines")
 def machines(request: Request, state: State) -> HTMLResponse:
-    """Those that joined: asked of the fleet's scheduler, which may be slow to answer."""
+    """The machines of the fleet, from its scheduler, which may be slow to answer."""
     address = _address(state)
     return page(
         request,
@@ -47,5 +47,5 @@ def machines(request: Request, state: State) -> HTMLResponse:
 
 
 def _address(state: ServiceState) -> str:
-    """The fleet's scheduler, "" for a service that has none."""
+    """The address of the fleet's scheduler, "" if there is none."""
     return state.settings.fleet

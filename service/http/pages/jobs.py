@@ -1,4 +1,4 @@
-"""`/` and `/jobs/{id}`: what is tuned now, what was, and how one job goes."""
+"""`/` and `/jobs/{id}`: the list of jobs, and one job."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ Token = Annotated[str | None, Query(max_length=200)]
 def _listed(
     state: State, asking: Asking, q: Text = "", only: Text = "", after: Token = None
 ) -> dict[str, Any]:
-    """Jobs of one state, or of all: then those that run or wait stand first, on the first page."""
+    """Jobs of one state, or all of them; then unfinished jobs come first, on the first page."""
     owner = asking.visible_owner
     chosen = JobState(only) if only in STATES else None
     states = (chosen,) if chosen else tuple(name for name in JobState if name not in ACTIVE)
@@ -75,26 +75,26 @@ Listed = Annotated[dict[str, Any], Depends(_listed)]
 
 @router.api_route("/", methods=["GET", "HEAD"])
 def jobs(request: Request, listed: Listed) -> HTMLResponse:
-    """What is at work, and what was done, newest first."""
+    """Running and finished jobs, newest first."""
     return page(request, "jobs.html", **listed)
 
 
 @router.get("/jobs/list")
 def job_list(request: Request, listed: Listed) -> HTMLResponse:
-    """The table alone: what `/` asks for every two seconds, and a search while it is typed."""
+    """The table alone: `/` requests it every two seconds, and a search while it is typed."""
     return page(request, "_job_list.html", **listed)
 
 
 @router.api_route("/jobs/new", methods=["GET", "HEAD"])
 def new_job(request: Request, state: State) -> HTMLResponse:
-    """The form that asks for a job, filled in with what the query says."""
+    """The form for a new job, filled in from the query."""
     fields = {name: text for name in job_form.FIELDS if (text := request.query_params.get(name))}
     return _form(request, state, fields)
 
 
 @router.post("/jobs")
 async def submit(request: Request, state: State, asking: Asking, fields: Form) -> Response:
-    """Ask for a job; the form again, with what is wrong, where it will not do."""
+    """Submit a job; the form again, with the problem, if it is refused."""
     try:
         document = await run_sync(_document, state, fields)
         job = await _submit(state, asking, document)
@@ -132,7 +132,7 @@ def _form(
 
 @router.post("/jobs/check")
 async def check(request: Request, state: State, asking: Asking, fields: Form) -> HTMLResponse:
-    """What a form as filled in would ask for; nothing is queued."""
+    """Validate a filled-in form; nothing is queued."""
     try:
         document = await run_sync(_document, state, fields)
         job = await _submit(state, asking, document, validate_only=True)
@@ -143,7 +143,7 @@ async def check(request: Request, state: State, asking: Asking, fields: Form) ->
 
 @router.api_route("/jobs/{job_id}", methods=["GET", "HEAD"])
 def job_page(request: Request, state: State, asking: Asking, job_id: str) -> HTMLResponse:
-    """One job: how far it is, what it found, every trial."""
+    """One job: its progress, its result, every trial."""
     job = _job(state, job_id)
     again = job_form.again(job)
     return page(
@@ -159,7 +159,8 @@ def job_page(request: Request, state: State, asking: Asking, job_id: str) -> HTM
 
 @router.get("/jobs/{job_id}/facts")
 def facts(request: Request, state: State, asking: Asking, job_id: str) -> HTMLResponse:
-    """What changes while a job runs; at its end it has the page ask for the result."""
+    """The changing part of a running job's page; at the end it makes the page request the
+    result."""
     job = _job(state, job_id)
     headers = {"HX-Trigger": "job-done"} if job.done else {}
     return page(
@@ -169,7 +170,7 @@ def facts(request: Request, state: State, asking: Asking, job_id: str) -> HTMLRe
 
 @router.get("/jobs/{job_id}/result")
 def result(request: Request, state: State, asking: Asking, job_id: str) -> Response:
-    """What is known at the end."""
+    """The final part of a job's page."""
     if not wants_part(request):
         return RedirectResponse(f"/jobs/{job_id}", status_code=303)
     job = _job(state, job_id)
@@ -183,7 +184,7 @@ def trials(
     job_id: str,
     after: Annotated[int, Query(ge=0, lt=2**62)] = 0,
 ) -> JSONResponse:
-    """The job's trials for its drawings: those told after event `after`, and what to ask next."""
+    """The job's trials for its charts: those after event `after`, and the next `after`."""
     job = _job(state, job_id)
     events = state.store.events_after(job_id, after, EVENTS)
     rows = [_trial(event, job) for event in events if event.kind == "trial"]
@@ -230,7 +231,7 @@ def _shown(
 
 
 def _ordered(by_status: dict[str, int]) -> list[tuple[str, int]]:
-    """ok first, then the most frequent."""
+    """Statuses: ok first, then the most frequent."""
     return sorted(by_status.items(), key=lambda item: (item[0] != "ok", -item[1], item[0]))
 
 
@@ -243,7 +244,7 @@ def _result(state: ServiceState, job: StoredJob) -> dict[str, Any]:
 
 
 def _roofline(view: JobView) -> Roofline | None:
-    """Of a job that is done: the rates it was held against."""
+    """The roofline of a finished job, with the rates used for its bound."""
     if view.result is None or view.best is None:
         return None
     target = view.result["target"]
@@ -261,8 +262,8 @@ def _roofline(view: JobView) -> Roofline | None:
 
 
 def _trial(event: JobEvent, job: StoredJob) -> dict[str, Any]:
-    """A trial as the drawings need it. `at` is seconds since the job began: the run's own clock
-    starts anew when a worker takes it over."""
+    """A trial for the charts. `at` is seconds since the job began: the run's own clock starts again
+    when a worker resumes it."""
     told = event.data
     begun = job.started_at or job.created_at
     return {

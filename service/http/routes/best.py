@@ -1,4 +1,4 @@
-"""The best known answer: one by keys, or a thousand at once."""
+"""The best known answer: for one pair of keys, or in bulk."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ async def best(
 
 
 def _tickets(state: ServiceState, asking: Principal, target: Target) -> Tickets:
-    """Jobs are made for those who may submit them; answers for everybody."""
+    """Ticket jobs are only created for callers who may submit; answers are for everybody."""
     if not asking.may(KeyScope.SUBMIT):
         return no_tickets
     return tickets_for(target, state.limits.trials_default)
@@ -113,7 +113,7 @@ def _find(state: ServiceState, question: Question) -> Outcome:
 def _demanded(
     state: ServiceState, asking: Principal, question: Question, outcome: Outcome
 ) -> Outcome:
-    """The outcome after word was left that something is wanted. TooBusy."""
+    """The outcome after requesting a preparation. TooBusy."""
     document = state.store.target(question.target_key)
     if document is None or (isinstance(outcome, CacheMiss) and not outcome.workload_known):
         return outcome
@@ -213,7 +213,7 @@ async def look_up(state: State, asking: Asking, waited: Waited, body: LookupBody
 def _first_look(
     state: ServiceState, asking: Principal, body: bytes, until: float
 ) -> tuple[Lookup, dict[str, Outcome], set[str]]:
-    """What is asked, what is known of it, and what could not be had prepared."""
+    """The parsed lookup, the known outcomes, and the preparations that were refused."""
     document: Any = parse_body(body, state.limits.lookup_json_nodes)
     model = read_model(LookupIn, document)
     asked = lookup.read_lookup(state.store, state.answers.spelled, model)
@@ -227,7 +227,7 @@ def _first_look(
     except StoreError as error:
         if not error.transient:
             raise
-        # A database that takes no writes harms no item that has its answer.
+        # A read-only database does not affect items that have their answer.
         log.warning("nothing can be prepared: %s", error)
         state.metrics.store_error()
         refused = {one.workload_key for one in wanted}
@@ -237,7 +237,7 @@ def _first_look(
 def _told(
     state: ServiceState, asked: Lookup, outcomes: dict[str, Outcome], refused: set[str]
 ) -> tuple[bytes, list[str], int]:
-    """The answer as it is now, the grades in it, and when to ask again (0: no need to)."""
+    """The current response, its grades, and after how many seconds to try again (0: no need to)."""
     if not all(map(is_settled, outcomes.values())):
         outcomes = lookup.find_all(state.answers.book, asked)
     content, grades = lookup.told(asked, outcomes, refused)

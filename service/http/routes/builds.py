@@ -1,4 +1,4 @@
-"""Kernels as builds pin them: the object of a name, for one CPU or for any, made here."""
+"""Kernels for builds: the object of a kernel, for one CPU or for any."""
 
 from __future__ import annotations
 

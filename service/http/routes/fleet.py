@@ -41,7 +41,7 @@ class FleetOut(BaseModel):
 
 @dataclass
 class _LastStatus:
-    """What was answered last, by the address of the fleet that was asked."""
+    """The last answer of a fleet, by its address."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     address: str = ""
@@ -65,8 +65,8 @@ def get_fleet(state: State) -> dict[str, Any]:
 
 
 def _machines(address: str) -> list[dict[str, Any]]:
-    """One look for all who ask within a second. FleetError."""
-    # Start-up: a service without a fleet loads nothing of it.
+    """The machines, read at most once per second. FleetError."""
+    # Start-up: a service without a fleet loads none of its code.
     from tilewright.tuner.measure.fleet.machines import fleet_status
 
     with _known.lock:

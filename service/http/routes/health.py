@@ -1,4 +1,4 @@
-"""For operators: is it up, can it work, how is it doing, what does it accept."""
+"""Operational routes: liveness, readiness, metrics, limits."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ LEAST_FREE_BYTES = 16 << 20
 T = TypeVar("T")
 
 
-# These take the request, not `State`, and threads of their own: what is asked in an outage must
-# not stand in the row behind those who suffer from it.
+# These take the request, not `State`, and threads of their own: health checks must not queue behind
+# requests that wait for the database in an outage.
 
 
 @router.get("/healthz", operation_id="health")
@@ -100,8 +100,8 @@ async def limits(request: Request) -> dict[str, Any]:
 
 
 async def _soon(function: Callable[[], T]) -> T:
-    """What `function` gives, from a thread of its own. TimeoutError after `HEALTH_CHECK_SECS`; the
-    thread is then left to itself."""
+    """The result of `function` in a separate thread. TimeoutError after `HEALTH_CHECK_SECS`; the
+    thread is then abandoned."""
     with anyio.fail_after(timeouts.HEALTH_CHECK_SECS):
         return await run_sync(function, limiter=_threads(), abandon_on_cancel=True)
 

@@ -97,7 +97,7 @@ async def submit(
         response.status_code = 200
         return preview(request)
     await run_sync(_check_room, state)
-    # Start-up: what documents the routes loads no SQLAlchemy.
+    # Start-up: documenting the routes loads no SQLAlchemy.
 
     job, _ = await state.write(
         state.store.create_job,
@@ -236,7 +236,7 @@ def trials(
 
 
 def preview(request: JobRequest) -> dict[str, Any]:
-    """The job that would be made: no id, nothing done."""
+    """The job that would be created: no id, nothing done."""
     form = request.to_json()
     return {
         "id": None,
@@ -264,7 +264,7 @@ def _read(state: ServiceState, body: bytes) -> tuple[Any, JobRequest]:
 
 
 def stored_job(state: ServiceState, job_id: str) -> StoredJob:
-    """The job of an id. NotFound."""
+    """The job with this id. NotFound."""
     job = state.store.get_job(job_id)
     if job is None:
         raise NotFound(f"job {job_id}: there is no such job")
@@ -276,7 +276,7 @@ def _job(state: ServiceState, asking: Principal, job_id: str) -> dict[str, Any]:
 
 
 def _shown(state: ServiceState, asking: Principal, job: StoredJob) -> dict[str, Any]:
-    """The job's document; of one that waits, with its place in the queue."""
+    """The job's document, with the queue position if it waits."""
     waits = job.state is JobState.QUEUED
     found = place(state.store.job_queue(), job.id) if waits else None
     sharing = state.store.job_sharing([job.id])[job.id]
@@ -316,8 +316,8 @@ def _event_id(text: str | None) -> int:
 
 
 def sharing_document(found: Sharing, asking: Principal) -> dict[str, Any]:
-    """How many `owners` want a job, and whether who asks has `withdrawn`; `names` of the owners are
-    for those alone who see the jobs of all."""
+    """The number of `owners` of a job, and whether the caller has `withdrawn`; `names` of the
+    owners only for callers who see all jobs."""
     return {
         "owners": len(found.asking),
         "withdrawn": asking.owner in found.withdrawn,

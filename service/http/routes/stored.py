@@ -1,4 +1,4 @@
-"""Immutable things by their hash: records and blobs."""
+"""Immutable resources by their hash: records and blobs."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def record(state: State, key: str, if_none_match: IfNoneMatch = None) -> Respons
     """One measurement: trace, samples, toolchain; `artefacts` names the files built from it."""
     name = "sha256:" + checked_key(key, "record").removeprefix("sha256:")
     if names(if_none_match, etag := f'"{name}"') and if_none_match != "*":
-        return _same(etag)  # only what is settled ever had this tag
+        return _same(etag)  # only an immutable answer had this tag
     found = state.store.record(name)
     if found is None:
         raise NotFound(f"record {name}: not stored here")
     files = links(state.store.artefacts(name))
     document: dict[str, Any] = {"key": name, **found.to_json(), "artefacts": files}
-    # Files may still come, once, to a record that was verified in full.
+    # Files may still be added, once, to a record that was verified in full.
     settled = files or found.verified_level != "full"
     return JSONResponse(
         document,
@@ -75,7 +75,7 @@ def blob(state: State, key: str, if_none_match: IfNoneMatch = None) -> Response:
         headers={
             "ETag": etag,
             "Cache-Control": IMMUTABLE,
-            # What is stored may be anything; a browser must not run it.
+            # A blob may contain anything; a browser must not run it.
             "Content-Disposition": "attachment",
             "X-Content-Type-Options": "nosniff",
         },
@@ -83,5 +83,5 @@ def blob(state: State, key: str, if_none_match: IfNoneMatch = None) -> Response:
 
 
 def _same(etag: str) -> Response:
-    """Who names the tag has the bytes it stands for: nothing needs to be read."""
+    """304 without reading anything: the client has the tag's bytes."""
     return Response(status_code=304, headers={"ETag": etag, "Cache-Control": IMMUTABLE})
