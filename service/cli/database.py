@@ -15,7 +15,7 @@ from tilewright.db.values.whole import RecordState, Selection
 from tilewright.service import database
 from tilewright.service.access.keys import duration_of
 from tilewright.service.cli.options import Common, command
-from tilewright.service.cli.output import writing
+from tilewright.service.cli.output import flushed_stdout
 from tilewright.service.cli.source_options import SourceOptions
 from tilewright.service.errors import ExitCode, UsageProblem
 from tilewright.service.resolve.spelling import WorkloadSpelling
@@ -94,7 +94,7 @@ def add_commands(app: typer.Typer) -> None:
         to_stdout = file is None or str(file) == "-"
         if to_stdout and common.json:
             raise UsageProblem("export --json needs a FILE: standard output holds the summary")
-        with database.session(common.db) as store, writing() if to_stdout else nullcontext():
+        with database.session(common.db) as store, flushed_stdout() if to_stdout else nullcontext():
             counts = database.export_to(store, None if to_stdout else file, chosen)
         if to_stdout:
             sys.stderr.write(f"{_counts(counts)}\n")

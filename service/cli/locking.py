@@ -22,7 +22,7 @@ from tilewright.service.build.locking import (
     write_lock,
 )
 from tilewright.service.build.output_files import cmake_dir as find
-from tilewright.service.build.output_files import gathered, write
+from tilewright.service.build.output_files import collected_files, write
 from tilewright.service.build.source import Builder, LocalSource
 from tilewright.service.cli.payloads import target_payload, workload_payload
 from tilewright.service.cli.shared_options import CpusOption, LeastGrade, split_names
@@ -179,10 +179,10 @@ def add_commands(app: typer.Typer) -> None:
         if lock is None:
             raise UsageProblem(f"there is no lock file {lockfile}")
         if offline is not None:
-            files = gathered(lock, kernels or [], Bundle(offline))
+            files = collected_files(lock, kernels or [], Bundle(offline))
         else:
             with _builder(where, common) as builder:
-                files = gathered(lock, kernels or [], builder)
+                files = collected_files(lock, kernels or [], builder)
         written = write(files, folder)
         rows = [(f["kind"], f"{f['path']}  {f['bytes']} bytes") for f in written]
         common.output().result({"lock": str(lockfile), "files": written}, facts(rows))

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tilewright.peers.library_versions import described
-from tilewright.service.answers.failed_checks import rejected_words
+from tilewright.service.answers.failed_checks import rejection_reasons
 from tilewright.service.cli.facts import (
     Document,
     Rows,
@@ -161,7 +161,7 @@ def tune_summary(report: Document, *, again: str, mocked: bool = False) -> Rende
 def _rejected_rows(report: Document) -> list[tuple[str, str]]:
     """A line for each candidate that failed the full check."""
     rejected = report.get("rejected") or ()  # absent in reports of older versions
-    pairs = zip(rejected, rejected_words(report), strict=True)
+    pairs = zip(rejected, rejection_reasons(report), strict=True)
     return [("rejected", f"trial {one['trial']}: {said}") for one, said in pairs]
 
 

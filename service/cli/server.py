@@ -41,7 +41,11 @@ def serve(settings: Settings, output: Output) -> int:
     configure(as_json=settings.json_log)
     db_url = database.database_url(settings.db or None)
     # A request waits no longer for a lock than its client does; others try again.
-    with listener, open_store(db_url, timeout_secs=settings.store_secs) as store, beside(settings):
+    with (
+        listener,
+        open_store(db_url, timeout_secs=settings.store_secs) as store,
+        fleet_processes(settings),
+    ):
         check_exposure(settings, store)
         app = create_app(settings, store, lambda: supervisor.health() if settings.workers else None)
         state = app.state.service
@@ -96,7 +100,7 @@ def _say(output: Output, settings: Settings, listener: socket.socket, store: Sto
 
 
 @contextmanager
-def beside(settings: Settings) -> Iterator[None]:
+def fleet_processes(settings: Settings) -> Iterator[None]:
     """The fleet's scheduler, and this machine as a member, while the service runs. CannotServe."""
     if not settings.fleet:
         yield
@@ -162,13 +166,13 @@ class _Server(uvicorn.Server):
         # What is loaded by now is permanent: full garbage collections during long answers skip it.
         gc.collect()
         gc.freeze()
-        systemd.tell(systemd.READY)
+        systemd.notify(systemd.READY)
         self._alive = asyncio.create_task(systemd.stay_alive())
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         if not self._stopping.is_set():
             self._stopping.set()
-            systemd.tell(systemd.STOPPING)
+            systemd.notify(systemd.STOPPING)
             last = threading.Timer(self._drain_secs, self._leave)
             last.daemon = True
             last.start()

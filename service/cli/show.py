@@ -62,7 +62,7 @@ def add_commands(app: typer.Typer) -> None:
         if record is None:
             answer = stored.answer(common.db, workload, target, "default")
         else:
-            answer = stored.recorded(common.db, workload, target, record)
+            answer = stored.answer_of_record(common.db, workload, target, record)
         text = objects.shown(workload, answer.trace, target, what.value)
         output.remark(f"# {answer.summary()}")
         for name, value in evidence_rows(answer.to_json()):
@@ -108,14 +108,14 @@ def add_commands(app: typer.Typer) -> None:
             document = {**answer.to_json(), "files": objects.write(files, folder)}
             common.output().result(document, emitted_facts(document))
             return
-        from tilewright.service.build.kernels import choose_parts, variant_documents
+        from tilewright.service.build.kernels import choose_variants, variant_documents
 
         named = [
             targets.read_target(cpu, machine.threads, probe=False) for cpu in split_names(cpus)
         ]
         minimum = Grade(str(min_grade or Grade.SAME_CPU))
         with open_existing(common.db) as store:
-            parts = choose_parts(store, workload, named, minimum, every_cpu=True)
+            parts = choose_variants(store, workload, named, minimum, every_cpu=True)
         variants = [part.variant for part in parts]
         kernel, files = objects.emitted(workload, variants, symbol)
         for variant in variants:

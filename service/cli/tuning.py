@@ -147,7 +147,7 @@ def add_commands(app: typer.Typer) -> None:
         try:
             answer = stored.answer(common.db, workload, target, "exact", any_toolchain=True)
         except NoAnswer:
-            claim = stored.claimed(common.db, workload, target)
+            claim = stored.answer_of_claim(common.db, workload, target)
             if claim is None:
                 raise
             answer = claim

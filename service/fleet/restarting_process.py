@@ -34,7 +34,7 @@ class RestartingProcess:
     _thread: threading.Thread | None = None
 
     def __enter__(self) -> RestartingProcess:
-        self._thread = threading.Thread(target=self.keep, name=self.name, daemon=True)
+        self._thread = threading.Thread(target=self.run_until_stopped, name=self.name, daemon=True)
         self._thread.start()
         return self
 
@@ -49,7 +49,7 @@ class RestartingProcess:
         with self._lock:
             return self._process.pid if self._process is not None else None
 
-    def keep(self) -> None:
+    def run_until_stopped(self) -> None:
         """Run the process, and restart it, until `stop`."""
         pause_secs = timeouts.RESTART_PAUSE_SECS
         while not self._stopping.is_set():

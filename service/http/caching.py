@@ -17,7 +17,7 @@ KEPT_AT_304 = frozenset(
 )
 
 
-def names(if_none_match: str | None, etag: str) -> bool:
+def etag_matches(if_none_match: str | None, etag: str) -> bool:
     """Whether `If-None-Match` matches `etag` (with its quotes) or is `*`; weak comparison (RFC
     9110, section 13.1.2)."""
     if if_none_match is None:
@@ -27,7 +27,7 @@ def names(if_none_match: str | None, etag: str) -> bool:
     return "*" in tags or wanted in tags
 
 
-def for_asker_alone(send: Send) -> Send:
+def private_responses(send: Send) -> Send:
     """`send` for responses that required a key: no shared cache may store them, whatever else they
     say about caching (RFC 9111, section 5.2.2.7). A request with a cookie needs that to be
     explicit."""
@@ -68,7 +68,7 @@ class ConditionalResponses:
             nonlocal known
             if message["type"] == "http.response.start" and message["status"] == 200:
                 etag = Headers(raw=message["headers"]).get("etag")
-                known = etag is not None and names(asked, etag)
+                known = etag is not None and etag_matches(asked, etag)
                 if known:
                     kept = [(k, v) for k, v in message["headers"] if k.lower() in KEPT_AT_304]
                     message = {**message, "status": 304, "headers": kept}

@@ -73,7 +73,7 @@ class ThrottledLogger(logging.LoggerAdapter[logging.Logger]):
 THROTTLED_LOGGER = ThrottledLogger(logging.getLogger("uvicorn.error"))
 
 
-class IdleConnections:
+class ConnectionPool:
     """The connections between requests, the one idle longest first."""
 
     def __init__(self, limits: RequestLimits) -> None:
@@ -108,7 +108,7 @@ class BoundedProtocol(H11Protocol):
     from a response to the next request; `send_secs` for a client that does not read its response.
     """
 
-    crowd: IdleConnections  # set in the subclass that `protocol_class` makes for one server
+    pool: ConnectionPool  # set in the subclass that `protocol_class` makes for one server
 
     def __init__(
         self,
@@ -125,13 +125,13 @@ class BoundedProtocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn's own
         super().connection_made(transport)
-        if not self.crowd.enter(self):
+        if not self.pool.enter(self):
             transport.abort()
             return
-        self._wait(self.crowd.limits.header_secs)
+        self._wait(self.pool.limits.header_secs)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.crowd.leave(self)
+        self.pool.leave(self)
         self._stop_waiting()
         self._stop_sending()
         super().connection_lost(exc)
@@ -139,7 +139,7 @@ class BoundedProtocol(H11Protocol):
     def data_received(self, data: bytes) -> None:
         if not self._head_began:
             self._head_began = True
-            self._wait(self.crowd.limits.header_secs)
+            self._wait(self.pool.limits.header_secs)
         super().data_received(data)
         self._look()
 
@@ -148,12 +148,12 @@ class BoundedProtocol(H11Protocol):
         self._look()
         if not self._busy and not self.transport.is_closing():
             self._head_began = False
-            self._wait(self.crowd.limits.idle_secs)
+            self._wait(self.pool.limits.idle_secs)
 
     def pause_writing(self) -> None:
         super().pause_writing()
         self._stop_sending()
-        self._sending = self.loop.call_later(self.crowd.limits.send_secs, self._abort)
+        self._sending = self.loop.call_later(self.pool.limits.send_secs, self._abort)
 
     def resume_writing(self) -> None:
         self._stop_sending()
@@ -169,13 +169,13 @@ class BoundedProtocol(H11Protocol):
         """Start or stop the idle timer: a connection with a request has none."""
         if self._busy:
             self._stop_waiting()
-            self.crowd.idle.pop(self, None)
+            self.pool.idle.pop(self, None)
 
     def _wait(self, secs: float) -> None:
         self._stop_waiting()
-        if self in self.crowd.all:
-            self.crowd.idle.pop(self, None)
-            self.crowd.idle[self] = None
+        if self in self.pool.all:
+            self.pool.idle.pop(self, None)
+            self.pool.idle[self] = None
             self._deadline = self.loop.call_later(secs, self._abort)
 
     def _stop_waiting(self) -> None:
@@ -254,7 +254,7 @@ def options(settings: Settings) -> dict[str, Any]:
 
 def protocol_class(limits: RequestLimits) -> type[BoundedProtocol]:
     """The protocol class of one server, with its own count of connections."""
-    return type("TilewrightProtocol", (BoundedProtocol,), {"crowd": IdleConnections(limits)})
+    return type("TilewrightProtocol", (BoundedProtocol,), {"pool": ConnectionPool(limits)})
 
 
 def connection_limit(wanted: int) -> int:

@@ -27,7 +27,7 @@ from tilewright.service.errors import (
     TooLarge,
     TooSlow,
 )
-from tilewright.service.http.caching import for_asker_alone
+from tilewright.service.http.caching import private_responses
 from tilewright.service.http.error_handlers import refusal
 from tilewright.service.http.pages.session import COOKIE
 from tilewright.service.http.route_rules import RULES, RouteMatch, Rule, Rules
@@ -92,7 +92,7 @@ class Guard:
         if principal.owner is None:
             await self._app(scope, receive, send)
             return
-        send = for_asker_alone(send)
+        send = private_responses(send)
         streams = found.rule is not None and found.rule.streams
         gates = self._streams if streams else self._requests
         with gates.admitted(principal.owner) as enters:

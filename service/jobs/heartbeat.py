@@ -34,7 +34,7 @@ class Heartbeat:
     disables it."""
 
     fd: int | None
-    tally: Counters
+    counters: Counters
     stop: threading.Event
     role: Role | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -56,4 +56,4 @@ class Heartbeat:
                 return
 
     def _news(self) -> dict[str, Any]:
-        return {"pid": os.getpid(), "role": self.role, **self.tally.take()}
+        return {"pid": os.getpid(), "role": self.role, **self.counters.take()}

@@ -57,17 +57,17 @@ def _shortest(job: WaitingJob) -> tuple[int, int, str]:
 def choose(
     waiting: Sequence[WaitingJob],
     *,
-    places: int,
+    slots: int,
     open_owners: Sequence[str],
     has_oldest: bool,
 ) -> WaitingJob | None:
     """The job to start now, given the owners of open jobs and whether the slot of the oldest is
-    taken; None if all must wait. Up to `places` additional jobs may be open if each is its owner's
+    taken; None if all must wait. Up to `slots` additional jobs may be open if each is its owner's
     only one."""
     counts = Counter(open_owners)
-    if len(open_owners) >= places:
+    if len(open_owners) >= slots:
         alone = [job for job in waiting if not counts[job.owner]]
-        return order(alone)[0] if alone and len(open_owners) < 2 * places else None
+        return order(alone)[0] if alone and len(open_owners) < 2 * slots else None
     lost = [job for job in waiting if job.lost]
     if lost or not waiting:
         return order(lost)[0] if lost else None
@@ -78,11 +78,11 @@ def choose(
     if not has_oldest:
         return order(fair)[0]
     shortest = min(fair, key=_shortest)
-    is_last = places > 1 and len(open_owners) == places - 1 and counts[shortest.owner] > 0
+    is_last = slots > 1 and len(open_owners) == slots - 1 and counts[shortest.owner] > 0
     return None if is_last and shortest.trials > SHORT_TRIALS else shortest
 
 
-def place(waiting: Sequence[WaitingJob], job_id: str) -> tuple[int, str] | None:
+def position_of(waiting: Sequence[WaitingJob], job_id: str) -> tuple[int, str] | None:
     """The job's position in the queue, from 1, and why it waits; None if it does not wait. Jobs of
     a fleet and of this machine wait in separate queues."""
     fleet = any(job.fleet for job in waiting if job.id == job_id)

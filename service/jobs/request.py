@@ -17,7 +17,7 @@ from tilewright.service.errors import InvalidField
 from tilewright.service.jobs import tuning
 from tilewright.service.jobs.tuning import FLEET, REAL, TuneOptions
 from tilewright.service.resolve import targets, workloads
-from tilewright.service.resolve.requests import JobIn, admit, located, read_model
+from tilewright.service.resolve.requests import JobIn, check_size, located, read_model
 from tilewright.tuner.session.report import Budget
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def read_job(document: Any, settings: Settings) -> JobRequest:
     """Parse the body of a request. InvalidField, WorkloadError, TargetError with pointers."""
     body = read_model(JobIn, document)
     workload = located("/workload", lambda: workloads.workload_of(body.workload))
-    located("/workload", lambda: admit(workload, settings))
+    located("/workload", lambda: check_size(workload, settings))
     spec = body.measurer if "measurer" in body.model_fields_set else settings.default_measurer
     measurer = checked_measurer(spec, settings)
     target = _target(body, measurer, settings)

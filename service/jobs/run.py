@@ -20,7 +20,7 @@ from tilewright.db.values.job_states import LOST_TOO_OFTEN, MAX_FAILURES, JobSta
 from tilewright.db.values.jobs import TICKET_PRIORITY, StoredJob
 from tilewright.schedules.errors import TilewrightError
 from tilewright.service import logs, telemetry, timeouts
-from tilewright.service.answers.failed_checks import every_failed, rejected_words
+from tilewright.service.answers.failed_checks import all_failed_message, rejection_reasons
 from tilewright.service.answers.publish import Publish, Published, publish
 from tilewright.service.jobs.counters import Counters
 from tilewright.service.jobs.journal import Journal
@@ -62,40 +62,40 @@ class JobContext:
     store: Store
     lease_secs: float
     stop: threading.Event
-    turns: TimeSlices = field(default_factory=TimeSlices)
-    tally: Counters = field(default_factory=Counters)
+    time_slices: TimeSlices = field(default_factory=TimeSlices)
+    counters: Counters = field(default_factory=Counters)
     run: Callable[..., TuneReport] = tune_into
     publish: Publish = publish
     clock: Callable[[], float] = time.monotonic
     fleet: str = ""
-    courtesy: YieldPolicy = field(default_factory=YieldPolicy)
+    yield_policy: YieldPolicy = field(default_factory=YieldPolicy)
 
-    def answers_first(self) -> bool:
+    def must_yield(self) -> bool:
         """Whether ticket jobs yield to answers that are being prepared."""
         name = toolchains.toolchain_name(toolchains.toolchain())
-        return self.courtesy.is_due(lambda: self.store.preparations_waiting(name))
+        return self.yield_policy.is_due(lambda: self.store.preparations_waiting(name))
 
 
 class JobRun:
     """Runs `job`, which this worker has leased, to its end."""
 
-    def __init__(self, means: JobContext, job: StoredJob, owner: str = "") -> None:
-        self._means = means
-        self._store = means.store
+    def __init__(self, context: JobContext, job: StoredJob, owner: str = "") -> None:
+        self._means = context
+        self._store = context.store
         self._job = job
         self._owner = owner
         # A fleet has its own machines: its jobs share nothing with jobs here.
         mine = not str(job.request.get("measurer", "")).startswith("dask")
-        self._turns = means.turns if mine else TimeSlices()
+        self._turns = context.time_slices if mine else TimeSlices()
         self._is_ticket = mine and job.priority <= TICKET_PRIORITY
-        self._journal = Journal(means.store, job, means.clock)
+        self._journal = Journal(context.store, job, context.clock)
         self._control = Control(
-            self._waits_for,
-            is_wanted=lambda: self._turns.is_over(job.id) or self._answers_first(),
-            turn=self._turn,
+            self._report_wait,
+            is_wanted=lambda: self._turns.slice_is_over(job.id) or self._must_yield(),
+            turn=self._yield_slice,
             on_activity=self._on_activity,
-            now=means.clock,
-            started=means.clock() - _used_before(job),
+            now=context.clock,
+            started=context.clock() - _secs_used_before(job),
         )
         self._span: Any = None
         self._phase = ""
@@ -106,11 +106,11 @@ class JobRun:
         self._failed = self._reused = 0
         self._failures = job.failures
         self._works = False
-        self._begun = means.clock()
+        self._begun = context.clock()
         # The time of day is only used for the wait before this worker.
         self._secs_before = max((datetime.now(UTC) - job.created_at).total_seconds(), 0.0)
 
-    def to_its_end(self) -> None:
+    def run_to_end(self) -> None:
         """Run the job. Raises nothing: errors are stored in the job, or logged."""
         with (
             logs.bound(job_id=self._job.id),
@@ -123,7 +123,7 @@ class JobRun:
             heartbeat.start()
             log.info("job %s: started (lease %d)", self._job.id, self._job.epoch)
             try:
-                self._try_until_told()
+                self._run_with_retries()
             except StaleLease:
                 log.warning(
                     "job %s: another worker has it now", self._job.id, extra={"outcome": "lost"}
@@ -131,11 +131,11 @@ class JobRun:
             except Exception:  # its end cannot be stored; other jobs go on
                 log.exception("job %s: a bug of ours, and the job cannot be ended", self._job.id)
             finally:
-                self._means.tally.machine_wait(self._job.id, waits=False)
+                self._means.counters.machine_wait(self._job.id, waits=False)
                 self._over.set()
                 heartbeat.join()
 
-    def _try_until_told(self) -> None:
+    def _run_with_retries(self) -> None:
         """Run the job, and retry while its database cannot be used: stored measurements are
         reused."""
         pause_secs = timeouts.STORE_RETRY_SECS
@@ -144,7 +144,7 @@ class JobRun:
                 self._attempt()
                 return
             except StoreError as error:
-                self._means.tally.store_error()
+                self._means.counters.store_error()
                 log.warning("job %s: %s; trying again in %g s", self._job.id, error, pause_secs)
             with self._control.paused():
                 stopped = self._means.stop.wait(pause_secs)
@@ -154,26 +154,26 @@ class JobRun:
 
     def _attempt(self) -> None:
         try:
-            with self._turns.among(self._job.id, self._owner):
+            with self._turns.participate(self._job.id, self._owner):
                 self._run()
         except (StoreError, StaleLease):
             raise
         except _Draining:
-            self._give_back()
+            self._requeue()
         except OutOfTime as error:
             self._end(JobState.FAILED, error=problem_of(error).to_json())
         except MeasurementAborted:
             if self._cancelled.is_set():
                 self._end(JobState.CANCELLED)
             else:  # the worker is stopping
-                self._give_back()
+                self._requeue()
         except TilewrightError as error:
             self._end(JobState.FAILED, error=problem_of(error).to_json())
         except Exception as error:  # a bug ends only this job
             log.exception("job %s: a bug of ours", self._job.id)
             self._end(JobState.FAILED, error=_bug(error))
 
-    def _give_back(self) -> None:
+    def _requeue(self) -> None:
         """Return the job to the queue, unless another worker has it by now."""
         if self._lost.is_set():
             return
@@ -187,15 +187,15 @@ class JobRun:
         self._works = False
         self._control.allow((self._job.request.get("budget") or {}).get("seconds"))
         with self._control.paused():
-            self._let_answers_go_first()
-            self._turns.wait(self._job.id, self._look)
+            self._yield_to_preparations()
+            self._turns.wait(self._job.id, self._wait_for_slice)
         if self._job.failures >= MAX_FAILURES:
             self._give_up()
             return
-        self._is_at_work()
+        self._mark_started()
         request = stored_job(self._job.request, self._means.fleet, self._control)
         report = self._tune(request, request.options)
-        self._conclude(request, report)
+        self._finish(request, report)
 
     def _tune(self, request: JobRequest, options: TuneOptions) -> TuneReport:
         report = self._means.run(
@@ -220,62 +220,62 @@ class JobRun:
         if not trials:
             self._end(JobState.FAILED, error=LOST_TOO_OFTEN)
             return
-        self._is_at_work()
+        self._mark_started()
         request = stored_job(self._job.request, self._means.fleet, self._control)
         known = replace(request.options.budget, trials=trials)
         report = self._tune(request, replace(request.options, budget=known))
-        self._conclude(request, report, error=LOST_TOO_OFTEN)
+        self._finish(request, report, error=LOST_TOO_OFTEN)
 
     # -- turns
 
-    def _turn(self) -> None:
+    def _yield_slice(self) -> None:
         """Pass the machine on if this job's time slice is over."""
         if self._means.stop.is_set() or self._lost.is_set():
             raise _Draining
-        self._let_answers_go_first()
-        self._turns.next(self._job.id, self._look)
-        self._waits_for("")
+        self._yield_to_preparations()
+        self._turns.take_turn(self._job.id, self._wait_for_slice)
+        self._report_wait("")
 
-    def _answers_first(self) -> bool:
-        return self._is_ticket and self._means.answers_first()
+    def _must_yield(self) -> bool:
+        return self._is_ticket and self._means.must_yield()
 
-    def _let_answers_go_first(self) -> None:
+    def _yield_to_preparations(self) -> None:
         """A ticket job waits while answers are prepared: its own may be among them."""
-        self._turns.aside(
+        self._turns.step_aside(
             self._job.id,
-            self._answers_first,
-            lambda: self._look_while("answers that are prepared before it"),
+            self._must_yield,
+            lambda: self._check_while_waiting("answers that are prepared before it"),
         )
 
-    def _look(self, before: int) -> None:
+    def _wait_for_slice(self, before: int) -> None:
         """While other jobs have the machine: whether to go on waiting."""
         others = "1 other job is" if before == 1 else f"{before} other jobs are"
-        self._look_while(f"its turn: {others} before it")
+        self._check_while_waiting(f"its turn: {others} before it")
 
-    def _look_while(self, waits_for: str) -> None:
+    def _check_while_waiting(self, waits_for: str) -> None:
         """Whether to go on waiting. _Draining, MeasurementAborted: a cancelled job does not wait to
         have its best checked."""
         if self._means.stop.is_set() or self._lost.is_set():
             raise _Draining
         if self._cancelled.is_set():
             raise MeasurementAborted("stopped on request")
-        self._waits_for(waits_for)
+        self._report_wait(waits_for)
 
-    def _waits_for(self, text: str) -> None:
+    def _report_wait(self, text: str) -> None:
         """Report what the job waits for, "" for nothing."""
         if self._lost.is_set():
             return
         for_machine = text.startswith("waiting for the machine")
-        self._means.tally.machine_wait(self._job.id, waits=for_machine)
+        self._means.counters.machine_wait(self._job.id, waits=for_machine)
         if for_machine:
             log.warning("job %s: %s", self._job.id, text)
         if text:
             self._works = False
             self._journal.note(progress={"waiting_for": text}, failures=self._failures)
         elif not self._works:
-            self._is_at_work()
+            self._mark_started()
 
-    def _is_at_work(self) -> None:
+    def _mark_started(self) -> None:
         """From here on the death of this process counts against the job, unless it was killed from
         outside; so this is stored before the job's work begins."""
         self._journal.note(progress={"waiting_for": None}, failures=self._failures + 1)
@@ -284,7 +284,7 @@ class JobRun:
 
     # -- the end
 
-    def _conclude(
+    def _finish(
         self, request: JobRequest, report: TuneReport, error: dict[str, Any] | None = None
     ) -> None:
         """End the job with its result; as FAILED if there is an `error`."""
@@ -326,7 +326,7 @@ class JobRun:
             return
         if report.best is None:
             counts = ", ".join(f"{n} {s}" for s, n in report.trials["by_status"].items() if n)
-            failed = every_failed(rejected_words(document))
+            failed = all_failed_message(rejection_reasons(document))
             detail = f"no candidate passed: {counts or 'none'}" + (f"; {failed}" if failed else "")
             rejected = document["rejected"]
             error = {"code": "no_candidate_passed", "detail": detail, "rejected": rejected}
@@ -357,7 +357,7 @@ class JobRun:
             self._job.id, self._job.epoch, state, result=result, error=error
         )
         secs = self._means.clock() - self._begun
-        self._means.tally.job(str(job.state), self._secs_before + secs, secs)
+        self._means.counters.job(str(job.state), self._secs_before + secs, secs)
         if self._span is not None:
             self._span.set_attribute("tilewright.state", str(job.state))
         outcome = {
@@ -386,7 +386,7 @@ class JobRun:
         self._journal.note(
             trial=(event["trial"], event["record_key"]),
             candidate=event.get("candidate"),
-            event=None if event["reused"] else _short(event),
+            event=None if event["reused"] else _event_without_samples(event),
             progress=None  # progress of a resumed job does not go back
             if told_before
             else {
@@ -402,7 +402,7 @@ class JobRun:
             },
         )
         if not event["reused"]:
-            self._means.tally.trial(status)
+            self._means.counters.trial(status)
         if self._means.stop.is_set() or self._lost.is_set():
             raise _Draining
 
@@ -432,7 +432,7 @@ class JobRun:
         renewed = self._means.clock()
         pause_secs, not_before = timeouts.JOB_POLL_SECS, renewed
         while not self._over.wait(min(lease_secs / 4, timeouts.JOB_POLL_SECS)):
-            self._end_what_is_late()
+            self._kill_if_late()
             if self._means.clock() < not_before:
                 continue
             try:
@@ -446,12 +446,12 @@ class JobRun:
             except StaleLease:
                 self._lost.set()
             except StoreError as error:
-                self._means.tally.store_error()
+                self._means.counters.store_error()
                 pause_secs = min(2 * pause_secs, max(lease_secs / 3, timeouts.JOB_POLL_SECS))
                 not_before = self._means.clock() + pause_secs
                 log.warning("job %s: heartbeat missed: %s", self._job.id, error)
 
-    def _end_what_is_late(self) -> None:
+    def _kill_if_late(self) -> None:
         cancelled = self._cancelled.is_set() or self._lost.is_set()
         if not (cancelled or self._means.stop.is_set()):
             return
@@ -462,9 +462,9 @@ class JobRun:
         if self._secs_since_asked() >= (cancel_secs if cancelled else timeouts.DRAINED_TRIAL_SECS):
             self._control.abort()
         if self._cancelled.is_set() and self._secs_since_asked() >= timeouts.CANCELLED_JOB_SECS:
-            self._leave()
+            self._abandon()
 
-    def _leave(self) -> None:
+    def _abandon(self) -> None:
         """End the cancelled job while its thread cannot be interrupted: the thread ends by itself,
         and finds that the job is no longer its own."""
         if self._over.is_set() or self._lost.is_set():
@@ -479,7 +479,7 @@ class JobRun:
         self._lost.set()
 
 
-def _used_before(job: StoredJob) -> float:
+def _secs_used_before(job: StoredJob) -> float:
     """Seconds of the budget that earlier leases used, but at most half of it: the rest may have to
     check the best once more."""
     seconds = (job.request.get("budget") or {}).get("seconds")
@@ -487,7 +487,7 @@ def _used_before(job: StoredJob) -> float:
     return used_secs if seconds is None else min(used_secs, 0.5 * float(seconds))
 
 
-def _short(event: dict[str, Any]) -> dict[str, Any]:
+def _event_without_samples(event: dict[str, Any]) -> dict[str, Any]:
     """A trial as an event: without samples, which `trials` has."""
     result = {name: event["result"][name] for name in ("status", "run_secs_estimate", "detail")}
     told = {name: value for name, value in event.items() if name != "candidate"}

@@ -76,7 +76,7 @@ class Supervisor:
         self._on_counts = on_counts
         self._clock = clock
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._keep, name="supervisor", daemon=True)
+        self._thread = threading.Thread(target=self._supervise, name="supervisor", daemon=True)
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
         self._last_beat: float | None = None
@@ -138,7 +138,7 @@ class Supervisor:
         if pid is not None:
             kill_group(pid)
 
-    def _keep(self) -> None:
+    def _supervise(self) -> None:
         pause_secs = 0.1
         while not self._stopping.is_set():
             started = self._clock()
@@ -182,7 +182,7 @@ class Supervisor:
         with suppress(BrokenPipeError), process.stdin as asked:  # it may have ended already
             asked.write(json.dumps(asdict(settings)).encode())
         with os.fdopen(heard, "rb", buffering=0) as beats:
-            hung = self._listen(beats)
+            hung = self._read_heartbeats(beats)
         if hung:
             log.error(
                 "the worker has said nothing for %g s and is killed", timeouts.WORKER_HUNG_SECS
@@ -197,7 +197,7 @@ class Supervisor:
             self._role = Role.STANDBY
         return code
 
-    def _listen(self, beats: io.FileIO) -> bool:
+    def _read_heartbeats(self, beats: io.FileIO) -> bool:
         """Read heartbeats until the worker ends; True if it must be killed."""
         silent_secs, unfinished, has_lived = 0.0, b"", False
         while True:
@@ -209,7 +209,7 @@ class Supervisor:
                     return False
                 *lines, unfinished = (unfinished + said).split(b"\n")
                 for line in lines:
-                    self._beat(line.decode())
+                    self._on_heartbeat(line.decode())
                 silent_secs, has_lived = 0.0, True
             else:
                 # This process may have been suspended, and the worker with it.
@@ -217,7 +217,7 @@ class Supervisor:
                 if has_lived and silent_secs >= timeouts.WORKER_HUNG_SECS:
                     return True
 
-    def _beat(self, line: str) -> None:
+    def _on_heartbeat(self, line: str) -> None:
         self._has_worked = True
         try:
             told = json.loads(line)

@@ -36,7 +36,7 @@ class TimeSlices:
         self._changed = threading.Condition()
 
     @contextmanager
-    def among(self, name: str, owner: str = "") -> Iterator[None]:
+    def participate(self, name: str, owner: str = "") -> Iterator[None]:
         """Participate, for `owner`, during the block."""
         with self._changed:
             self._enter(name, owner)
@@ -46,16 +46,16 @@ class TimeSlices:
             with self._changed:
                 self._leave(name)
 
-    def is_over(self, name: str) -> bool:
+    def slice_is_over(self, name: str) -> bool:
         """Whether `name` has the machine, its slice is long enough, and another participant is
         next."""
         with self._changed:
             mine = self._first == name and self._clock() - self._began >= self._turn_secs
             return mine and self._next() != name
 
-    def next(self, name: str, look: Callable[[int], None]) -> None:
+    def take_turn(self, name: str, look: Callable[[int], None]) -> None:
         """Pass the machine on if the slice is over, and wait for the next slice: see `wait`."""
-        if self.is_over(name):
+        if self.slice_is_over(name):
             with self._changed:
                 self._pass_on()
         self.wait(name, look)
@@ -72,7 +72,9 @@ class TimeSlices:
                 return
             look(before)
 
-    def aside(self, name: str, others_first: Callable[[], bool], look: Callable[[], None]) -> None:
+    def step_aside(
+        self, name: str, others_first: Callable[[], bool], look: Callable[[], None]
+    ) -> None:
         """Leave while `others_first`, then queue again at the end. Calls `look` several times a
         second; an exception in it ends the wait."""
         if not others_first():

@@ -57,9 +57,9 @@ class WorkerSettings:
 
 @dataclass
 class Worker:
-    """Leases and runs jobs until `means.stop` is set."""
+    """Leases and runs jobs until `context.stop` is set."""
 
-    means: JobContext
+    context: JobContext
     owner: str
     poll_secs: float = 0.5
     jobs_at_once: int = 3
@@ -72,24 +72,24 @@ class Worker:
 
     def __post_init__(self) -> None:
         self._here = JobSlots(lambda: self.jobs_at_once)
-        self._fleet = JobSlots(FleetSize(self.means.fleet, at_least=self.jobs_at_once))
-        self._since = self.means.clock()
+        self._fleet = JobSlots(FleetSize(self.context.fleet, at_least=self.jobs_at_once))
+        self._since = self.context.clock()
 
     def work(self) -> None:
         """Run jobs until stopped; then wait for open jobs."""
         pause_secs = self.poll_secs
-        while not self.means.stop.is_set():
+        while not self.context.stop.is_set():
             try:
                 problem = self.identity.problem()
                 if problem:
                     raise StoreError(problem)
-                if self.coordinated and not self.means.store.coordinates():
+                if self.coordinated and not self.context.store.coordinates():
                     # A server's lock ends with its connection. Taking it again ends the leases of
                     # jobs that run here: they stop, and are leased again.
                     log.warning("the coordinator's lock was lost with its connection")
                     coordinate(
-                        self.means.store,
-                        self.means.stop,
+                        self.context.store,
+                        self.context.stop,
                         standby=True,
                         blameless=True,
                         take_role=self.take_role,
@@ -99,10 +99,10 @@ class Worker:
                 pause_secs = self.poll_secs
             except StoreError as error:
                 # The cause may go away, such as another process on the database or a full disk.
-                self.means.tally.store_error()
+                self.context.counters.store_error()
                 pause_secs = min(max(2 * pause_secs, 0.5), timeouts.DATABASE_RETRY_MAX_SECS)
                 log.warning("no jobs are taken: %s; looking again in %g s", error, pause_secs)
-            self.means.stop.wait(pause_secs)
+            self.context.stop.wait(pause_secs)
         for thread in (*self._here.threads.values(), *self._fleet.threads.values()):
             thread.join()
 
@@ -112,7 +112,7 @@ class Worker:
         if leased is None:
             return False
         job, _, owner = leased
-        JobRun(self.means, job, owner).to_its_end()
+        JobRun(self.context, job, owner).run_to_end()
         return True
 
     def _open_one(self) -> bool:
@@ -120,46 +120,46 @@ class Worker:
         leased = self._lease()
         if leased is None:
             return False
-        job, places, owner = leased
-        run = JobRun(self.means, job, owner)
-        thread = threading.Thread(target=run.to_its_end, name=f"job {job.id}", daemon=True)
-        places.owners[job.id], places.threads[job.id] = owner, thread
+        job, slots, owner = leased
+        run = JobRun(self.context, job, owner)
+        thread = threading.Thread(target=run.run_to_end, name=f"job {job.id}", daemon=True)
+        slots.owners[job.id], slots.threads[job.id] = owner, thread
         thread.start()
         return True
 
     def _lease(self) -> tuple[StoredJob, JobSlots, str] | None:
         """The next job, its kind of slots, and its owner: a fleet's jobs use no slots of this
         machine."""
-        lived_secs = self.means.clock() - self._since
+        lived_secs = self.context.clock() - self._since
         waiting = [
             job
-            for job in self.means.store.job_queue()
+            for job in self.context.store.job_queue()
             if queue.rest_secs(job.failures) <= lived_secs
         ]
-        if any(map(_is_ticket, waiting)) and self.means.answers_first():
+        if any(map(_is_ticket, waiting)) and self.context.must_yield():
             waiting = [job for job in waiting if not _is_ticket(job)]
-        for places, fleet in ((self._here, False), (self._fleet, True)):
-            open_owners = places.open_owners()  # a requeued job is not open
-            of_kind = [j for j in waiting if j.fleet == fleet and j.id not in places.threads]
-            leased = self._lease_one_of(of_kind, places, open_owners) if of_kind else None
+        for slots, fleet in ((self._here, False), (self._fleet, True)):
+            open_owners = slots.open_owners()  # a requeued job is not open
+            of_kind = [j for j in waiting if j.fleet == fleet and j.id not in slots.threads]
+            leased = self._lease_one_of(of_kind, slots, open_owners) if of_kind else None
             if leased is not None:
-                return leased[0], places, leased[1]
+                return leased[0], slots, leased[1]
         return None
 
     def _lease_one_of(
-        self, waiting: list[WaitingJob], places: JobSlots, open_owners: list[str]
+        self, waiting: list[WaitingJob], slots: JobSlots, open_owners: list[str]
     ) -> tuple[StoredJob, str] | None:
         chosen = queue.choose(
             waiting,
-            places=places.count(),
+            slots=slots.count(),
             open_owners=open_owners,
-            has_oldest=places.oldest in places.threads,
+            has_oldest=slots.oldest in slots.threads,
         )
         if chosen is None:
             return None
-        job = self.means.store.lease_job(self.owner, self.means.lease_secs, job_id=chosen.id)
+        job = self.context.store.lease_job(self.owner, self.context.lease_secs, job_id=chosen.id)
         if job is not None and chosen.id == queue.order(waiting)[0].id:
-            places.oldest = job.id
+            slots.oldest = job.id
         return None if job is None else (job, chosen.owner)
 
 
@@ -181,8 +181,8 @@ def main() -> int:
         # `serve` has created and upgraded it: a file that is missing by now must not be created
         # empty.
         with open_store(settings.db_url or None, create=False, upgrade=False) as store:
-            means = JobContext(store, settings.lease_secs, stop, fleet=settings.fleet)
-            pulse = Heartbeat(settings.beat_fd, means.tally, stop)
+            context = JobContext(store, settings.lease_secs, stop, fleet=settings.fleet)
+            pulse = Heartbeat(settings.beat_fd, context.counters, stop)
             if not settings.coordinate:
                 pulse.take_role(Role.LEADER)
             elif not coordinate(
@@ -196,7 +196,7 @@ def main() -> int:
             owner = f"{socket.gethostname()}:{os.getpid()}"
             identity = FileIdentity(store.path)
             Worker(
-                means,
+                context,
                 owner,
                 settings.poll_secs,
                 settings.jobs_at_once,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilewright.service.resolve import workloads
 from tilewright.service.resolve.bounded_cache import BoundedCache
-from tilewright.service.resolve.requests import admit
+from tilewright.service.resolve.requests import check_size
 
 if TYPE_CHECKING:
     from tilewright.schedules.workload.workload import Workload
@@ -33,7 +33,7 @@ class ParsedWorkloads:
         self._settings = settings
         self._named: BoundedCache[bytes, ParsedName] = BoundedCache(size_bytes)
 
-    def named(self, spelled: str | dict[str, Any]) -> ParsedName:
+    def parsed_name(self, spelled: str | dict[str, Any]) -> ParsedName:
         """The key and summary of the workload `spelled`. WorkloadError if it is invalid or too
         large."""
         text = json.dumps(spelled, separators=(",", ":"), sort_keys=True)
@@ -48,7 +48,7 @@ class ParsedWorkloads:
         return known
 
     def read(self, spelled: str | dict[str, Any]) -> Workload:
-        """The workload itself. WorkloadError as for `named`."""
+        """The workload itself. WorkloadError as for `parsed_name`."""
         workload = workloads.workload_of(spelled)
-        admit(workload, self._settings)
+        check_size(workload, self._settings)
         return workload

@@ -142,7 +142,7 @@ def _short(value: object) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-def admit(workload: Workload, settings: Settings) -> None:
+def check_size(workload: Workload, settings: Settings) -> None:
     """WorkloadError "too_large" for more memory or work than this service accepts."""
     # Start-up: reading settings needs no workload.
     from tilewright.schedules.workload.size import check_limits

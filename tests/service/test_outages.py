@@ -181,24 +181,24 @@ def test_a_full_disk_is_waited_out(store: Store, monkeypatch: pytest.MonkeyPatch
         add(records)
 
     monkeypatch.setattr(store, "add", add_if_there_is_room)
-    means = JobContext(
+    context = JobContext(
         store, 5.0, threading.Event(), run=fake_run(5), publish=lambda *_: Published()
     )
-    assert Worker(means, "test").work_once()
+    assert Worker(context, "test").work_once()
     assert not full, "every fault was met"
     assert read(store, job).state is JobState.SUCCEEDED
     assert [trial for trial, _ in store.job_trials(job.id)] == [1, 2, 3, 4, 5]
-    assert means.tally.take()["store_errors"] >= 3
+    assert context.counters.take()["store_errors"] >= 3
 
 
 def test_a_job_left_behind_is_taken_up_at_once(store: Store) -> None:
     job = queued(store)
     left = store.lease_job("killed", lease_secs=3600.0)
     assert left is not None
-    means = JobContext(
+    context = JobContext(
         store, 5.0, threading.Event(), run=fake_run(), publish=lambda *_: Published()
     )
-    worker = Worker(means, "next")
+    worker = Worker(context, "next")
     assert not worker.work_once(), "its lease has not ended"
     assert coordinate(store, threading.Event(), standby=False)
     assert worker.work_once(), "whoever coordinates knows that nobody else is at work"

@@ -27,7 +27,7 @@ from tilewright.service.http.pages.views import ACTIVE, STATES, JobView, job_row
 from tilewright.service.http.routes import jobs as api
 from tilewright.service.http.routes.jobs import sharing_document
 from tilewright.service.http.state import ServiceState
-from tilewright.service.jobs.queue import place
+from tilewright.service.jobs.queue import position_of
 from tilewright.service.problems import ProblemDetails, problem_of
 
 PAGE = 25
@@ -220,7 +220,7 @@ def _shown(
     by_status: dict[str, int] = {}
     if counts:
         by_status = state.store.catalogue.trial_counts(job.id)
-    waits = place(state.store.job_queue(), job.id) if view.row.state == "QUEUED" else None
+    waits = position_of(state.store.job_queue(), job.id) if view.row.state == "QUEUED" else None
     return {
         "job": view,
         "waits": waits[1] if waits else "",

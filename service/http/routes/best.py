@@ -25,7 +25,7 @@ from tilewright.service.answers.untuned import (
 )
 from tilewright.service.errors import NoAnswer, NotPrepared, TooBusy
 from tilewright.service.grade import Grade
-from tilewright.service.http.caching import names
+from tilewright.service.http.caching import etag_matches
 from tilewright.service.http.deps import Asking, LookupBody, State, Waited, checked_key, parse_body
 from tilewright.service.http.schemas import (
     AnswerOut,
@@ -76,11 +76,11 @@ async def best(
     a while (`/limits`: default_secs), then says how far it is.
     """
     question = Question(
-        lookup.bare(checked_key(workload_key, "workload")),
-        lookup.bare(checked_key(target_key, "target")),
+        lookup.bare_key(checked_key(workload_key, "workload")),
+        lookup.bare_key(checked_key(target_key, "target")),
         Grade(min_grade),
     )
-    outcome = state.answers.book.at_once(question)
+    outcome = state.answers.book.cached(question)
     if outcome is None:
         outcome = await run_sync(_find, state, question, limiter=state.finds)
     if is_wanted(outcome, question.minimum):
@@ -137,7 +137,7 @@ def _answer(found: FoundAnswer, if_none_match: str | None) -> Response:
         headers["Content-Location"] = f"/v1/records/{found.record_key}"
     if found.preparing:
         headers["Retry-After"] = "1"
-    if names(if_none_match, found.etag):
+    if etag_matches(if_none_match, found.etag):
         return Response(status_code=304, headers=headers)
     return Response(found.body, media_type="application/json", headers=headers)
 
@@ -218,7 +218,7 @@ def _first_look(
     model = read_model(LookupIn, document)
     asked = lookup.read_lookup(state.store, state.answers.spelled, model)
     outcomes = lookup.find_all(state.answers.book, asked)
-    wanted = lookup.wanted(state.store, state.answers.spelled, asked, outcomes)
+    wanted = lookup.prepare_requests(state.store, state.answers.spelled, asked, outcomes)
     if not wanted:
         return asked, outcomes, set()
     tickets = _tickets(state, asking, asked.target)
@@ -240,6 +240,6 @@ def _told(
     """The current response, its grades, and after how many seconds to try again (0: no need to)."""
     if not all(map(is_settled, outcomes.values())):
         outcomes = lookup.find_all(state.answers.book, asked)
-    content, grades = lookup.told(asked, outcomes, refused)
+    content, grades = lookup.lookup_body(asked, outcomes, refused)
     more = bool(refused) or not all(map(is_settled, outcomes.values()))
     return content, grades, state.answers.untuned.retry_after_secs() if more else 0

@@ -39,7 +39,7 @@ from tilewright.service.http.schemas import (
 )
 from tilewright.service.http.state import ServiceState
 from tilewright.service.jobs.document import job_document, trial_document
-from tilewright.service.jobs.queue import open_jobs, place
+from tilewright.service.jobs.queue import open_jobs, position_of
 from tilewright.service.jobs.request import JobRequest, read_job
 from tilewright.service.resolve.requests import JobIn
 
@@ -278,7 +278,7 @@ def _job(state: ServiceState, asking: Principal, job_id: str) -> dict[str, Any]:
 def _shown(state: ServiceState, asking: Principal, job: StoredJob) -> dict[str, Any]:
     """The job's document, with the queue position if it waits."""
     waits = job.state is JobState.QUEUED
-    found = place(state.store.job_queue(), job.id) if waits else None
+    found = position_of(state.store.job_queue(), job.id) if waits else None
     sharing = state.store.job_sharing([job.id])[job.id]
     return job_document(job, found, sharing_document(sharing, asking))
 
@@ -316,8 +316,8 @@ def _event_id(text: str | None) -> int:
 
 
 def sharing_document(found: Sharing, asking: Principal) -> dict[str, Any]:
-    """The number of `owners` of a job, and whether the caller has `withdrawn`; `names` of the
-    owners only for callers who see all jobs."""
+    """The number of `owners` of a job, and whether the caller has `withdrawn`; `names` of the owners
+    only for callers who see all jobs."""
     return {
         "owners": len(found.asking),
         "withdrawn": asking.owner in found.withdrawn,

@@ -9,7 +9,7 @@ from fastapi.responses import JSONResponse
 
 from tilewright.service.answers.links import MEDIA_TYPES, links
 from tilewright.service.errors import NotFound
-from tilewright.service.http.caching import names
+from tilewright.service.http.caching import etag_matches
 from tilewright.service.http.deps import State, checked_key
 from tilewright.service.http.schemas import problem_responses
 
@@ -29,7 +29,7 @@ IfNoneMatch = Annotated[str | None, Header()]
 def record(state: State, key: str, if_none_match: IfNoneMatch = None) -> Response:
     """One measurement: trace, samples, toolchain; `artefacts` names the files built from it."""
     name = "sha256:" + checked_key(key, "record").removeprefix("sha256:")
-    if names(if_none_match, etag := f'"{name}"') and if_none_match != "*":
+    if etag_matches(if_none_match, etag := f'"{name}"') and if_none_match != "*":
         return _same(etag)  # only an immutable answer had this tag
     found = state.store.record(name)
     if found is None:
@@ -64,7 +64,7 @@ def record(state: State, key: str, if_none_match: IfNoneMatch = None) -> Respons
 def blob(state: State, key: str, if_none_match: IfNoneMatch = None) -> Response:
     """Bytes by their sha256. Check them against the name."""
     digits = checked_key(key, "blob").removeprefix("sha256:")
-    if names(if_none_match, etag := f'"sha256:{digits}"') and if_none_match != "*":
+    if etag_matches(if_none_match, etag := f'"sha256:{digits}"') and if_none_match != "*":
         return _same(etag)
     found = state.store.blob(digits)
     if found is None:
