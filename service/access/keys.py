@@ -103,11 +103,11 @@ def matches_key(text: str, key: ApiKey | None) -> bool:
     return hmac.compare_digest(digest_of(text), stored) and key is not None
 
 
-def key_of_owner(asking: Principal, idempotency_key: str | None) -> str | None:
+def key_of_owner(caller: Principal, idempotency_key: str | None) -> str | None:
     """The idempotency key as stored: separate for each owner."""
-    if asking.owner is None or idempotency_key is None:
+    if caller.owner is None or idempotency_key is None:
         return idempotency_key
-    return hashlib.sha256(f"{asking.owner}\0{idempotency_key}".encode()).hexdigest()
+    return hashlib.sha256(f"{caller.owner}\0{idempotency_key}".encode()).hexdigest()
 
 
 def expiry_of(text: str, now: datetime) -> datetime:

@@ -28,20 +28,20 @@ MOST_PREPARERS = 4
 class AnswerService:
     """The answer cache, the cache of parsed workloads, and the queue of preparations."""
 
-    book: AnswerCache
-    spelled: ParsedWorkloads
-    untuned: PrepareQueue
+    cache: AnswerCache
+    parsed_workloads: ParsedWorkloads
+    prepare_queue: PrepareQueue
 
     def start(self) -> None:
         """Continue the preparations that are in the database."""
         try:
-            self.untuned.waiting()
+            self.prepare_queue.waiting()
         except StoreError as error:  # it may be usable at the next request
             log.warning("what waits to be prepared is not known: %s", error)
 
     def close(self) -> None:
         """Stop the helper processes."""
-        self.untuned.preparers.close()
+        self.prepare_queue.preparers.close()
 
 
 def make_answer_service(store: Store, settings: Settings) -> AnswerService:

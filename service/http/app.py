@@ -90,7 +90,7 @@ def create_app(
         identity=FileIdentity(store.path),
         worker=worker,
         answers=answers,
-        watch=PreparationWatch(store, answers.untuned, stopping),
+        watch=PreparationWatch(store, answers.prepare_queue, stopping),
     )
     error_handlers.install(app)
     middleware.install(app, app.state.service)

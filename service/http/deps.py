@@ -37,14 +37,14 @@ async def service_state(request: Request) -> ServiceState:
 State = Annotated[ServiceState, Depends(service_state)]
 
 
-async def asking(request: Request) -> Principal:
+async def caller(request: Request) -> Principal:
     """The caller, authenticated by `Guard`; a route need not check anything. Asynchronous, because
     FastAPI runs other functions in a thread."""
     principal: Principal = request.state.principal
     return principal
 
 
-Asking = Annotated[Principal, Depends(asking)]
+Caller = Annotated[Principal, Depends(caller)]
 
 
 async def waited(request: Request) -> WaitTime:

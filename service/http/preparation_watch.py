@@ -33,7 +33,7 @@ class PreparationWatch:
     """Wakes waiting requests when their preparations finish, or the service stops."""
 
     store: Store
-    untuned: PrepareQueue
+    prepare_queue: PrepareQueue
     stopping: threading.Event
     _waiters: set[_EventWaiter] = field(default_factory=set)
     _task: asyncio.Task[None] | None = None
@@ -79,14 +79,14 @@ class PreparationWatch:
                 waiter.over.set()
 
     async def _look(self) -> None:
-        asking = list(self._waiters)  # more may arrive during the query
-        keys = frozenset[str]().union(*(waiter.keys for waiter in asking))
+        waiters = list(self._waiters)  # more may arrive during the query
+        keys = frozenset[str]().union(*(waiter.keys for waiter in waiters))
         open_keys = await run_sync(self._unfinished, keys)
-        for waiter in asking:
+        for waiter in waiters:
             if not waiter.keys & open_keys:
                 waiter.over.set()
 
     def _unfinished(self, keys: frozenset[str]) -> set[str]:
-        self.untuned.waiting()
+        self.prepare_queue.waiting()
         states = self.store.preparation_states(sorted(keys))
         return {key for key, state in states.items() if not state.final}

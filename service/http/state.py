@@ -79,7 +79,7 @@ class ServiceState:
     @property
     def room(self) -> DatabaseQuota:
         """The size limit of the database."""
-        return self.answers.untuned.room
+        return self.answers.prepare_queue.room
 
     @property
     def limits(self) -> RequestLimits:

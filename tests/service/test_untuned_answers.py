@@ -433,7 +433,7 @@ def test_a_lookup_of_many_untuned_works_ends_in_its_time(store: Store) -> None:
         items = ask(api, *spelled)
         assert len(items) == 1000
         assert all(item["pending"] for item in items)
-        waiting = api.app.state.service.answers.untuned.waiting()  # type: ignore[attr-defined]  # as above
+        waiting = api.app.state.service.answers.prepare_queue.waiting()  # type: ignore[attr-defined]  # as above
     assert waiting == WORKS_PER_COMMIT, "what there was no time for is left for the next time"
 
 

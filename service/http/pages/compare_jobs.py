@@ -10,7 +10,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 from tilewright.db.values.whole import JobLine
 from tilewright.service.access.keys import Principal
 from tilewright.service.errors import InvalidField, NotFound
-from tilewright.service.http.deps import Asking, State, checked_job_id
+from tilewright.service.http.deps import Caller, State, checked_job_id
 from tilewright.service.http.pages.render import page
 from tilewright.service.http.pages.views import JobView, Pair, job_view
 from tilewright.service.http.routes.jobs import stored_job
@@ -26,7 +26,7 @@ MOST_OTHERS = 20
 def compare(
     request: Request,
     state: State,
-    asking: Asking,
+    caller: Caller,
     a: Annotated[str, Query(max_length=40)] = "",
     b: Annotated[str, Query(max_length=40)] = "",
 ) -> Response:
@@ -38,7 +38,7 @@ def compare(
             code="two_needed",
             advice="Choose another on the page of a job, or open /jobs/compare?a=JOB&b=JOB.",
         )
-    left, right = (job_view(stored_job(state, _seen(state, asking, one))) for one in (a, b))
+    left, right = (job_view(stored_job(state, _seen(state, caller, one))) for one in (a, b))
     return page(
         request,
         "compare_jobs.html",
@@ -56,19 +56,19 @@ def chosen(job_id: str, b: Annotated[str, Query(max_length=40)] = "") -> Redirec
     return RedirectResponse(f"/jobs/compare?a={checked_job_id(job_id)}&b={checked}", 303)
 
 
-def others(state: ServiceState, asking: Principal, view: JobView) -> list[JobLine]:
+def others(state: ServiceState, caller: Principal, view: JobView) -> list[JobLine]:
     """Other jobs of the same workload, newest first."""
     key = view.row.workload_key
-    found = state.store.catalogue.jobs(key, (), None, MOST_OTHERS + 1, asking.visible_owner)
+    found = state.store.catalogue.jobs(key, (), None, MOST_OTHERS + 1, caller.visible_owner)
     return [
         line for line in found.items if line.id != view.row.id and line.workload.get("key") == key
     ][:MOST_OTHERS]
 
 
-def _seen(state: ServiceState, asking: Principal, job_id: str) -> str:
+def _seen(state: ServiceState, caller: Principal, job_id: str) -> str:
     """The id of a job that the caller may see. NotFound."""
     checked_job_id(job_id)
-    owner = asking.visible_owner
+    owner = caller.visible_owner
     if owner is not None and not state.store.job_is_seen_by(job_id, owner):
         raise NotFound(f"job {job_id}: there is no such job")
     return job_id

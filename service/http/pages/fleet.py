@@ -7,7 +7,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
 
-from tilewright.service.http.deps import Asking, State
+from tilewright.service.http.deps import Caller, State
 from tilewright.service.http.pages.machines import joined_views, own_view
 from tilewright.service.http.pages.open_jobs import active_jobs, job_counts
 from tilewright.service.http.pages.render import page, wants_part
@@ -20,9 +20,9 @@ router = APIRouter(include_in_schema=False)
 
 
 @router.api_route("/fleet", methods=["GET", "HEAD"])
-def fleet(request: Request, state: State, asking: Asking) -> HTMLResponse:
+def fleet(request: Request, state: State, caller: Caller) -> HTMLResponse:
     """This machine, the machines of the fleet, and the queue."""
-    owner = asking.visible_owner
+    owner = caller.visible_owner
     counts = job_counts(state, owner)
     rows = active_jobs(state, owner, counts, RUNNING)[:RUNNING]
     more = sum(counts[name] for name in ACTIVE) - len(rows)

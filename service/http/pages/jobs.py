@@ -15,7 +15,7 @@ from tilewright.db.values.jobs import JobEvent, StoredJob
 from tilewright.schedules.errors import TilewrightError
 from tilewright.service.access.keys import Principal
 from tilewright.service.errors import NotFound
-from tilewright.service.http.deps import Asking, State, checked_job_id
+from tilewright.service.http.deps import Caller, State, checked_job_id
 from tilewright.service.http.pages import job_form
 from tilewright.service.http.pages.compare_jobs import others
 from tilewright.service.http.pages.forms import Fields, Form
@@ -42,10 +42,10 @@ Token = Annotated[str | None, Query(max_length=200)]
 
 
 def _listed(
-    state: State, asking: Asking, q: Text = "", only: Text = "", after: Token = None
+    state: State, caller: Caller, q: Text = "", only: Text = "", after: Token = None
 ) -> dict[str, Any]:
     """Jobs of one state, or all of them; then unfinished jobs come first, on the first page."""
-    owner = asking.visible_owner
+    owner = caller.visible_owner
     chosen = JobState(only) if only in STATES else None
     states = (chosen,) if chosen else tuple(name for name in JobState if name not in ACTIVE)
     found = state.store.catalogue.jobs(q, states, after, PAGE, owner)
@@ -93,11 +93,11 @@ def new_job(request: Request, state: State) -> HTMLResponse:
 
 
 @router.post("/jobs")
-async def submit(request: Request, state: State, asking: Asking, fields: Form) -> Response:
+async def submit(request: Request, state: State, caller: Caller, fields: Form) -> Response:
     """Submit a job; the form again, with the problem, if it is refused."""
     try:
         document = await run_sync(_document, state, fields)
-        job = await _submit(state, asking, document)
+        job = await _submit(state, caller, document)
     except TilewrightError as error:
         problem = problem_of(error)
         if problem.status >= 500:
@@ -107,11 +107,11 @@ async def submit(request: Request, state: State, asking: Asking, fields: Form) -
 
 
 async def _submit(
-    state: ServiceState, asking: Principal, document: dict[str, Any], *, validate_only: bool = False
+    state: ServiceState, caller: Principal, document: dict[str, Any], *, validate_only: bool = False
 ) -> dict[str, Any]:
     """The job of `POST /v1/jobs` with this body: a page goes through the same checks."""
     body = json.dumps(document).encode()
-    return await api.submit(state, asking, body, Response(), validate_only)
+    return await api.submit(state, caller, body, Response(), validate_only)
 
 
 def _document(state: ServiceState, fields: Fields) -> dict[str, Any]:
@@ -131,18 +131,18 @@ def _form(
 
 
 @router.post("/jobs/check")
-async def check(request: Request, state: State, asking: Asking, fields: Form) -> HTMLResponse:
+async def check(request: Request, state: State, caller: Caller, fields: Form) -> HTMLResponse:
     """Validate a filled-in form; nothing is queued."""
     try:
         document = await run_sync(_document, state, fields)
-        job = await _submit(state, asking, document, validate_only=True)
+        job = await _submit(state, caller, document, validate_only=True)
     except TilewrightError as error:
         return page(request, "_checked.html", job=None, problem=problem_of(error))
     return page(request, "_checked.html", job=job, problem=None)
 
 
 @router.api_route("/jobs/{job_id}", methods=["GET", "HEAD"])
-def job_page(request: Request, state: State, asking: Asking, job_id: str) -> HTMLResponse:
+def job_page(request: Request, state: State, caller: Caller, job_id: str) -> HTMLResponse:
     """One job: its progress, its result, every trial."""
     job = _job(state, job_id)
     again = job_form.again(job)
@@ -150,31 +150,31 @@ def job_page(request: Request, state: State, asking: Asking, job_id: str) -> HTM
         request,
         "job.html",
         again=again,
-        others=others(state, asking, job_view(job)),
+        others=others(state, caller, job_view(job)),
         oob=False,
-        **_shown(state, asking, job),
+        **_shown(state, caller, job),
         **_result(state, job),
     )
 
 
 @router.get("/jobs/{job_id}/facts")
-def facts(request: Request, state: State, asking: Asking, job_id: str) -> HTMLResponse:
+def facts(request: Request, state: State, caller: Caller, job_id: str) -> HTMLResponse:
     """The changing part of a running job's page; at the end it makes the page request the
     result."""
     job = _job(state, job_id)
     headers = {"HX-Trigger": "job-done"} if job.done else {}
     return page(
-        request, "_job_facts.html", headers=headers, **_shown(state, asking, job, counts=False)
+        request, "_job_facts.html", headers=headers, **_shown(state, caller, job, counts=False)
     )
 
 
 @router.get("/jobs/{job_id}/result")
-def result(request: Request, state: State, asking: Asking, job_id: str) -> Response:
+def result(request: Request, state: State, caller: Caller, job_id: str) -> Response:
     """The final part of a job's page."""
     if not wants_part(request):
         return RedirectResponse(f"/jobs/{job_id}", status_code=303)
     job = _job(state, job_id)
-    shown = _shown(state, asking, job)
+    shown = _shown(state, caller, job)
     return page(request, "_job_result.html", oob=True, **shown, **_result(state, job))
 
 
@@ -200,9 +200,9 @@ def trials(
 
 
 @router.post("/jobs/{job_id}/cancel")
-async def cancel(state: State, asking: Asking, job_id: str, fields: Form) -> Response:
+async def cancel(state: State, caller: Caller, job_id: str, fields: Form) -> Response:
     """Stop the job, or withdraw from it where others want it too; what it found is kept."""
-    await api.cancel(state, asking, checked_job_id(job_id))
+    await api.cancel(state, caller, checked_job_id(job_id))
     return RedirectResponse(f"/jobs/{job_id}", status_code=303)
 
 
@@ -214,7 +214,7 @@ def _job(state: ServiceState, job_id: str) -> StoredJob:
 
 
 def _shown(
-    state: ServiceState, asking: Principal, job: StoredJob, *, counts: bool = True
+    state: ServiceState, caller: Principal, job: StoredJob, *, counts: bool = True
 ) -> dict[str, Any]:
     view = job_view(job)
     by_status: dict[str, int] = {}
@@ -224,8 +224,8 @@ def _shown(
     return {
         "job": view,
         "waits": waits[1] if waits else "",
-        "sharing": sharing_document(state.store.job_sharing([job.id])[job.id], asking),
-        "ends_for_all": asking.visible_owner is None,
+        "sharing": sharing_document(state.store.job_sharing([job.id])[job.id], caller),
+        "ends_for_all": caller.visible_owner is None,
         "by_status": _ordered(by_status),
     }
 

@@ -18,7 +18,7 @@ from tilewright.schedules.canonical import canonical_bytes
 from tilewright.service.access.keys import Principal, key_of_owner
 from tilewright.service.errors import InvalidField, NotFound, TooBusy
 from tilewright.service.http.deps import (
-    Asking,
+    Caller,
     JobBody,
     PageSize,
     PageToken,
@@ -82,7 +82,7 @@ IdempotencyKey = Annotated[
 )
 async def submit(
     state: State,
-    asking: Asking,
+    caller: Caller,
     body: JobBody,
     response: Response,
     validate_only: Annotated[
@@ -104,14 +104,14 @@ async def submit(
         request.to_json(),
         body_hash=hashlib.sha256(canonical_bytes(document)).hexdigest(),
         flight_key=request.flight_key,
-        idempotency_key=key_of_owner(asking, idempotency_key),
-        owner=asking.owner,
+        idempotency_key=key_of_owner(caller, idempotency_key),
+        owner=caller.owner,
         quota=JobQuota(state.limits.owner_open_jobs, state.limits.owner_open_trials),
         priority=document.get("priority", 0),
     )
     response.headers["Location"] = f"/v1/jobs/{job.id}"
     response.headers["Retry-After"] = "1"
-    return await run_sync(_shown, state, asking, job)
+    return await run_sync(_shown, state, caller, job)
 
 
 @router.get(
@@ -119,17 +119,17 @@ async def submit(
 )
 def list_jobs(
     state: State,
-    asking: Asking,
+    caller: Caller,
     size: PageSize,
     page_token: PageToken = None,
     only: Annotated[StateName | None, Query(alias="state")] = None,
 ) -> dict[str, Any]:
     """Jobs, newest first."""
     page = state.store.list_jobs(
-        page_token, size, JobState(only) if only else None, asking.visible_owner
+        page_token, size, JobState(only) if only else None, caller.visible_owner
     )
     return {
-        "jobs": _listed(state, asking, page.items),
+        "jobs": _listed(state, caller, page.items),
         "next_page_token": page.next_token,
     }
 
@@ -141,12 +141,12 @@ def list_jobs(
     responses=problem_responses(404, 422),
 )
 async def read(
-    state: State, asking: Asking, waited: Waited, job_id: str, wait: Wait
+    state: State, caller: Caller, waited: Waited, job_id: str, wait: Wait
 ) -> dict[str, Any]:
     """One job. With `?wait=30s`, answered as soon as it is done, at the latest after that."""
     checked_job_id(job_id)
     if not wait:
-        return await run_sync(_job, state, asking, job_id)
+        return await run_sync(_job, state, caller, job_id)
     deadline = anyio.current_time() + wait
     async with state.feeds.of(job_id) as feed:
         while True:
@@ -154,7 +154,7 @@ async def read(
             is_over = await feed.is_over()
             left = deadline - anyio.current_time()
             if is_over or left <= 0 or state.stopping.is_set():
-                return await run_sync(_job, state, asking, job_id)
+                return await run_sync(_job, state, caller, job_id)
             with waited.on_purpose():
                 await feed.changed_since(version, left)
 
@@ -165,16 +165,16 @@ async def read(
     operation_id="cancelJob",
     responses=problem_responses(404, 409, 503),
 )
-async def cancel(state: State, asking: Asking, job_id: str) -> dict[str, Any]:
+async def cancel(state: State, caller: Caller, job_id: str) -> dict[str, Any]:
     """Stop the job; what it found is kept. Cancelling again changes nothing.
 
     A job that others asked for too goes on for them: only the owner of the key withdraws from it
     (`sharing`), and with the last owner it stops. A key with the scope admin stops it for all.
     """
     job = await state.write(
-        state.store.request_cancel, checked_job_id(job_id), asking.visible_owner
+        state.store.request_cancel, checked_job_id(job_id), caller.visible_owner
     )
-    return await run_sync(_shown, state, asking, job)
+    return await run_sync(_shown, state, caller, job)
 
 
 @router.get(
@@ -271,23 +271,23 @@ def stored_job(state: ServiceState, job_id: str) -> StoredJob:
     return job
 
 
-def _job(state: ServiceState, asking: Principal, job_id: str) -> dict[str, Any]:
-    return _shown(state, asking, stored_job(state, job_id))
+def _job(state: ServiceState, caller: Principal, job_id: str) -> dict[str, Any]:
+    return _shown(state, caller, stored_job(state, job_id))
 
 
-def _shown(state: ServiceState, asking: Principal, job: StoredJob) -> dict[str, Any]:
+def _shown(state: ServiceState, caller: Principal, job: StoredJob) -> dict[str, Any]:
     """The job's document, with the queue position if it waits."""
     waits = job.state is JobState.QUEUED
     found = position_of(state.store.job_queue(), job.id) if waits else None
     sharing = state.store.job_sharing([job.id])[job.id]
-    return job_document(job, found, sharing_document(sharing, asking))
+    return job_document(job, found, sharing_document(sharing, caller))
 
 
 def _listed(
-    state: ServiceState, asking: Principal, jobs: Sequence[StoredJob]
+    state: ServiceState, caller: Principal, jobs: Sequence[StoredJob]
 ) -> list[dict[str, Any]]:
     sharing = state.store.job_sharing([job.id for job in jobs])
-    return [job_document(job, sharing=sharing_document(sharing[job.id], asking)) for job in jobs]
+    return [job_document(job, sharing=sharing_document(sharing[job.id], caller)) for job in jobs]
 
 
 def _check_room(state: ServiceState) -> None:
@@ -315,11 +315,11 @@ def _event_id(text: str | None) -> int:
     return int(text)
 
 
-def sharing_document(found: Sharing, asking: Principal) -> dict[str, Any]:
-    """The number of `owners` of a job, and whether the caller has `withdrawn`; `names` of the owners
-    only for callers who see all jobs."""
+def sharing_document(found: Sharing, caller: Principal) -> dict[str, Any]:
+    """The number of `owners` of a job, whether the caller has `withdrawn`, and the `names` of the
+    owners for callers who see all jobs."""
     return {
         "owners": len(found.asking),
-        "withdrawn": asking.owner in found.withdrawn,
-        "names": list(found.asking) if asking.visible_owner is None else None,
+        "withdrawn": caller.owner in found.withdrawn,
+        "names": list(found.asking) if caller.visible_owner is None else None,
     }
