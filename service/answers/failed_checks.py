@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 # Start-up: a query parses no schedules; functions that do import the parser.
 
-AS_WRITTEN = "the expression as it stands"
+AS_WRITTEN = "the untransformed expression"
 UNMEASURED = "chosen without measurement"
 
 
@@ -37,7 +37,7 @@ def safe_trace(
     if plain_failed is None:
         return plain, f"{AS_WRITTEN}: {reason}"
     raise NoAnswer(
-        f"no schedule of {workload.name or workload.key} may be handed out: {reason},"
+        f"no schedule of {workload.name or workload.key} may be served: {reason},"
         f" and {AS_WRITTEN} failed it too ({plain_failed})",
         code="no_schedule_passed",
         advice="Search for one that passes: `tilewright tune WORKLOAD --trials N`; and report it:"

@@ -113,7 +113,7 @@ def answer_of_record(db: str | None, workload: Workload, target: Target, key: st
         evidence=evidence_document(record),
         run_secs=record.result.run_secs_estimate if made_for.key == target.key else None,
         note=f"the schedule of {name}, made for {made_for.cpu}"
-        + (f"; it failed its full check ({failed}), and is handed out nowhere" if failed else ""),
+        + (f"; it failed its full check ({failed}), and is never served" if failed else ""),
         made_for=target_summary(made_for),
         created_at=record.created_at or None,
     )

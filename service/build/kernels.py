@@ -67,20 +67,20 @@ class BuildIn(StrictModel):
     )
     threads: Annotated[int, Field(ge=1, le=4096)] | None = None
     min_grade: GradeName = Field(
-        default=Grade.EXACT, description="The least exact record that will do for a target."
+        default=Grade.EXACT, description="The lowest acceptable grade of a record."
     )
     every_cpu: bool = Field(
         default=False,
-        description="Add a variant that every CPU of the architecture can run, and where there is "
-        "no record that will do, take the schedule chosen without measuring.",
+        description="Add a variant that every CPU of the architecture can run; for a target with "
+        "no acceptable record, use the schedule chosen without measurement.",
     )
     records: list[str | None] | None = Field(
         default=None, description="The record of each target, to make a pinned object again."
     )
     traces: list[list[Any] | None] | None = Field(
         default=None,
-        description="With `records`: the schedule of each target that has no record, as an answer "
-        "told it; null where it is to be chosen.",
+        description="With `records`: the schedule of each target that has no record, as in an "
+        "answer; null if it must be chosen.",
     )
 
 
@@ -180,7 +180,7 @@ def baseline_targets(named: Sequence[Target]) -> list[Target]:
         return [replace(level_target(PLAIN, max(t.threads for t in named)), triple=triples[0])]
     if len({target.key for target in named}) > 1:
         raise InvalidField(
-            f"targets: an object for {triples[0]} is for one CPU, which it cannot ask what it is",
+            f"targets: an object for {triples[0]} is for one CPU: code cannot detect the CPU there",
             pointer="/targets",
         )
     return []
@@ -191,7 +191,7 @@ def _target(asked: BuildIn, number: int) -> Target:
     spec = asked.targets[number]
     if isinstance(spec, str) and spec not in ("native", *LEVELS):
         raise InvalidField(
-            f"targets/{number}: 'native', {', '.join(LEVELS)} or a target document will do,"
+            f"targets/{number}: 'native', {', '.join(LEVELS)} or a target document are possible,"
             f" got {spec[:80]!r}",
             pointer=f"/targets/{number}",
         )

@@ -167,10 +167,10 @@ def add_commands(app: typer.Typer) -> None:
         where: SourceOptions = SourceOptions(),  # noqa: B008
         common: Common = Common(),  # noqa: B008
     ) -> None:
-        """Objects and headers of a lock file, and a file for pkg-config.
+        """Write the objects and headers of a lock file, and a file for pkg-config.
 
-        From a bundle, else from a service (TILEWRIGHT_URL), else from the database here. Nothing
-        but the bytes that are locked is ever written.
+        From a bundle, else from a service (TILEWRIGHT_URL), else from the local database. Only the
+        locked bytes are ever written.
         """
         from tilewright.service.build.bundle import Bundle
         from tilewright.service.cli.render import facts
@@ -324,7 +324,7 @@ def _what_to_do(found: LockUpdate, file: Path) -> str:
 
     if any(change.fields == NOTHING_NOW for change in found.changes):
         return (
-            f"tilewright: nothing that will do is stored here for all of {file}: is it the right"
+            f"tilewright: not everything in {file} is stored here: is it the right"
             " --db? Else tune, or verify what was imported"
         )
     return (

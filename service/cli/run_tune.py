@@ -121,7 +121,7 @@ def command_arguments(spelling: WorkloadSpelling, machine: MachineOptions, commo
 
 _INTERRUPTED = (
     "tilewright: interrupted; every trial that was reported is stored.\n"
-    "  The same command goes on from there: tilewright tune {again} ...\n"
+    "  The same command continues from there: tilewright tune {again} ...\n"
 )
 
 

@@ -96,7 +96,7 @@ def _say(output: Output, settings: Settings, listener: socket.socket, store: Sto
         output.remark(f"Tilewright at {url} (API at {url}/docs), records in {store.name}")
         if settings.fleet:
             output.remark(f"Fleet at {settings.fleet}: tilewright worker --join it")
-        output.remark("Ctrl-C stops; jobs that are not finished go on at the next start.")
+        output.remark("Ctrl-C stops; unfinished jobs continue at the next start.")
 
 
 @contextmanager
@@ -119,7 +119,7 @@ def check_folder(folder: Path | None) -> None:
     """CannotServe if `--measurer-folder` is not a folder."""
     if folder is not None and not folder.is_dir():
         raise CannotServe(
-            f"--measurer-folder {folder}: there is no such folder",
+            f"--measurer-folder {folder}: no such folder",
             advice="Make it, or name another.",
         )
 
@@ -188,7 +188,7 @@ class _Server(uvicorn.Server):
 
     def _leave(self) -> None:
         self._supervisor.kill()
-        sys.stderr.write("tilewright: requests still at work after the drain are abandoned\n")
+        sys.stderr.write("tilewright: requests still running after the drain are aborted\n")
         sys.stderr.flush()
         os._exit(self._supervisor.exit_code or ExitCode.DONE)
 

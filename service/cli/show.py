@@ -48,11 +48,10 @@ def add_commands(app: typer.Typer) -> None:
         machine: MachineOptions = MachineOptions(),  # noqa: B008  # a frozen value
         common: Common = Common(),  # noqa: B008
     ) -> None:
-        """Print the schedule that was chosen: as a trace, in sentences, as loops, as LLVM IR, as
-        assembly.
+        """Print the chosen schedule: as a trace, in sentences, as loops, as LLVM IR, as assembly.
 
-        The stored best; where there is none, the schedule chosen without measurement. With
-        --record and --target, one schedule is seen on any machine.
+        This is the stored best or, if there is none, the schedule chosen without measurement. With
+        --record and --target, it is one schedule on any machine.
         """
         from tilewright.service.answers import objects
 
@@ -92,8 +91,8 @@ def add_commands(app: typer.Typer) -> None:
     ) -> None:
         """Write NAME.o and NAME.h: the best kernel, ready to link with -fopenmp.
 
-        With --cpu one object for many CPUs, which looks once what it runs on. The same records give
-        the same bytes, every time and everywhere.
+        With --cpu, write one object for many CPUs, which detects the CPU once. The same records
+        give the same bytes, every time and everywhere.
         """
         from tilewright.service.answers import objects
         from tilewright.service.cli.render import emitted_facts

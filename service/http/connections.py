@@ -49,7 +49,7 @@ class ThrottledWarning:
         if self._last is not None and now - self._last < timeouts.CONNECTION_WARNING_SECS:
             self._unsaid += 1
             return
-        more = f" ({self._unsaid} times more since it was last said)" if self._unsaid else ""
+        more = f" ({self._unsaid} more since the last message)" if self._unsaid else ""
         self._last, self._unsaid = now, 0
         log.warning("%s%s", text, more)
 
@@ -217,9 +217,9 @@ class Listener(socket.socket):
         except OSError as error:
             if error.errno not in _EXHAUSTED:
                 raise
-            self._said(f"a connection is turned away: {error.strerror}")
+            self._said(f"a connection is rejected: {error.strerror}")
             self._turn_away()
-            raise BlockingIOError(errno.EAGAIN, "turned away") from error
+            raise BlockingIOError(errno.EAGAIN, "rejected") from error
 
     def close(self) -> None:
         self._release()

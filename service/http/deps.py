@@ -114,7 +114,8 @@ def _too_large(limit: int) -> TooLarge:
 def wait_secs(
     state: State,
     wait: Annotated[
-        str | None, Query(description="Answer when the job is done, at the latest after this: 30s.")
+        str | None,
+        Query(description="Respond when the job is finished, at the latest after this time: 30s."),
     ] = None,
 ) -> float:
     """`?wait=30s` in seconds, clamped to the limit."""
@@ -123,7 +124,7 @@ def wait_secs(
     match = _WAIT.fullmatch(wait)
     if match is None:
         raise InvalidField(
-            f"wait={wait[:40]!r}: a time such as 30s or 500ms will do", code="bad_wait"
+            f"wait={wait[:40]!r}: must be a time such as 30s or 500ms", code="bad_wait"
         )
     scale = {"ms": 1e-3, "s": 1.0, "m": 60.0}[match[2] or "s"]
     return min(float(match[1]) * scale, state.limits.wait_secs)
@@ -135,7 +136,7 @@ Wait = Annotated[float, Depends(wait_secs)]
 def page_size(
     state: State,
     page_size: Annotated[
-        int | None, Query(description="At most this many; cut to 1..1000. Default 50.")
+        int | None, Query(description="At most this many; clamped to 1..1000. Default 50.")
     ] = None,
 ) -> int:
     """`?page_size=`, clamped to the permitted range."""
@@ -147,7 +148,7 @@ def page_size(
 
 PageSize = Annotated[int, Depends(page_size)]
 PageToken = Annotated[
-    str | None, Query(description="`next_page_token` of the page before.", max_length=200)
+    str | None, Query(description="`next_page_token` of the previous page.", max_length=200)
 ]
 
 
@@ -161,5 +162,5 @@ def checked_key(text: str, what: str) -> str:
 def checked_job_id(text: str) -> str:
     """A job id; NotFound for invalid text."""
     if not _JOB_ID.fullmatch(text):
-        raise NotFound(f"job {text[:60]!r}: there is no such job")
+        raise NotFound(f"job {text[:60]!r}: no such job")
     return text

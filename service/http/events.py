@@ -86,5 +86,6 @@ class EventStream(StreamingResponse):
             await super().stream_response(send_in_time)
         except TimeoutError:
             log.warning(
-                "an event stream is given up: nothing was read for %g s", timeouts.EVENT_READER_SECS
+                "an event stream is closed: its reader accepted nothing for %g s",
+                timeouts.EVENT_READER_SECS,
             )

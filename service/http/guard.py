@@ -153,7 +153,7 @@ class Guard:
         if job_id is not None and not everything and principal.owner is not None:
             owner = principal.owner
             if not await run_sync(self._store.job_is_seen_by, job_id[:64], owner):
-                raise NotFound(f"job {job_id[:60]!r}: there is no such job")
+                raise NotFound(f"job {job_id[:60]!r}: no such job")
 
 
 class _Body:

@@ -19,8 +19,8 @@ SCHEME: Document = {
     "scheme": "bearer",
     "bearerFormat": "tw_ID_SECRET",
     "description": "A key of `tilewright keys create`, with the scope that an operation names; "
-    "`admin` opens everything. A service that listens on its own machine only asks for keys once "
-    "there is one.",
+    "`admin` permits everything. A service on a loopback address requires keys only once there is "
+    "one.",
 }
 NAMES: dict[str, Document] = {
     "Wait": {
@@ -33,7 +33,7 @@ NAMES: dict[str, Document] = {
     "PageToken": {
         "type": "string",
         "maxLength": 200,
-        "description": "`next_page_token` of the page before, as it is: what is in it may change.",
+        "description": "`next_page_token` of the previous page, unchanged.",
     },
     "JobId": {"type": "string", "pattern": f"^{JOB_ID_PATTERN}$", "description": "A ULID."},
     "Key": {

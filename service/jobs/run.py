@@ -339,7 +339,7 @@ class JobRun:
     def _publish_in_time(self, *args: Any) -> Published:
         """The files of the best; none for a cancelled job."""
         if self._cancelled.is_set():
-            return Published(warning="cancelled: the object file is built when it is asked for")
+            return Published(warning="cancelled: the object file is built on demand")
         return self._means.publish(*args)
 
     def _end(
@@ -499,5 +499,5 @@ def _bug(error: Exception) -> dict[str, Any]:
         "code": "internal_error",
         "title": "A bug of the service",
         "detail": f"{type(error).__name__}: the service's log has the details",
-        "advice": "Report it with the job's id; what was measured is stored.",
+        "advice": "Report it with the job's id; all measurements are stored.",
     }

@@ -108,7 +108,7 @@ class Supervisor:
         elif beat is None:
             reason = "the worker is starting"
         elif now - beat > timeouts.WORKER_SILENT_SECS:
-            reason = f"the worker has said nothing for {now - beat:.0f} s"
+            reason = f"the worker had no heartbeat for {now - beat:.0f} s"
         else:
             return WorkerHealth(True, pid, deaths, role=role)
         return WorkerHealth(False, pid, deaths, reason, role)
@@ -185,7 +185,7 @@ class Supervisor:
             hung = self._read_heartbeats(beats)
         if hung:
             log.error(
-                "the worker has said nothing for %g s and is killed", timeouts.WORKER_HUNG_SECS
+                "the worker had no heartbeat for %g s and is killed", timeouts.WORKER_HUNG_SECS
             )
             kill_group(process.pid)
         code = process.wait()

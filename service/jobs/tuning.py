@@ -110,7 +110,7 @@ def whole_document(
 
     def publish_in_time(*args: Any) -> Published:
         if control.killed_in_secs <= 0.0:
-            return Published(warning="no time was left: the object file is built when asked for")
+            return Published(warning="no time was left: the object file is built on demand")
         return publish(*args)
 
     document = result_document(store, workload, target, report, publish_in_time)

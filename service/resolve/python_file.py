@@ -46,7 +46,9 @@ def call_function(file: str, name: str) -> Workload:
         with _told(f"{file}:{name}", file):
             workload = function()
     if not isinstance(workload, Workload):
-        raise UsageProblem(f"{file}:{name} returned {type(workload).__name__}; a Workload will do")
+        raise UsageProblem(
+            f"{file}:{name} returned {type(workload).__name__}; it must return a Workload"
+        )
     workload.normalised()  # refuses what does not describe a computation
     return workload if workload.name else workload.named(name)
 

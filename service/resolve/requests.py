@@ -61,7 +61,7 @@ class JobIn(StrictModel):
     target: Annotated[str, Field(min_length=1, max_length=256)] | dict[str, Any] = Field(
         default="native",
         description="`native`, or a target document; for a fleet (`measurer: dask`) also the name "
-        "of a machine or the beginning of a target key.",
+        "of a machine or a prefix of a target key.",
     )
     threads: Annotated[int, Field(ge=1, le=4096)] | None = None
     budget: BudgetIn = BudgetIn()
@@ -69,7 +69,7 @@ class JobIn(StrictModel):
     seed: Annotated[int, Field(ge=0, le=_LIMITS.seed_max)] = 0
     measurer: Annotated[str, Field(min_length=1, max_length=512)] = "local"
     priority: Annotated[int, Field(ge=-1000, le=1000)] = Field(
-        default=0, description="Higher goes first; it makes no other job of the same work."
+        default=0, description="Higher starts first; not part of the identity of a job."
     )
 
 
@@ -129,7 +129,7 @@ _WANTED = {
     "workload": "a spelling such as 'matmul:M=512,N=512,K=512', a workload document, or "
     '{"expr": ..., "tensors": {...}, "ranges": {...}}',
     "workloads": "a list of 1 to 1000 spellings, workload documents or keys",
-    "target": "'native' or a target document (a key will do for a lookup)",
+    "target": "'native' or a target document (a lookup also accepts a key)",
 }
 
 

@@ -104,7 +104,7 @@ def assignments(values: list[str] | None, option: str) -> dict[str, str]:
         name, equals, value = text.partition("=")
         name, value = name.strip(), value.strip()
         if not equals or not name or not value:
-            raise UsageProblem(f"{option} {text!r}: NAME=VALUE will do")
+            raise UsageProblem(f"{option} {text!r}: must be NAME=VALUE")
         if name in found:
             raise UsageProblem(f"{option} {name} is given twice")
         found[name] = value
@@ -116,7 +116,7 @@ def ranges(values: list[str] | None) -> dict[str, int]:
     found: dict[str, int] = {}
     for name, value in assignments(values, "--range").items():
         if not value.isascii() or not value.isdigit() or len(value) > 18:
-            raise UsageProblem(f"--range {name}={value}: a whole number >= 1 will do")
+            raise UsageProblem(f"--range {name}={value}: must be a whole number >= 1")
         found[name] = int(value)
     return found
 

@@ -187,7 +187,7 @@ def test_no_descriptor_left_is_said_once_and_turns_the_client_away(
                     listener.accept()
                 assert client.recv(1) == b"", "closed, not left waiting"
     assert [record.getMessage() for record in caplog.records] == [
-        "a connection is turned away: Too many open files"
+        "a connection is rejected: Too many open files"
     ]
 
 
@@ -211,7 +211,7 @@ def test_what_is_left_unsaid_is_counted(caplog: pytest.LogCaptureFixture) -> Non
         moment += 0.1
     assert [record.getMessage() for record in caplog.records] == [
         "full",
-        "full (599 times more since it was last said)",
+        "full (599 more since the last message)",
     ]
 
 

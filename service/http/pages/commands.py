@@ -44,6 +44,6 @@ def record_commands(
             commands += [
                 Command(f"tilewright emit {found}{where} -o kernels", "object and header, for C"),
                 Command(f"tilewright verify {found}{where}", "rebuild it and check it again"),
-                Command(f"tilewright bench {found}{where}", "time it beside libraries"),
+                Command(f"tilewright bench {found}{where}", "compare it with libraries"),
             ]
     return tuple(commands)

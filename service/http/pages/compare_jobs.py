@@ -70,7 +70,7 @@ def _seen(state: ServiceState, caller: Principal, job_id: str) -> str:
     checked_job_id(job_id)
     owner = caller.visible_owner
     if owner is not None and not state.store.job_is_seen_by(job_id, owner):
-        raise NotFound(f"job {job_id}: there is no such job")
+        raise NotFound(f"job {job_id}: no such job")
     return job_id
 
 

@@ -205,7 +205,7 @@ def _pairs(text: str, name: str) -> dict[str, str]:
         left, equals, right = word.partition("=")
         if not (left and equals and right):
             raise InvalidField(
-                f"{name}: NAME=VALUE will do; got {word[:60]!r}", pointer=f"/workload/{name}"
+                f"{name}: must be NAME=VALUE; got {word[:60]!r}", pointer=f"/workload/{name}"
             )
         found[left] = right
     return found

@@ -209,7 +209,7 @@ async def cancel(state: State, caller: Caller, job_id: str, fields: Form) -> Res
 def _job(state: ServiceState, job_id: str) -> StoredJob:
     job = state.store.get_job(checked_job_id(job_id))
     if job is None:
-        raise NotFound(f"job {job_id}: there is no such job", advice="The list of jobs is at `/`.")
+        raise NotFound(f"job {job_id}: no such job", advice="The list of jobs is at `/`.")
     return job
 
 

@@ -187,10 +187,12 @@ def _checks(record: TuningRecord, withdrawn: str | None) -> tuple[Check, ...]:
     )  # fmt: skip
     found = [
         Check("Exact inputs", quick, "small whole numbers, the result right bit for bit"),
-        Check("Poison and guard pages", quick, "all of the output written, nothing beside it"),
+        Check("Poison and guard pages", quick, "all of the output written, nothing outside of it"),
         Check("Rebuilt in a fresh process", full, "compiled again from the trace, checked again"),
         Check("Real inputs", full, "within an error bound derived for this computation"),
-        Check("Made by what is installed here", ours, "else it is verified again before it counts"),
+        Check(
+            "Made by the installed toolchain", ours, "else it is verified again before it is used"
+        ),
     ]
     if level == "imported":
         found.append(Check("Measured here", "no", "imported: a claim until it is verified here"))

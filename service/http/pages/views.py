@@ -23,7 +23,7 @@ STATES = {
     "CANCELLING": "stops after the trial it is at",
     "SUCCEEDED": "has a verified best",
     "FAILED": "ended without a best",
-    "CANCELLED": "was stopped; what it found is kept",
+    "CANCELLED": "was stopped; its results are kept",
 }
 
 
@@ -97,7 +97,7 @@ class JobView:
             return ""
         race = self.result.get("final_race")
         if race is None:
-            return "not told by this version's jobs"
+            return "not reported by this version's jobs"
         if not race:
             return "the search alone: none other was within a tenth of it, or none was new"
         times = ", ".join(f"{_racer(one['trial'])} {duration(one['run_secs'])}" for one in race)
@@ -146,7 +146,7 @@ class JobView:
         if self.doing and not self.row.done:
             return self.doing
         if self.row.state == "SUCCEEDED" and self.row.mocked:
-            return "has a best; nothing was run to verify it"
+            return "has a best; it was not verified, because no kernel was run"
         return STATES[self.row.state]
 
     @property

@@ -55,7 +55,7 @@ LOOKUP_BODY = {
     response_model=AnswerOut,
     operation_id="readBest",
     responses={202: {"model": PendingOut,
-                     "description": "An answer is being prepared; `Retry-After` says when to ask."},
+                     "description": "An answer is being prepared; try again after `Retry-After`."},
                304: {"description": "Still the answer that If-None-Match names."},
                **problem_responses(404, 422, 429, 507)},
 )  # fmt: skip
@@ -65,15 +65,15 @@ async def best(
     waited: Waited,
     workload_key: str,
     target_key: str,
-    min_grade: Annotated[GradeName, Query(description="The least exact answer that will do.")] = (
+    min_grade: Annotated[GradeName, Query(description="The lowest acceptable grade.")] = (
         Grade.EXACT
     ),
     if_none_match: Annotated[str | None, Header()] = None,
 ) -> Response:
     """The best known answer for a workload on a target, with its grade.
 
-    Never measures. What was not tuned is prepared in the background: the answer waits for it for
-    a while (`/limits`: default_secs), then says how far it is.
+    Never measures. An answer for an untuned workload is prepared in the background: the response
+    waits for it up to `default_secs` (see `/limits`), then reports its progress.
     """
     question = Question(
         lookup.bare_key(checked_key(workload_key, "workload")),
@@ -186,8 +186,8 @@ def _no_answer(question: Question, lacking: CacheMiss) -> NoAnswer | NotPrepared
 async def look_up(state: State, caller: Caller, waited: Waited, body: LookupBody) -> Response:
     """Answers for up to 1,000 workloads on one target: found or missing, one by one.
 
-    With documents or spellings and `min_grade` "default" there is never a miss for a valid one:
-    what is not prepared within a while (`/limits`: lookup_secs) is `pending`, to be asked again.
+    With documents or spellings and `min_grade` "default" no valid workload is ever missing: what is
+    not prepared within `lookup_secs` (see `/limits`) is `pending`, to be requested again.
     """
     until = time.monotonic() + state.limits.lookup_secs
     asked, outcomes, refused = await run_sync(

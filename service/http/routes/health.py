@@ -35,14 +35,14 @@ T = TypeVar("T")
 
 @router.get("/healthz", operation_id="health")
 async def healthz() -> dict[str, Any]:
-    """The process answers, whatever the database does."""
+    """The process answers, whatever the state of the database."""
     return {"status": "ok", "version": _version(), "sqlite": sqlite3.sqlite_version}
 
 
 @router.get("/readyz", operation_id="ready", responses=problem_responses(503))
 async def readyz(request: Request) -> dict[str, Any]:
-    """The database answers and can be written, and a worker is at work or stands by while another
-    process leads (`role`); else 503 says why not."""
+    """The database answers and can be written, and a worker runs, or stands by while another
+    process leads (`role`); otherwise 503 with the reason."""
     state = state_of(request)
     code, records, reasons = "not_ready", None, [state.identity.problem(), _no_room(state)]
     health = state.worker()
@@ -72,7 +72,7 @@ async def readyz(request: Request) -> dict[str, Any]:
     responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
 )
 async def metrics(request: Request) -> Response:
-    """Prometheus text format. What the process counted is there while the database is not."""
+    """Prometheus text format. Counts of the process are there even without the database."""
     state = state_of(request)
     try:
         limit_bytes = state.room.limit_bytes
@@ -89,7 +89,7 @@ async def metrics(request: Request) -> Response:
 
 @router.get("/limits", operation_id="limits")
 async def limits(request: Request) -> dict[str, Any]:
-    """Bytes, seconds and counts this service accepts."""
+    """Limits of this service in bytes, seconds and counts."""
     state = state_of(request)
     settings = state.settings
     return {

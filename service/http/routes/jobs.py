@@ -86,11 +86,12 @@ async def submit(
     body: JobBody,
     response: Response,
     validate_only: Annotated[
-        bool, Query(description="Check the request and say what would be done; queue nothing.")
+        bool,
+        Query(description="Check the request and return the job it would create; queue nothing."),
     ] = False,
     idempotency_key: IdempotencyKey = None,
 ) -> dict[str, Any]:
-    """Ask for a tuning job. The same work in flight is the same job."""
+    """Submit a tuning job. The same task in flight is the same job."""
     _check_idempotency_key(idempotency_key)
     document, request = await run_sync(_read, state, body)
     if validate_only:
@@ -143,7 +144,8 @@ def list_jobs(
 async def read(
     state: State, caller: Caller, waited: Waited, job_id: str, wait: Wait
 ) -> dict[str, Any]:
-    """One job. With `?wait=30s`, answered as soon as it is done, at the latest after that."""
+    """One job. With `?wait=30s` the response is sent when the job is finished, at the latest after
+    that time."""
     checked_job_id(job_id)
     if not wait:
         return await run_sync(_job, state, caller, job_id)
@@ -166,10 +168,10 @@ async def read(
     responses=problem_responses(404, 409, 503),
 )
 async def cancel(state: State, caller: Caller, job_id: str) -> dict[str, Any]:
-    """Stop the job; what it found is kept. Cancelling again changes nothing.
+    """Stop the job; its results are kept. Cancelling again changes nothing.
 
-    A job that others asked for too goes on for them: only the owner of the key withdraws from it
-    (`sharing`), and with the last owner it stops. A key with the scope admin stops it for all.
+    A job of several owners continues for the others: the key's owner withdraws from it (`sharing`),
+    and the job stops with its last owner. A key with the scope admin stops it for all.
     """
     job = await state.write(
         state.store.request_cancel, checked_job_id(job_id), caller.visible_owner
@@ -195,9 +197,9 @@ async def events(
     request: Request,
     state: State,
     job_id: str,
-    last_event_id: Annotated[str | None, Header(description="Go on after this event.")] = None,
+    last_event_id: Annotated[str | None, Header(description="Continue after this event.")] = None,
 ) -> StreamingResponse:
-    """Server-sent events of the job, from the database: all of them, then live until it is done."""
+    """Server-sent events of the job: all stored ones, then new ones until the job is finished."""
     checked_job_id(job_id)
     after = _event_id(last_event_id)
     if not state.feeds.knows(job_id):
@@ -267,7 +269,7 @@ def stored_job(state: ServiceState, job_id: str) -> StoredJob:
     """The job with this id. NotFound."""
     job = state.store.get_job(job_id)
     if job is None:
-        raise NotFound(f"job {job_id}: there is no such job")
+        raise NotFound(f"job {job_id}: no such job")
     return job
 
 
@@ -299,7 +301,7 @@ def _check_room(state: ServiceState) -> None:
 def _check_idempotency_key(key: str | None) -> None:
     if key is not None and not (1 <= len(key) <= 255 and key.isascii() and key.isprintable()):
         raise InvalidField(
-            "Idempotency-Key: 1 to 255 printable ASCII characters will do",
+            "Idempotency-Key: must be 1 to 255 printable ASCII characters",
             code="bad_idempotency_key",
         )
 
@@ -309,7 +311,7 @@ def _event_id(text: str | None) -> int:
         return 0
     if not (text.isascii() and text.isdigit() and len(text) <= 18):
         raise InvalidField(
-            f"Last-Event-ID {text[:40]!r}: the id of an event of this stream will do",
+            f"Last-Event-ID {text[:40]!r}: must be the id of an event of this stream",
             code="bad_event_id",
         )
     return int(text)

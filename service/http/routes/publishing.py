@@ -36,14 +36,14 @@ LINES_BODY = {
 
 
 class RefusedLine(BaseModel):
-    """A line that was not taken, counted from 1, and why."""
+    """A refused line, counted from 1, and the reason."""
 
     line: int
     reason: str
 
 
 class PublishOut(BaseModel):
-    """What became of the records sent: `new` here or `known` already, and lines `refused`."""
+    """The result for the records: `new` here or `known` already, and `refused` lines."""
 
     new: int
     known: int
@@ -62,8 +62,8 @@ async def publish(state: State, body: LinesBody) -> PublishOut:
     """Store exported records as claims of the sender, as `tilewright import` does.
 
     A claim is never best: it is rebuilt, checked in full and timed here when somebody asks for its
-    workload, and what comes of that may be. Send again what may not have arrived: known records
-    are only counted.
+    workload, and only the resulting record may be best. Sending records again does no harm: known
+    records are only counted.
     """
     if not body.strip():
         raise BadRequest("the body is empty; an export begins with its header", code="no_records")

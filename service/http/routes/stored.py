@@ -17,7 +17,7 @@ router = APIRouter(prefix="/v1", tags=["stored"])
 
 IMMUTABLE = "public, max-age=31536000, immutable"
 SAME: dict[int | str, dict[str, Any]] = {
-    304: {"description": "What If-None-Match names: it never changes."}
+    304: {"description": "The client has it (If-None-Match): it never changes."}
 }
 
 IfNoneMatch = Annotated[str | None, Header()]
@@ -62,7 +62,7 @@ def record(state: State, key: str, if_none_match: IfNoneMatch = None) -> Respons
     },
 )  # fmt: skip
 def blob(state: State, key: str, if_none_match: IfNoneMatch = None) -> Response:
-    """Bytes by their sha256. Check them against the name."""
+    """Bytes by their sha256. Verify them against the name."""
     digits = checked_key(key, "blob").removeprefix("sha256:")
     if etag_matches(if_none_match, etag := f'"sha256:{digits}"') and if_none_match != "*":
         return _same(etag)
