@@ -24,8 +24,6 @@ from tilewright.service.resolve import toolchains, workloads
 if TYPE_CHECKING:
     from tilewright.db import Store
 
-# Start-up: words that make no sense are told without SQLAlchemy and what checks kernels.
-
 
 @dataclass(frozen=True, slots=True)
 class UnverifiedWork:

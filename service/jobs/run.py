@@ -37,8 +37,6 @@ from tilewright.tuner.session.report import TuneReport
 if TYPE_CHECKING:
     from tilewright.db import Store
 
-# Start-up: a query loads no SQLAlchemy; what needs it imports it.
-
 log = logging.getLogger("tilewright.worker")
 
 LOOK_SECS = 0.25
