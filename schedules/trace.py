@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Self, TypeAlias, get_type_hints
 
 from .algebra.affine import atoms_in
-from .errors import ScheduleError, need
+from .errors import ScheduleError, require
 from .limits import MAX_ATOMS, MAX_NESTING, MAX_STATEMENTS, MAX_STEP_INTEGER, MAX_STEP_TEXT
 from .nest.finding import accesses_of
 from .nest.loop_ir import Nest, leaves, levels
@@ -87,13 +87,13 @@ def _require_room(nest: Nest, step: Step) -> None:
     for level, stmts in enumerate(levels(nest.body)):
         size, deepest = size + len(stmts), level
     problem = f"the nest would have {size} statements, at most {MAX_STATEMENTS} are allowed"
-    need(size <= MAX_STATEMENTS, step, problem)
+    require(size <= MAX_STATEMENTS, step, problem)
     problem = f"statements would stand in {deepest} others, at most {MAX_NESTING} are allowed"
-    need(deepest <= MAX_NESTING, step, problem)
+    require(deepest <= MAX_NESTING, step, problem)
     indices = (i for leaf in leaves(nest.body) for _, index in accesses_of(leaf) for i in index)
     most = max(map(atoms_in, indices), default=0)
     problem = f"an index would have {most} variables and divisions, at most {MAX_ATOMS} are allowed"
-    need(most <= MAX_ATOMS, step, problem)
+    require(most <= MAX_ATOMS, step, problem)
 
 
 def _document(step: Step) -> dict[str, Any]:

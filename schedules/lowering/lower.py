@@ -15,7 +15,7 @@ from dataclasses import replace
 from ..algebra.affine import Affine, Cond, Eq0, Ge0, Interval, affine, interval, simplify, var
 from ..algebra.scalar import All, Scalar, Select, rewrite, substitute
 from ..algebra.scalar import map_index as map_scalar_index
-from ..errors import ScheduleError, need
+from ..errors import ScheduleError, require
 from ..limits import MAX_COPIES
 from ..nest.editing import map_writes, simplify_conds, substitute_body
 from ..nest.finding import accesses_of, ranges_of, write_sites
@@ -69,10 +69,10 @@ def check_lowered(nest: Nest) -> None:
     verify(nest)
     copies = sum(map(written_out, nest.body))
     problem = f"unrolled loops make {copies} statements, at most {MAX_COPIES} are allowed"
-    need(copies <= MAX_COPIES, "the lowered nest", problem)
+    require(copies <= MAX_COPIES, "the lowered nest", problem)
     check_marks(nest.body, "the lowered nest")
     access = first_unproven(nest)
-    need(access is None, "the lowered nest", f"every access must be proved in bounds; {access}")
+    require(access is None, "the lowered nest", f"every access must be proved in bounds; {access}")
 
 
 def start(workload: Workload, trace: Trace) -> tuple[Workload, Trace]:

@@ -134,12 +134,12 @@ def _in_two(
     stage: Stage,
     chosen: Sequence[Scalar],
     rest: Sequence[Scalar],
-    asked_by: Beforehand,
+    source: Beforehand,
 ) -> tuple[Stage, Stage]:
     """The stage of the product, and `stage` reading it."""
     axes, summed = kept_axes(stage, chosen, rest), summed_axes(stage, chosen, rest)
     if not axes:
-        raise ScheduleError(asked_by, "the product would depend on no axis")
+        raise ScheduleError(source, "the product would depend on no axis")
     name = fresh("product", set(workload.tensors))
     tensor = Tensor(name, tuple(axis.extent for axis in axes), stage.tensor.dtype)
     body = reduce(_times, chosen)

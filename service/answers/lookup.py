@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from tilewright.schedules.errors import TilewrightError
 from tilewright.schedules.target import Target
 from tilewright.schedules.workload.workload import Workload
-from tilewright.service.answers.book import (
+from tilewright.service.answers.answer_cache import (
     AnswerCache,
     CacheMiss,
     Finished,
@@ -26,13 +26,12 @@ from tilewright.service.answers.untuned import (
     is_wanted,
     stored_workload,
 )
-from tilewright.service.error_table import ProblemDetails, problem_of
-from tilewright.service.errors import InvalidField, Located, NoAnswer, NotPrepared
-from tilewright.service.exit_codes import ExitCode
+from tilewright.service.errors import ExitCode, InvalidField, Located, NoAnswer, NotPrepared
 from tilewright.service.grade import Grade
+from tilewright.service.problems import ProblemDetails, problem_of
 from tilewright.service.resolve import targets
+from tilewright.service.resolve.parsed_workloads import ParsedName, ParsedWorkloads
 from tilewright.service.resolve.requests import LookupIn, located
-from tilewright.service.resolve.spelled import ParsedName, ParsedWorkloads
 
 if TYPE_CHECKING:
     from tilewright.db import Store

@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Any
 from tilewright.db.values.whole import FORMAT, FORMAT_VERSION
 from tilewright.schedules.canonical import canonical_bytes
 from tilewright.service.answers.links import MEDIA_TYPES
+from tilewright.service.build.consistency import check_header, check_parts
+from tilewright.service.build.lock_file import LockedKernel, LockError, LockFile, NotTheBytes
 
-from .consistent import check_header, check_parts
-from .locked import LockedKernel, LockError, LockFile, NotTheBytes
 from .source import Source
 
 if TYPE_CHECKING:

@@ -12,10 +12,9 @@ import threading
 from collections.abc import Callable
 
 from tilewright.schedules.errors import TilewrightError
-from tilewright.service.error_table import problem_of
-from tilewright.service.exit_codes import ExitCode
-
-from . import processes
+from tilewright.service.errors import ExitCode
+from tilewright.service.fleet import processes
+from tilewright.service.problems import problem_of
 
 # Start-up: wrong words are told before what a fleet is made of is loaded.
 

@@ -18,7 +18,7 @@ from tests.support.schedule_fuzz.workloads import random_workload
 from tests.support.schedules.spaces import drawn, target
 from tilewright.schedules.algebra.affine import less
 from tilewright.schedules.arrays import BoolArray, IntArray
-from tilewright.schedules.errors import ScheduleError, need
+from tilewright.schedules.errors import ScheduleError, require
 from tilewright.schedules.frontend.notation import from_notation
 from tilewright.schedules.lowering.lower import lower, plain_nest
 from tilewright.schedules.nest.coverage import is_written_whole
@@ -156,7 +156,7 @@ class Refused:
         return np.asarray(settings[:, 0] != 2)
 
     def write(self, writer: TraceWriter, setting: Sequence[int]) -> None:
-        need(tuple(setting) in self.accepts, "Step()", f"not {tuple(setting)}")
+        require(tuple(setting) in self.accepts, "Step()", f"not {tuple(setting)}")
 
 
 def test_settings_are_tried_by_their_distance_if_they_are_feasible() -> None:

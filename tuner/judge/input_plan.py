@@ -22,7 +22,7 @@ from tilewright.schedules.reference.exactness import (
 )
 from tilewright.schedules.workload.workload import Workload
 
-from .telling_inputs import reduced_dims
+from .discriminating_inputs import reduced_dims
 
 
 class InputKind(StrEnum):
