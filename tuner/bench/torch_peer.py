@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, assert_never
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,7 @@ from tilewright.schedules.algebra.scalar import (
     walk,
 )
 from tilewright.schedules.reference.contract import Contraction, recognise
-from tilewright.schedules.workload.tensors import Axis, Stage
+from tilewright.schedules.workload.tensors import Axis, Elementwise, Reduction, Stage
 from tilewright.schedules.workload.workload import Workload
 
 from .convolution_form import ConvolutionForm, convolution_form
@@ -300,16 +300,18 @@ class TorchPeer:
     def _step_ways(self, stage: Stage) -> list[Way]:
         """The whole result for each value of a reduced axis: temporaries stay in the caches. Of a
         plain copy, one into new memory."""
-        if isinstance(stage.body, Load) and stage.reducer is None:
+        if isinstance(stage.body, Load) and stage.is_elementwise:
             value = self._plainly.value(stage.body, stage.axes)
             whole = stage.tensor.shape
             return [Way("contiguous", lambda: lambda: value().expand(whole).contiguous())]
-        if len(stage.reduce_axes) != 1 or stage.reducer not in REDUCE or not stage.axes:
+        if not isinstance(stage.kind, Reduction) or len(stage.kind.axes) != 1 or not stage.axes:
             return []
-        (axis,) = stage.reduce_axes
+        reducer, (axis,) = stage.kind.reducer, stage.kind.axes
+        if reducer not in REDUCE:
+            return []
         if axis.extent > _MOST_STEPS or _multiplies(stage):
             return []
-        function = getattr(self._torch, BINARY[stage.reducer.op])
+        function = getattr(self._torch, BINARY[reducer.op])
         shape = stage.tensor.shape
 
         def prepare() -> Value:
@@ -390,7 +392,9 @@ class TorchPeer:
             if isinstance(node, Const)
         ]
         reduced = dict.fromkeys(
-            tuple(sorted(a.extent for a in stage.reduce_axes)) for stage in stages if stage.reducer
+            tuple(sorted(a.extent for a in stage.reduce_axes))
+            for stage in stages
+            if stage.is_reduction
         )
         shape, given = stages[-1].tensor.shape, self._now.get(stages[-1].name)
         ways = row_ways(StageRun(operands, shape, constants, list(reduced), given))
@@ -481,7 +485,7 @@ class TorchPeer:
         if not single or not rest:
             return []
         body = substitute(first.body, single)
-        plan = recognise(replace(first, body=body, reduce_axes=rest), gain=1)
+        plan = recognise(replace(first, body=body).reducing_over(rest), gain=1)
         if plan is None or plan.stage.tensor.shape != first.tensor.shape:
             return []
         return self._product_ways(stages, plan)
@@ -601,7 +605,13 @@ def _adds_a_product(stage: Stage) -> bool:
 def _plain_name(stage: Stage) -> str:
     if _multiplies(stage):
         return "torch.matmul of windows" if _is_convolution(stage) else "torch.matmul"
-    return "element-wise" if stage.reducer is None else f"torch.{REDUCE.get(stage.reducer, '?')}"
+    match stage.kind:
+        case Elementwise():
+            return "element-wise"
+        case Reduction(reducer):
+            return f"torch.{REDUCE.get(reducer, '?')}"
+        case _:
+            assert_never(stage.kind)
 
 
 def _then(way: Way, change: Callable[[Any], Any], said: str = "") -> Way:
@@ -615,7 +625,7 @@ def _then(way: Way, change: Callable[[Any], Any], said: str = "") -> Way:
 
 
 def _tolerance(stages: Sequence[Stage]) -> float:
-    reduces = any(stage.reducer is not None for stage in stages)
+    reduces = any(not stage.is_elementwise for stage in stages)
     return _TOLERANCE if reduces else _TOLERANCE_OF_ELEMENTS
 
 
