@@ -33,8 +33,8 @@ from benchmarks.suite.family_report import (
 from benchmarks.suite.goals import geomean
 from benchmarks.suite.results import Result, ResultsFile
 from examples.demo import transcript
+from tilewright.peers.library_versions import described
 from tilewright.service.cli.render import tune_summary
-from tilewright.tuner.bench.libraries import described
 
 NOT_MEASURED = "Not measured."
 TRANSCRIPT_WIDTH = 100

@@ -11,19 +11,18 @@ import os
 import sqlite3
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from tilewright.schedules.full_checks import FullChecks
 from tilewright.schedules.record import TuningRecord
 
-from .artefact_rows import HASHED as FILE
-from .artefact_rows import Artefact, ArtefactLike, artefacts_of
+from .core.hashes import ARTEFACT, RECORD, as_row, guarded
+from .core.location import default_url, file_is_there, is_postgres, sqlite_path
+from .core.schema import refuse_newer, refuse_older
 from .errors import StoreBroken, StoreBusy, StoreDenied, StoreError, StoreMissing
-from .location import default_url, file_is_there, is_postgres, sqlite_path
-from .rows import HASHED, from_row
-from .schema import refuse_newer, refuse_older
+from .records.rows import IS_BEST, IS_OPEN_CLAIM, artefacts_of, from_row
+from .values.records import Artefact
 
 if TYPE_CHECKING:
     from .store import Store
@@ -31,10 +30,7 @@ if TYPE_CHECKING:
 _REVISION = "SELECT version_num FROM alembic_version"
 _TABLES = "SELECT count(*) FROM sqlite_master"
 _BEST = (
-    "SELECT record.* FROM best JOIN record ON record.key = best.record_key"
-    " AND record.workload_key = best.workload_key AND record.target_key = best.target_key"
-    " AND record.status = 'ok' AND record.verified_level = 'full'"
-    " AND NOT EXISTS (SELECT 1 FROM withdrawn WHERE withdrawn.record_key = record.key)"
+    f"SELECT record.* FROM record JOIN best ON {IS_BEST}"  # noqa: S608  # our own condition
     " WHERE best.workload_key = ? AND best.target_key = ?"
 )
 _CHECKS = (
@@ -45,10 +41,9 @@ _CHECKS = (
     " WHERE record.workload_key = ?1 AND record.target_key = ?2"
 )
 _CLAIMS = (
-    "SELECT count(*) AS claims FROM record WHERE workload_key = ? AND target_key = ?"
-    " AND verified_level = 'imported' AND status = 'ok'"
-    " AND key NOT IN (SELECT record_key FROM withdrawn)"
-    " AND key NOT IN (SELECT claim_key FROM confirmation)"
+    "SELECT count(*) AS claims FROM record"  # noqa: S608  # our own condition
+    " WHERE workload_key = ? AND target_key = ?"
+    f" AND {IS_OPEN_CLAIM}"
 )
 _ARTEFACTS = "SELECT * FROM artefact WHERE record_key = ?"
 
@@ -102,15 +97,16 @@ def artefacts_of_record(
         with _store(url, timeout_secs) as store:
             return store.artefacts(record_key)
     rows = _rows(url, _ARTEFACTS, (record_key,), timeout_secs)
-    return artefacts_of(
-        cast(ArtefactLike, SimpleNamespace(**{name: row[name] for name in (*FILE, "row_sha256")}))
-        for row in rows
-    )
+    return artefacts_of(_named(ARTEFACT, row) for row in rows)
 
 
 def _record(row: sqlite3.Row) -> TuningRecord | None:
-    columns = SimpleNamespace(**{name: row[name] for name in (*HASHED, "row_sha256")})
-    return from_row(cast(Any, columns))
+    return from_row(_named(RECORD, row))
+
+
+def _named(columns: tuple[str, ...], row: sqlite3.Row) -> Any:
+    names = guarded(columns)
+    return as_row(names, [row[name] for name in names])
 
 
 def _store(url: str, timeout_secs: float) -> Store:

@@ -113,7 +113,7 @@ def _table(entries: Sequence[Mapping[str, Any]], target: Mapping[str, Any]) -> T
 
 def _said(entries: Sequence[Mapping[str, Any]], target: Mapping[str, Any]) -> list[str]:
     """What was verified, what the libraries say they use, and how each was asked."""
-    from tilewright.tuner.bench.libraries import described
+    from tilewright.peers.library_versions import described
 
     wrong = [str(entry["title"]) for entry in entries if not entry["verified"]]
     lines = [

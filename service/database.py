@@ -11,14 +11,14 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tilewright.db import HEAD
 from tilewright.db.errors import StoreMissing
-from tilewright.db.moments import rfc3339
-from tilewright.db.schema import HEAD
+from tilewright.db.values.moments import rfc3339
 from tilewright.service.errors import UsageProblem
 
 if TYPE_CHECKING:
     from tilewright.db import Store
-    from tilewright.db.transfer import Selection
+    from tilewright.db.values.whole import Selection
 
 DAY = timedelta(days=1)
 
@@ -61,8 +61,7 @@ def opened(flag: str | None) -> Iterator[Store | None]:
 
 def database_state(flag: str | None) -> str:
     """One line on the database, which is neither made nor upgraded. StoreError if unusable."""
-    from tilewright.db import default_url, open_store
-    from tilewright.db.location import name_of
+    from tilewright.db import default_url, name_of, open_store
 
     url = database_url(flag)
     try:

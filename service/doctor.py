@@ -16,7 +16,7 @@ from typing import Any
 
 from tilewright.schedules.errors import TilewrightError
 from tilewright.service import database as stored
-from tilewright.service.error_table import problem_of
+from tilewright.service.problems import problem_of
 from tilewright.tuner.process.environment import steering
 
 # Start-up: each finding loads what it looks at.

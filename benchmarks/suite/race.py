@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.suite.crew import ANSWER_SECS, Contestant, Crew, RaceError
-from tilewright.tuner.bench.alternation import speedup_interval
+from tilewright.peers.bench import speedup_interval
 from tilewright.tuner.machine.lock import machine_lock
 
 PEERS = ("numpy", "torch")

@@ -38,7 +38,7 @@ from ..nest.loop_ir import (
 )
 from ..nest.prepacking import prepack_problem
 from ..nest.verify_bounds import first_unproven
-from ..nest.verify_nest import MalformedNest, verify
+from ..nest.verify_nest import verify
 from ..primitives.dependence import check_marks
 from ..primitives.marks import written_out
 from ..rewrites import Rewrite
@@ -50,8 +50,9 @@ from .relax import relax_guards
 
 
 def lower(workload: Workload, trace: Trace) -> Nest:
-    """The cleaned nest of `trace` on `workload`'s normal form, verified: code is generated from no
-    other. ScheduleError: a step is illegal, or the nest does not pass `check_lowered`."""
+    """The cleaned nest of `trace` on `workload`'s normal form, checked: code is generated from no
+    other. ScheduleError: a step is illegal, or the nest is refused by `check_lowered`.
+    MalformedNest: a step or `clean` broke the nest, a bug of ours."""
     rewritten, rest = start(workload, trace)
     nest = clean(rest.apply(plain_nest(rewritten)))
     check_lowered(nest)
@@ -59,17 +60,14 @@ def lower(workload: Workload, trace: Trace) -> Nest:
 
 
 def check_lowered(nest: Nest) -> None:
-    """ScheduleError unless `nest` is well formed, all its accesses are proved in bounds, its
-    parallel and vectorised loops may run so, and its code is of a size that can be compiled.
+    """ScheduleError unless all accesses of `nest` are proved in bounds, its parallel and vectorised
+    loops may run so, and its code is of a size that can be compiled. MalformedNest if it is not
+    even well formed: no trace may lead there, so nothing reports that as a trace that is illegal.
 
     Steps and `clean` prove what they do, and then this finds nothing. It stands between a mistake
-    in one of them, which the trace of a stranger may come upon, and code that writes where it must
-    not.
+    in one of them and code that writes where it must not.
     """
-    try:
-        verify(nest)
-    except MalformedNest as error:
-        raise ScheduleError("the lowered nest", str(error)) from error
+    verify(nest)
     copies = sum(map(written_out, nest.body))
     problem = f"unrolled loops make {copies} statements, at most {MAX_COPIES} are allowed"
     require(copies <= MAX_COPIES, "the lowered nest", problem)

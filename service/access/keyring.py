@@ -16,7 +16,7 @@ from tilewright.service.errors import NotAuthenticated
 
 if TYPE_CHECKING:
     from tilewright.db import Store
-    from tilewright.db.keys import ApiKey, StoredKeys
+    from tilewright.db.values.jobs import ApiKey, StoredKeys
 
 FRESH_SECS = 1.0
 """How long a key that was revoked may still open something."""

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from tilewright.service.errors import InvalidField
 
 if TYPE_CHECKING:
-    from tilewright.db.keys import ApiKey
+    from tilewright.db.values.jobs import ApiKey
 
 SECRET_BYTES = 32
 ID_BYTES = 7  # 56 bits, of which ten letters show 50
@@ -76,7 +76,7 @@ def new_key(
 ) -> tuple[str, ApiKey]:
     """A key's text, to be shown once, and what is stored of it. No `owner`: the key's own id."""
     # Start-up: `keys --help` loads no SQLAlchemy.
-    from tilewright.db.keys import ApiKey
+    from tilewright.db.values.jobs import ApiKey
 
     key_id = _letters(entropy(ID_BYTES))[:ID_LETTERS]
     text = f"tw_{key_id}_{_letters(entropy(SECRET_BYTES))}"

@@ -31,8 +31,8 @@ from tilewright.service.resolve.remembered import Remembered
 from tilewright.service.resolve.toolchains import toolchain_name
 
 if TYPE_CHECKING:
-    from tilewright.db import Store
-    from tilewright.db.evidence import Prepared, StoredEvidence
+    from tilewright.db import Store, StoredEvidence
+    from tilewright.db.values.answers import Prepared
 
 BOOK_BYTES = 64 << 20
 

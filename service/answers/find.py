@@ -13,7 +13,7 @@ from tilewright.service.answers.grades import Answer, Stored, choose
 from tilewright.service.grade import Grade
 
 if TYPE_CHECKING:
-    from tilewright.db.evidence import StoredEvidence
+    from tilewright.db import StoredEvidence
     from tilewright.schedules.workload.workload import Workload
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tilewright.db.artefact_rows import Artefact
+    from tilewright.db.values.records import Artefact
 
 MEDIA_TYPES = {
     "object": "application/x-object",

@@ -26,10 +26,9 @@ from tilewright.service.answers.untuned import (
     is_wanted,
     stored_workload,
 )
-from tilewright.service.error_table import ProblemDetails, problem_of
-from tilewright.service.errors import InvalidField, Located, NoAnswer, NotPrepared
-from tilewright.service.exit_codes import ExitCode
+from tilewright.service.errors import ExitCode, InvalidField, Located, NoAnswer, NotPrepared
 from tilewright.service.grade import Grade
+from tilewright.service.problems import ProblemDetails, problem_of
 from tilewright.service.resolve import targets
 from tilewright.service.resolve.requests import LookupIn, located
 from tilewright.service.resolve.spelled import ParsedName, ParsedWorkloads

@@ -28,6 +28,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tilewright.db.errors import StaleLease, StoreError
+from tilewright.db.values.answers import LEASE_SECS, MAX_CLAIMS, Preparation, PreparationState
+from tilewright.db.values.records import ArtefactFile
 from tilewright.schedules.errors import TilewrightError, WorkloadError
 from tilewright.schedules.full_checks import DISPROVED, MOCKED
 from tilewright.schedules.record import MeasureResult, MeasureStatus, TuningRecord
@@ -40,7 +42,7 @@ from tilewright.service.answers.links import MEDIA_TYPES
 from tilewright.service.answers.publish import Publish, publish
 from tilewright.service.answers.refusals import safe_trace
 from tilewright.service.answers.verification import failed_check, renewed, withdraw_wrong
-from tilewright.service.error_table import problem_of
+from tilewright.service.problems import problem_of
 from tilewright.service.resolve import targets, toolchains, workloads
 from tilewright.service.room import Room
 from tilewright.tuner.compiling.deadline import DEADLINE_SECS, DeadlineError, alarm
@@ -49,8 +51,6 @@ from tilewright.tuner.process.host import cpu_affinity
 
 if TYPE_CHECKING:
     from tilewright.db import Store
-    from tilewright.db.artefacts import ArtefactFile
-    from tilewright.db.preparations import Preparation
 
 # Start-up: a query loads neither SQLAlchemy nor a compiler; what needs them imports them.
 
@@ -136,8 +136,6 @@ class Preparer:
         return True
 
     def _step(self, found: Preparation) -> None:
-        from tilewright.db.preparations import PreparationState
-
         workload = workloads.workload_of(found.workload_document)
         target = Target.from_json(found.target_document)
         try:
@@ -176,8 +174,6 @@ class Preparer:
         return False
 
     def _claims(self, found: Preparation) -> list[TuningRecord]:
-        from tilewright.db.evidence import MAX_CLAIMS
-
         work = found.workload_key, found.target_key
         best, here = self.store.best(*work), toolchains.toolchain()
         other = (
@@ -191,8 +187,6 @@ class Preparer:
         ]
 
     def _choose(self, found: Preparation, workload: Workload, target: Target) -> None:
-        from tilewright.db.preparations import PreparationState
-
         try:
             trace = self.steps.choose(workload, target)
         except DeadlineError as error:
@@ -205,8 +199,6 @@ class Preparer:
         self.store.settle_preparation(found.key, found.owner, PreparationState.CHOSEN, document)
 
     def _finish(self, found: Preparation, workload: Workload, target: Target) -> None:
-        from tilewright.db.preparations import PreparationState
-
         trace = Trace.from_json(found.document["trace"])
         trace, note = self._safe(workload, trace, target)
         verified = False
@@ -247,8 +239,6 @@ class Preparer:
             self.store.add([failed_check(workload, target, trace, result)])
 
     def _fail(self, found: Preparation, error: Exception) -> None:
-        from tilewright.db.preparations import PreparationState
-
         if isinstance(error, TilewrightError):
             problem = problem_of(error)
             told = {"code": problem.code, "detail": problem.detail, "advice": problem.advice}
@@ -270,8 +260,6 @@ class Preparer:
         self.store.settle_preparation(found.key, found.owner, state, document)
 
     def _keep_lease(self, found: Preparation, over: threading.Event) -> None:
-        from tilewright.db.preparations import LEASE_SECS
-
         deadline = time.monotonic() + MOST_SECS
         while not over.wait(LEASE_SECS / 3):
             if time.monotonic() > deadline:
@@ -303,7 +291,6 @@ def built_files(
     workload: Workload, trace: Trace, target: Target, verified: bool
 ) -> list[ArtefactFile]:
     """Object, header and LLVM IR of a schedule that was verified; LLVM IR of another."""
-    from tilewright.db.artefacts import ArtefactFile
     from tilewright.tuner.emit.kernel import llvm_text
 
     symbol = objects.symbol_name(None, workload)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from tilewright.db.values.records import Artefact, ArtefactFile
 from tilewright.schedules.errors import TilewrightError
 from tilewright.schedules.target import Target
 from tilewright.schedules.trace import Trace
@@ -16,7 +17,6 @@ from tilewright.tuner.emit.variant import Variant
 
 if TYPE_CHECKING:
     from tilewright.db import Store
-    from tilewright.db.artefact_rows import Artefact
     from tilewright.tuner.session.report import TuneReport
 
 KINDS = frozenset({"object", "header", "llvm"})
@@ -57,7 +57,6 @@ def _built(
     store: Store, workload: Workload, target: Target, record_key: str, trace: Trace
 ) -> list[Artefact]:
     # Start-up: a query loads no SQLAlchemy; what needs it imports it.
-    from tilewright.db.artefacts import ArtefactFile
 
     variant = Variant(target.cpu, trace, target, record_key)
     symbol = objects.symbol_name(None, workload)

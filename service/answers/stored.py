@@ -48,7 +48,7 @@ def answer(
     With `any_toolchain` a record made by another code generator counts as if made by this one:
     for `verify`, which rebuilds it.
     """
-    from tilewright.db.quick import artefacts_of_record, full_checks_of
+    from tilewright.db import artefacts_of_record, full_checks_of
 
     minimum = Grade(min_grade)
     found = _stored_answer(db, workload, target, minimum, None if any_toolchain else toolchain())
@@ -122,8 +122,7 @@ def _no_answer(
     db: str | None, workload: Workload, target: Target, minimum: Grade, checks: FullChecks
 ) -> NoAnswer:
     """Why there is none, and the command that makes one."""
-    from tilewright.db.location import default_url, file_is_there, sqlite_path
-    from tilewright.db.quick import best_record, open_claims
+    from tilewright.db import best_record, default_url, file_is_there, open_claims, sqlite_path
 
     threads = "1 thread" if target.threads == 1 else f"{target.threads} threads"
     message = (
@@ -173,7 +172,7 @@ def _stored_answer(
     made_by: Toolchain | None,
 ) -> StoredAnswer | None:
     """An exact answer is found without SQLAlchemy, whose import takes longer than all the rest."""
-    from tilewright.db.quick import best_record
+    from tilewright.db import best_record
 
     url = database.database_url(db)
     try:
@@ -196,7 +195,7 @@ def _stored_answer(
 def _is_refused(url: str | None, record: TuningRecord, made_by: Toolchain | None) -> bool:
     """Whether the schedule of a stored best failed its full check, which databases of versions that
     did not look may hold."""
-    from tilewright.db.quick import full_checks_of
+    from tilewright.db import full_checks_of
 
     checks = full_checks_of(url, record.workload_key, record.target_key)
     toolchains = {record.toolchain, made_by or record.toolchain}

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from tilewright.db.values.answers import Demand, PreparationQuota, preparation_key
+from tilewright.db.values.jobs import JobQuota
 from tilewright.schedules.errors import WorkloadError
 from tilewright.schedules.target import Target
 from tilewright.schedules.workload.workload import Workload
@@ -20,7 +22,6 @@ from tilewright.service.resolve import workloads
 
 if TYPE_CHECKING:
     from tilewright.db import Store
-    from tilewright.db.preparations import Demand
     from tilewright.service.answers.preparers import Preparers
     from tilewright.service.limits import RequestLimits
     from tilewright.service.room import Room
@@ -116,8 +117,6 @@ class PrepareQueue:
 
     def name(self, workload_key: str, target_key: str) -> str:
         """The key of the preparation of a work."""
-        from tilewright.db.preparations import preparation_key
-
         return preparation_key(workload_key, target_key, self.toolchain)
 
     def waiting(self) -> int:
@@ -132,9 +131,6 @@ class PrepareQueue:
         return max(1, min(round(each * self.waiting()), MOST_RETRY_SECS))
 
     def _leave_word(self, batch: list[Demand], owner: str | None) -> set[str]:
-        from tilewright.db.job_owners import JobQuota
-        from tilewright.db.preparations import PreparationQuota
-
         limits = self.limits
         if not self.room.is_left():
             return {one.workload_key for one in batch}
@@ -170,8 +166,6 @@ def _demand(
     *,
     again: bool,
 ) -> Demand:
-    from tilewright.db.preparations import Demand
-
     return Demand(
         workload_key=workload.key,
         workload_document=workload.to_json(),

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tilewright.db.values.answers import MAX_CLAIMS
 from tilewright.schedules.errors import TilewrightError
 from tilewright.schedules.record import TuningRecord
 from tilewright.schedules.target import Target
@@ -17,7 +18,7 @@ from tilewright.schedules.trace import Trace
 from tilewright.service import database
 from tilewright.service.answers.grades import same_toolchain
 from tilewright.service.answers.verification import Verification, verify_stored
-from tilewright.service.error_table import problem_of
+from tilewright.service.problems import problem_of
 from tilewright.service.resolve import toolchains, workloads
 
 if TYPE_CHECKING:
@@ -77,8 +78,6 @@ class Checked:
 
 def waiting_works(store: Store, fits: Callable[[Target], bool]) -> Iterator[UnverifiedWork]:
     """The works to verify on targets that fit, those whose best another toolchain made first."""
-    from tilewright.db.evidence import MAX_CLAIMS
-
     here = toolchains.toolchain()
     for workload_key, target_key in store.works_to_verify(here):
         entry, document = store.workload(workload_key), store.target(target_key)

@@ -59,7 +59,7 @@ def bundle_bytes(lock: LockFile, source: Source) -> bytes:
 def _record_lines(lock: LockFile, source: Source) -> Iterator[str]:
     """An export of the records that `lock` names, as far as `source` has them and their targets."""
     # Start-up: opening a bundle needs neither the store nor the parsers of workloads.
-    from tilewright.db.transfer import FORMAT, FORMAT_VERSION
+    from tilewright.db.values.whole import FORMAT, FORMAT_VERSION
     from tilewright.service.resolve.workloads import workload_of
 
     def line(entry: dict[str, Any]) -> str:

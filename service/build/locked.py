@@ -15,7 +15,7 @@ from math import inf
 from typing import Any, Self
 
 from tilewright.schedules.canonical import canonical_bytes
-from tilewright.schedules.errors import TilewrightError
+from tilewright.service.errors import ExitCode, ServiceError
 from tilewright.service.grade import Grade
 
 VERSION = 1
@@ -29,22 +29,36 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 _DIGITS = re.compile(r"[0-9a-f]{64}")
 
 
-class LockError(TilewrightError):
+class LockError(ServiceError):
     """A lock file or bundle that cannot be used; the message says where and why."""
 
     code = "bad_lock"
+    status = 422
+    exit_code = ExitCode.USAGE
+    title = "Not a usable lock file"
+    advice = "`tilewright lock` writes lock files, `tilewright export --bundle` bundles."
 
 
 class Inconsistent(LockError):  # noqa: N818  # the name says the condition
     """A lock file whose parts contradict each other: it was edited, or merged, by hand."""
 
     code = "inconsistent_lock"
+    status = 409
+    exit_code = ExitCode.VERIFICATION
+    title = "The lock file contradicts itself"
+    advice = (
+        "Take it from version control, or remove the entry and lock it again: `tilewright lock`."
+    )
 
 
 class NotTheBytes(LockError):  # noqa: N818  # the name says the condition
     """What was found or made is not what the lock file names."""
 
     code = "not_the_bytes"
+    status = 409
+    exit_code = ExitCode.VERIFICATION
+    title = "Not the bytes that are locked"
+    advice = "Nothing was written. `tilewright lock --upgrade` pins what is made now."
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ def bench(
 ) -> dict[str, Any]:
     """Time the kernel beside its peers; the document `bench --json` prints."""
     # Start-up: what measures takes long to load, and wrong words are told at once.
-    from tilewright.tuner.bench.alternation import bench as run_bench
+    from tilewright.peers.bench import bench as run_bench
 
     result: dict[str, Any] = run_bench(
         workload,

@@ -11,7 +11,7 @@ from tilewright.service.cli.options import Common, MachineOptions, Service, comm
 from tilewright.service.cli.output import Output
 from tilewright.service.cli.payloads import target_payload, workload_payload
 from tilewright.service.cli.search_options import SecondsOption, StrategyOption
-from tilewright.service.exit_codes import ExitCode
+from tilewright.service.errors import ExitCode
 from tilewright.service.resolve.spelling import WorkloadSpelling
 from tilewright.service.resolve.targets import is_mocked
 from tilewright.tuner.search.strategies import Strategy

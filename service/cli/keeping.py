@@ -11,13 +11,13 @@ from typing import Annotated
 
 import typer
 
+from tilewright.db.values.whole import RecordState, Selection
 from tilewright.service import database
 from tilewright.service.access.keys import length_of
 from tilewright.service.cli.options import Common, command
 from tilewright.service.cli.output import writing
 from tilewright.service.cli.where import Where
-from tilewright.service.errors import UsageProblem
-from tilewright.service.exit_codes import ExitCode
+from tilewright.service.errors import ExitCode, UsageProblem
 from tilewright.service.resolve.spelling import WorkloadSpelling
 from tilewright.service.resolve.targets import read_target
 from tilewright.service.resolve.workloads import read_workload
@@ -26,7 +26,7 @@ from tilewright.service.resolve.workloads import read_workload
 
 
 class State(StrEnum):
-    """What `export --state` takes: `tilewright.db.transfer.RecordState`, which costs an import."""
+    """What `export --state` takes: `tilewright.db.values.whole.RecordState`."""
 
     BEST = "best"
     VERIFIED = "verified"
@@ -78,7 +78,6 @@ def add_commands(app: typer.Typer) -> None:
         With --bundle, an archive for `fetch --offline` and CMake, from a service (TILEWRIGHT_URL)
         or the database here.
         """
-        from tilewright.db.transfer import RecordState, Selection
         from tilewright.service.cli.render import facts
 
         if bundle is not None:

@@ -18,7 +18,7 @@ from tilewright.service.access import keys
 from tilewright.service.cli.options import Common, command
 
 if TYPE_CHECKING:
-    from tilewright.db.keys import ApiKey
+    from tilewright.db.values.jobs import ApiKey
 
 # Start-up: a command loads what it works with when it runs.
 

@@ -25,8 +25,7 @@ from tilewright.service.build.locking import (
 from tilewright.service.build.source import Builder, LocalSource
 from tilewright.service.cli.payloads import target_payload, workload_payload
 from tilewright.service.database import opened, session
-from tilewright.service.errors import UsageProblem
-from tilewright.service.exit_codes import ExitCode
+from tilewright.service.errors import ExitCode, UsageProblem
 from tilewright.service.resolve.spelling import WorkloadSpelling
 from tilewright.service.units import byte_size, duration
 from tilewright.service.written import alone_in, write_whole

@@ -12,8 +12,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from tilewright.service.cli.facts import Rows, plain
-from tilewright.service.error_table import ProblemDetails
 from tilewright.service.errors import CannotWrite
+from tilewright.service.problems import ProblemDetails
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

@@ -13,6 +13,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from tilewright.peers.library_versions import described
 from tilewright.service.answers.refusals import rejected_words
 from tilewright.service.cli.facts import (
     Document,
@@ -25,7 +26,6 @@ from tilewright.service.cli.facts import (
     workload_title,
 )
 from tilewright.service.units import byte_size, clock, duration, percent, quantity, speed
-from tilewright.tuner.bench.libraries import described
 
 PRIOR_DOUBTED = 0.05
 PRIOR_BEATEN = 1.1

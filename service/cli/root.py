@@ -9,9 +9,8 @@ from importlib import import_module
 from tilewright.schedules.errors import TilewrightError
 from tilewright.service.cli.output import drop_stdout, print_problem
 from tilewright.service.cli.quick import run_quickly
-from tilewright.service.error_table import ProblemDetails, problem_of
-from tilewright.service.errors import MissingExtra, ServiceError
-from tilewright.service.exit_codes import ExitCode
+from tilewright.service.errors import ExitCode, MissingExtra, ServiceError
+from tilewright.service.problems import ProblemDetails, problem_of
 from tilewright.service.shortage import shortage
 
 EXTRAS = {

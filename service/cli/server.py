@@ -21,8 +21,7 @@ from tilewright.service import database
 from tilewright.service.access.exposure import check_exposure
 from tilewright.service.cli import systemd
 from tilewright.service.cli.output import Output
-from tilewright.service.errors import CannotServe
-from tilewright.service.exit_codes import ExitCode
+from tilewright.service.errors import CannotServe, ExitCode
 from tilewright.service.fleet import processes
 from tilewright.service.http import connections
 from tilewright.service.http.app import create_app

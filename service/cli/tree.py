@@ -9,8 +9,7 @@ from importlib import import_module
 import typer
 from typer import exceptions as typer_errors
 
-from tilewright.service.errors import UsageProblem
-from tilewright.service.exit_codes import ExitCode
+from tilewright.service.errors import ExitCode, UsageProblem
 
 MODULES: dict[str, tuple[str, ...]] = {
     "tuning": ("tune", "best", "bench", "verify"),

@@ -12,8 +12,8 @@ import threading
 from collections.abc import Callable
 
 from tilewright.schedules.errors import TilewrightError
-from tilewright.service.error_table import problem_of
-from tilewright.service.exit_codes import ExitCode
+from tilewright.service.errors import ExitCode
+from tilewright.service.problems import problem_of
 
 from . import processes
 

@@ -25,7 +25,7 @@ from tilewright.service.jobs.document import job_document
 
 if TYPE_CHECKING:
     from tilewright.db import Store
-    from tilewright.db.job_rows import StoredJob
+    from tilewright.db.values.jobs import StoredJob
 
 POLL_SECS, LONGEST_POLL_SECS = 0.25, 1.0
 SECS_A_FOLLOWER = 0.02

@@ -11,11 +11,17 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from tilewright.schedules.errors import TilewrightError
-from tilewright.service.error_table import ProblemDetails, problem_of
-from tilewright.service.errors import BadRequest, InvalidField, MethodNotAllowed, NotFound, TooBusy
-from tilewright.service.exit_codes import ExitCode
+from tilewright.service.errors import (
+    BadRequest,
+    ExitCode,
+    InvalidField,
+    MethodNotAllowed,
+    NotFound,
+    TooBusy,
+)
 from tilewright.service.http.pages.errors import problem_page, wants_page
 from tilewright.service.http.problems import MEDIA_TYPE
+from tilewright.service.problems import ProblemDetails, problem_of
 from tilewright.service.redact import redacted
 
 

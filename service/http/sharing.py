@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from tilewright.service.access.keys import Principal
 
 if TYPE_CHECKING:
-    from tilewright.db.job_owners import Sharing
+    from tilewright.db.values.jobs import Sharing
 
 
 def sharing_document(found: Sharing, asking: Principal) -> dict[str, Any]:

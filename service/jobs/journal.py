@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tilewright.db import Store
-    from tilewright.db.job_rows import StoredJob
+    from tilewright.db.values.jobs import StoredJob
 
 FLUSH_SECS = 0.1
 MOST_UNTOLD = 512

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tilewright.db.job_rows import WaitingJob
+    from tilewright.db.values.jobs import WaitingJob
 
 SHORT_TRIALS = 64
 """The default budget: a job up to it is short."""

@@ -17,25 +17,25 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from tilewright.db.errors import StaleLease, StoreError
-from tilewright.db.job_states import LOST_TOO_OFTEN, MAX_FAILURES, JobState
+from tilewright.db.values.job_states import LOST_TOO_OFTEN, MAX_FAILURES, JobState
+from tilewright.db.values.jobs import TICKET_PRIORITY, StoredJob
 from tilewright.schedules.errors import TilewrightError
 from tilewright.service import logs, telemetry
 from tilewright.service.answers.publish import Publish, Published, publish
 from tilewright.service.answers.refusals import every_failed, rejected_words
-from tilewright.service.error_table import problem_of
 from tilewright.service.jobs.courtesy import YieldPolicy
 from tilewright.service.jobs.journal import Journal
 from tilewright.service.jobs.request import JobRequest, stored_job
 from tilewright.service.jobs.tally import Counters
 from tilewright.service.jobs.tuning import TuneOptions, tune_into, whole_document
 from tilewright.service.jobs.turns import TimeSlices
+from tilewright.service.problems import problem_of
 from tilewright.service.resolve import toolchains
 from tilewright.tuner.process.control import Activity, Control, MeasurementAborted, OutOfTime
 from tilewright.tuner.session.report import TuneReport
 
 if TYPE_CHECKING:
     from tilewright.db import Store
-    from tilewright.db.job_rows import StoredJob
 
 # Start-up: a query loads no SQLAlchemy; what needs it imports it.
 
@@ -92,8 +92,6 @@ class JobRun:
     """Runs `job`, which is leased to this worker, to whatever end it has."""
 
     def __init__(self, means: JobContext, job: StoredJob, owner: str = "") -> None:
-        from tilewright.db.job_owners import TICKET_PRIORITY
-
         self._means = means
         self._store = means.store
         self._job = job
@@ -167,7 +165,6 @@ class JobRun:
             pause_secs = min(2 * pause_secs, LONGEST_STORE_PAUSE_SECS)
 
     def _attempt(self) -> None:
-
         try:
             with self._turns.among(self._job.id, self._owner):
                 self._run()

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tilewright.service.exit_codes import ExitCode
+from tilewright.service.errors import ExitCode
 from tilewright.service.jobs.pulse import Role
 from tilewright.service.jobs.worker import WorkerSettings
 from tilewright.tuner.process.child_command import module_command

@@ -18,18 +18,18 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tilewright.db.errors import StoreError, StoreHeld
+from tilewright.db.values.jobs import TICKET_PRIORITY, StoredJob, WaitingJob
 from tilewright.schedules.errors import TilewrightError
-from tilewright.service.error_table import problem_of
 from tilewright.service.identity import FileIdentity
 from tilewright.service.jobs import queue
 from tilewright.service.jobs.places import FleetSize, JobSlots
 from tilewright.service.jobs.pulse import Pulse, Role
 from tilewright.service.jobs.run import JobContext, JobRun
 from tilewright.service.logs import configure
+from tilewright.service.problems import problem_of
 
 if TYPE_CHECKING:
     from tilewright.db import Store
-    from tilewright.db.job_rows import StoredJob, WaitingJob
 
 # Start-up: a query loads no SQLAlchemy; what needs it imports it.
 
@@ -165,8 +165,6 @@ class Worker:
 
 
 def _is_ticket(job: WaitingJob) -> bool:
-    from tilewright.db.job_owners import TICKET_PRIORITY
-
     return not job.fleet and job.priority <= TICKET_PRIORITY
 
 

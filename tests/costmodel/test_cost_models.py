@@ -6,13 +6,13 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from benchmarks.baselines import PriorModel, RandomModel
 from tests.contracts.cost_model_contract import SPACE, CostModelContract, drawn, samples
+from tests.support.paths import ROOT
 from tests.support.synthetic_machine import bent_log2_secs
 from tilewright.costmodel import model as learned
 from tilewright.costmodel.base import CostModel, Sample
@@ -22,8 +22,6 @@ from tilewright.costmodel.metrics import spearman
 from tilewright.costmodel.model import ResidualModel
 from tilewright.schedules.arrays import FloatArray, IntArray
 from tilewright.schedules.space import Candidate, ScheduleSpace
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 class TestResidualModel(CostModelContract):

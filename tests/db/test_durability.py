@@ -18,11 +18,11 @@ from pathlib import Path
 import pytest
 
 from tests.contracts.store_values import TARGET, WORKLOAD
+from tests.support.paths import ROOT
 from tests.support.postgres import PostgresServer
 from tilewright.db import open_store
-from tilewright.db.models import Base
+from tilewright.db.core.models import Base
 
-ROOT = Path(__file__).parents[2]
 KILLS = 6
 TABLES = len(Base.metadata.tables) + 2  # alembic_version, and SQLite's own for AUTOINCREMENT
 

@@ -16,7 +16,7 @@ from fastapi.testclient import TestClient
 from tests.support.service.pages import HOSTILE, best_of, run_trials, stored_job
 from tests.support.service.records import HOST, MATMUL, TOOLCHAIN
 from tilewright.db import Store
-from tilewright.db.job_states import JobState
+from tilewright.db.values.job_states import JobState
 from tilewright.service.http.app import create_app
 from tilewright.service.http.pages.assets import FOLDER, assets
 from tilewright.service.http.pages.submitting import form_view
@@ -469,7 +469,7 @@ def test_a_running_job_says_what_it_does(
 ) -> None:
     leased = run_trials(store, stored_job(store, settings), 4)
     doing = "the full check of trial 3 (2 of 7 done)"
-    store.update_progress(leased.id, leased.epoch, {**leased.progress, "doing": doing})
+    store.report_job(leased.id, leased.epoch, progress={**leased.progress, "doing": doing})
     assert doing in pages.get(f"/jobs/{leased.id}/facts").text
 
 

@@ -16,6 +16,10 @@ from tilewright.schedules.workload.tensors import StageKind
 UNION = ROOT / "schedules" / "workload" / "tensors.py"
 KINDS = {kind.__name__ for kind in get_args(StageKind)}
 
+PACKAGES = (
+    "schedules", "costmodel", "tuner", "db", "service", "tilewright/peers", "benchmarks",
+)  # fmt: skip
+
 READERS = {
     "schedules/lowering/lower.py",
     "schedules/reference/error_bound.py",
@@ -67,7 +71,7 @@ def _matches_of_kinds(tree: ast.AST) -> Iterator[ast.Match]:
 
 
 def test_a_match_of_kinds_names_all_of_them_or_looks_for_one() -> None:
-    for package in ("schedules", "costmodel", "tuner", "db", "service", "benchmarks"):
+    for package in PACKAGES:
         for path in sorted((ROOT / package).rglob("*.py")):
             for match in _matches_of_kinds(ast.parse(path.read_text(encoding="utf-8"))):
                 last = ast.unparse(match.cases[-1])

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 
 import jsonschema  # it has no stubs
 import pytest
 
+from tests.support.paths import ROOT
 from tilewright.schedules import operators
 from tilewright.schedules.frontend.notation import from_notation
 from tilewright.schedules.workload.workload import Workload
 
-ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "workload.md").read_text()
 CODE = re.compile(r'"((?:bad|unknown|missing|too|unused|out_of|dtype|shape)_[a-z]+|duplicate)"')
 FRONT_END = ("algebra", "workload", "frontend", "operators")

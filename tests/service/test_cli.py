@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.paths import ROOT
 from tests.support.service.records import HOST, MATMUL, keep_best
 from tilewright.db import open_store
 from tilewright.schedules.target import Target
@@ -21,7 +22,7 @@ from tilewright.service.cli.options import Common, MachineOptions
 from tilewright.service.cli.payloads import workload_payload
 from tilewright.service.cli.run_tune import spelled
 from tilewright.service.cli.tree import MODULES
-from tilewright.service.exit_codes import ExitCode
+from tilewright.service.errors import ExitCode
 from tilewright.service.resolve import workloads
 from tilewright.service.resolve.spelling import WorkloadSpelling
 
@@ -193,7 +194,7 @@ def test_one_record_is_seen_on_any_machine(
 ) -> None:
     with open_store(db) as store:
         record = keep_best(store, workload)
-    arm = Path(__file__).parents[2] / "examples" / "targets" / "neoverse-n1.json"
+    arm = ROOT / "examples" / "targets" / "neoverse-n1.json"
     words = ["show", MATMUL, "--db", db, "--target", str(arm), "--record", record.key]
     assert run([*words, "--what", "asm"]) == 0
     told = capsys.readouterr()

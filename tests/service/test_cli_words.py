@@ -15,7 +15,7 @@ import pytest
 from tests.support.service.records import MATMUL
 from tilewright.db import open_store
 from tilewright.service.cli import run
-from tilewright.service.error_table import ADVICE_BY_CODE, TABLE
+from tilewright.service.problems import ADVICE_BY_CODE, documented_classes
 from tilewright.service.units import clock
 
 COMMAND = "import sys; from tilewright.service.cli import main; main(sys.argv[1:])"
@@ -53,7 +53,7 @@ def test_a_time_left_beyond_all_patience_is_not_spelled_out(secs: float) -> None
 
 
 def test_no_advice_only_points_at_itself() -> None:
-    advice = [kind.advice for kind in TABLE.values()] + list(ADVICE_BY_CODE.values())
+    advice = [cls.advice for cls in documented_classes()] + list(ADVICE_BY_CODE.values())
     assert not [text for text in advice if text.lower().startswith("see the message")]
 
 

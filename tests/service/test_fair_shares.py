@@ -13,8 +13,8 @@ import pytest
 from tests.support.service.jobs import SETTINGS, read
 from tests.support.service.records import HOST, MATMUL, fake_run
 from tilewright.db import Store
-from tilewright.db.job_rows import StoredJob, WaitingJob
-from tilewright.db.job_states import JobState
+from tilewright.db.values.job_states import JobState
+from tilewright.db.values.jobs import StoredJob, WaitingJob
 from tilewright.schedules.errors import TilewrightError
 from tilewright.service.answers.publish import Published
 from tilewright.service.jobs.queue import choose, order

@@ -12,7 +12,7 @@ from fastapi.testclient import TestClient
 from tests.support.fleet.local_fleet import free_port
 from tests.support.service.records import HOST, MATMUL, fake_run
 from tilewright.db import Store
-from tilewright.db.job_states import JobState
+from tilewright.db.values.job_states import JobState
 from tilewright.service.answers.publish import Published
 from tilewright.service.http.app import create_app
 from tilewright.service.jobs import places

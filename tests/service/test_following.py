@@ -12,7 +12,7 @@ from starlette.requests import ClientDisconnect
 
 from tests.support.service.jobs import queued
 from tilewright.db import Store
-from tilewright.db.job_states import JobState
+from tilewright.db.values.job_states import JobState
 from tilewright.service.access.keys import ANYBODY
 from tilewright.service.errors import TooBusy
 from tilewright.service.http import feeds as feeds_module
@@ -34,7 +34,7 @@ def note(store: Store, job_id: str, first: int, last: int) -> None:
         job = store.lease_job("me", 60.0)
     assert job is not None
     for trial in range(first, last + 1):
-        store.append_event(job_id, job.epoch, "trial", {"trial": trial})
+        store.report_job(job_id, job.epoch, events=[("trial", {"trial": trial})])
 
 
 def state_of(store: Store) -> ServiceState:

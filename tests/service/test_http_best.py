@@ -11,7 +11,7 @@ from fastapi.testclient import TestClient
 
 from tests.support.service.records import HOST, MATMUL, TOOLCHAIN, keep_best, make_record
 from tilewright.db import Store
-from tilewright.db.artefacts import ArtefactFile
+from tilewright.db.values.records import ArtefactFile
 from tilewright.schedules.record import Toolchain
 from tilewright.schedules.workload.workload import Workload
 from tilewright.service.answers import lookup

@@ -13,7 +13,7 @@ from tests.support.service.access import a_job, bearer, keyring_of, make_key
 from tests.support.service.streams import once_told
 from tilewright.db import Store
 from tilewright.db.errors import StoreUnreachable
-from tilewright.db.keys import StoredKeys
+from tilewright.db.values.jobs import StoredKeys
 from tilewright.service.access import keyring as keyring_module
 from tilewright.service.access.keyring import FRESH_SECS, KNOWN_SECS, UNKNOWN_SECS, Keyring
 from tilewright.service.access.keys import KeyScope

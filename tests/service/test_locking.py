@@ -253,7 +253,7 @@ def test_files_that_are_lost_are_made_again_and_must_be_the_same(
 def test_a_damaged_blob_is_never_written(
     command: Command, store: Store, native: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tilewright.db.blobs import Blob
+    from tilewright.db.values.records import Blob
 
     kept(store, SMALL, native)
     command("lock", f"gemm={SMALL}")

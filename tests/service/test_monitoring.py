@@ -16,7 +16,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.paths import ROOT
-from tilewright.db.job_states import JobState
+from tilewright.db.values.job_states import JobState
 from tilewright.schedules.record import MeasureStatus
 from tilewright.service.cli import run
 from tilewright.service.http.metrics import Metrics

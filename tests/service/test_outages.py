@@ -26,7 +26,7 @@ from tests.support.service.jobs import queued, read
 from tests.support.service.records import fake_run
 from tilewright.db import Store, open_store
 from tilewright.db.errors import StoreFull, StoreHeld, StoreUnreachable
-from tilewright.db.job_states import JobState
+from tilewright.db.values.job_states import JobState
 from tilewright.service.answers.preparers import Preparers
 from tilewright.service.answers.publish import Published
 from tilewright.service.client import Client

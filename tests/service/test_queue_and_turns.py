@@ -14,9 +14,9 @@ from tests.support.service.preparing import Counted, prepare_all
 from tests.support.service.records import HOST, MATMUL, fake_run
 from tilewright.db import Store
 from tilewright.db.errors import StoreError
-from tilewright.db.job_rows import StoredJob, WaitingJob
-from tilewright.db.job_states import JobState
-from tilewright.db.preparations import Demand
+from tilewright.db.values.answers import Demand
+from tilewright.db.values.job_states import JobState
+from tilewright.db.values.jobs import StoredJob, WaitingJob
 from tilewright.schedules.target import Target
 from tilewright.service.answers.publish import Published
 from tilewright.service.jobs.courtesy import YieldPolicy

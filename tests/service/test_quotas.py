@@ -91,7 +91,7 @@ def test_trials_that_wait_are_bounded(store: Store) -> None:
         assert api.post("/v1/jobs", json=job(16, 3), headers=key).status_code == 429
         leased = store.lease_job("worker", 30)
         assert leased is not None
-        store.update_progress(leased.id, leased.epoch, {"trials_done": 5})
+        store.report_job(leased.id, leased.epoch, progress={"trials_done": 5})
         assert api.post("/v1/jobs", json=job(16, 3), headers=key).status_code == 202
 
 

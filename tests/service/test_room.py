@@ -13,9 +13,9 @@ from tests.support.service.access import bearer, make_key
 from tests.support.service.records import HOST, MATMUL, keep_best
 from tests.support.service.requests import LOOKUP_LIMITS, job, look_up
 from tilewright.db import Store
-from tilewright.db.artefacts import ArtefactFile
 from tilewright.db.errors import StoreFull
-from tilewright.db.preparations import PreparationState
+from tilewright.db.values.answers import PreparationState
+from tilewright.db.values.records import ArtefactFile
 from tilewright.service.http.app import create_app
 from tilewright.service.http.deps import NDJSON
 from tilewright.service.jobs import tuning

@@ -16,7 +16,7 @@ from tests.support.service.access import make_key
 from tests.support.service.records import HOST, MATMUL, keep_best
 from tests.support.service.route_matrix import MATRIX, Case
 from tilewright.db import Store, open_store
-from tilewright.db.artefacts import ArtefactFile
+from tilewright.db.values.records import ArtefactFile
 from tilewright.service.access.keys import KeyScope
 from tilewright.service.http.app import create_app
 from tilewright.service.http.rules import RULES

@@ -20,7 +20,7 @@ from fastapi.testclient import TestClient
 from tests.support.service.preparing import CHOSEN, OK, Counted, prepare_all, preparer
 from tests.support.service.records import HOST, MATMUL, TOOLCHAIN, keep_best, make_record
 from tilewright.db import Store, open_store
-from tilewright.db.artefacts import ArtefactFile
+from tilewright.db.values.records import ArtefactFile
 from tilewright.schedules.errors import ScheduleError
 from tilewright.schedules.record import MeasureResult, MeasureStatus, Toolchain
 from tilewright.schedules.target import Target

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests.support.schedule_fuzz.check import this_machine
+from tilewright.peers import contender
 from tilewright.schedules import operators
 from tilewright.schedules.dtypes import DType
 from tilewright.schedules.errors import TargetError
@@ -20,7 +21,6 @@ from tilewright.tuner import compile as compile_here
 from tilewright.tuner.backend import choose
 from tilewright.tuner.backend.cpu.backend import Cpu
 from tilewright.tuner.backend.protocol import Backend, Buffers, Clock, Emit, Loaded
-from tilewright.tuner.bench import contender
 from tilewright.tuner.codegen.abi import Needs
 from tilewright.tuner.compiling import requests
 from tilewright.tuner.emit.kernel import CompiledKernel

@@ -14,13 +14,13 @@ from tests.support.synthetic_sketch import tiny_space
 from tilewright.schedules.arrays import BoolArray, IntArray
 from tilewright.schedules.errors import ScheduleError
 from tilewright.schedules.lowering.lower import lower
+from tilewright.schedules.lowering.storage import plan_storage
 from tilewright.schedules.sketches import space_for
 from tilewright.schedules.sketches.plain import PlainSketch
 from tilewright.schedules.sketches.program import ProgramSketch
 from tilewright.schedules.sketches.writer import TraceWriter
 from tilewright.schedules.space import Candidate, Knob, ScheduleSpace
 from tilewright.schedules.trace import Trace
-from tilewright.tuner.codegen.storage import plan_storage
 from tilewright.tuner.search.default import default_trace
 from tilewright.tuner.search.first_look import MOST_TRIED, default_look
 

@@ -19,11 +19,11 @@ import pytest
 from tests.support.schedules.workloads import notation
 from tests.support.tuner import planted_kernels as planted
 from tests.support.tuner.planted_kernels import OPEN
+from tilewright.peers.bench import bench
 from tilewright.schedules.errors import WorkloadError
 from tilewright.schedules.record import MeasureStatus
 from tilewright.tuner.backend.cpu.loading import elf, loader
 from tilewright.tuner.backend.protocol import LoadError
-from tilewright.tuner.bench.alternation import bench
 from tilewright.tuner.judge.cases import DEFAULT_CASES
 from tilewright.tuner.judge.teams import checked_teams
 from tilewright.tuner.machine.native_target import detect

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from llvmlite import binding as llvm
 
+from tests.support.paths import ROOT, TARGET_FILES, example_target
 from tilewright.schedules.dtypes import FLOATS, DType
 from tilewright.schedules.errors import TargetError
 from tilewright.schedules.target import Cache, Probes, Target
@@ -25,11 +26,7 @@ from tilewright.tuner.machine.native_target import detect
 from tilewright.tuner.machine.probed import LEAST_SECS, misleading
 from tilewright.tuner.process.control import Control, MeasurementAborted
 
-ROOT = Path(__file__).parents[2]
-TARGETS = [
-    Target.from_json(json.loads(path.read_text()))
-    for path in sorted((ROOT / "examples" / "targets").glob("*.json"))
-]
+TARGETS = [example_target(path.stem) for path in TARGET_FILES]
 
 
 def assembly_of(text: str, target: Target) -> str:

@@ -56,7 +56,7 @@ def bound_of(work: Work, target: Target) -> Bound:
         probed=machine.probed
         and not target.probes.doubtful
         and (binds != "compute" or all(rates.probed for _, rates in parts)),
-        least_secs=_compute_secs(parts, 1) / target.threads,
+        least_secs=_least_secs(parts, target),
         by="+".join(dict.fromkeys(rates.by for _, rates in parts)),
     )
 
@@ -75,6 +75,14 @@ def _parts(
 
 def _compute_secs(parts: list[tuple[float, InstructionRates]], threads: int) -> float:
     return sum(operations / rates.flops[threads - 1] for operations, rates in parts)
+
+
+def _least_secs(parts: list[tuple[float, InstructionRates]], target: Target) -> float:
+    """The operations on all cores at the single-core peak of their own instructions; 0.0 where one
+    of these peaks was not probed: with f32's in its place, a right kernel may take less."""
+    if not all(rates.probed and target.probes.peak_of(rates.by, 1) for _, rates in parts):
+        return 0.0
+    return _compute_secs(parts, 1) / target.threads
 
 
 def shown_by_kernel(work: Work, target: Target, secs: float) -> Probes:

@@ -165,7 +165,8 @@ class LocalMeasurer:
         return self._bound
 
     def _least_secs(self) -> float:
-        """What no right kernel can undercut by far; 0 where nobody knows."""
+        """What no right kernel can undercut by far; 0.0 where that is not known, and no time
+        refused."""
         if self._bound_secs is not None:
             return self._bound_secs
         found = self._bound_of_work()

@@ -10,10 +10,10 @@ import numpy as np
 from tilewright.costmodel.prior import Prior
 from tilewright.schedules.arrays import FloatArray, IntArray
 from tilewright.schedules.errors import ScheduleError
+from tilewright.schedules.lowering.storage import plan_storage
 from tilewright.schedules.space import Candidate, ScheduleSpace
 from tilewright.schedules.trace import Trace
 
-from ..codegen.storage import plan_storage
 from .chains import Cooling, anneal
 from .descent import descend
 from .lattice import CHUNK, SettingGrid, keep_best, lattices

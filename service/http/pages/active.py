@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tilewright.db.job_states import JobState
+from tilewright.db.values.job_states import JobState
 from tilewright.service.http.pages.views import ACTIVE, JobListing, in_turn, job_row
 from tilewright.service.http.state import ServiceState
 from tilewright.service.jobs.queue import order

@@ -17,7 +17,7 @@ from tilewright.service.http.state import ServiceState
 from tilewright.service.units import clock, duration, speed
 
 if TYPE_CHECKING:
-    from tilewright.db.catalogue import JobLine
+    from tilewright.db.values.whole import JobLine
 
 router = APIRouter(include_in_schema=False)
 

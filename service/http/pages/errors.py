@@ -8,9 +8,9 @@ from urllib.parse import quote
 from fastapi import Request
 from fastapi.responses import HTMLResponse
 
-from tilewright.service.error_table import ProblemDetails
 from tilewright.service.http.pages.render import page, wants_part
 from tilewright.service.http.pages.session import is_signed_in
+from tilewright.service.problems import ProblemDetails
 
 UNAUTHORISED = 401
 

@@ -9,10 +9,9 @@ from anyio.to_thread import run_sync
 from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse
 
-from tilewright.db.job_states import JobState
+from tilewright.db.values.job_states import JobState
 from tilewright.schedules.errors import TilewrightError
 from tilewright.service.access.keys import Principal
-from tilewright.service.error_table import ProblemDetails, problem_of
 from tilewright.service.errors import NotFound
 from tilewright.service.http.deps import Asking, State, checked_job_id
 from tilewright.service.http.pages import calls, submitting
@@ -26,9 +25,10 @@ from tilewright.service.http.pages.views import ACTIVE, STATES, JobView, job_row
 from tilewright.service.http.sharing import sharing_document
 from tilewright.service.http.state import ServiceState
 from tilewright.service.jobs.queue import place
+from tilewright.service.problems import ProblemDetails, problem_of
 
 if TYPE_CHECKING:
-    from tilewright.db.job_rows import JobEvent, StoredJob
+    from tilewright.db.values.jobs import JobEvent, StoredJob
 
 PAGE = 25
 EVENTS = 1000

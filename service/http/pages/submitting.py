@@ -12,19 +12,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
-from tilewright.service.error_table import ProblemDetails
 from tilewright.service.errors import InvalidField
 from tilewright.service.http.pages.commands import spelling
 from tilewright.service.http.pages.forms import Fields
 from tilewright.service.http.pages.pasted import Spelled, Stored, workload_in
 from tilewright.service.jobs.document import measurer_name
 from tilewright.service.jobs.tuning import FLEET
+from tilewright.service.problems import ProblemDetails
 from tilewright.service.resolve import workloads
 from tilewright.service.settings import Settings
 from tilewright.tuner.search.strategies import Strategy
 
 if TYPE_CHECKING:
-    from tilewright.db.job_rows import StoredJob
+    from tilewright.db.values.jobs import StoredJob
 
 FIELDS = ("workload", "tensors", "ranges", "trials", "seconds", "threads", "measurer", "target",
           "strategy", "seed")  # fmt: skip

@@ -21,7 +21,7 @@ from tilewright.service.http.routes.jobs import stored_job
 from tilewright.service.http.state import ServiceState
 
 if TYPE_CHECKING:
-    from tilewright.db.job_rows import StoredJob
+    from tilewright.db.values.jobs import StoredJob
 
 router = APIRouter(include_in_schema=False)
 

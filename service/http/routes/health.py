@@ -14,12 +14,12 @@ from anyio.to_thread import run_sync
 from fastapi import APIRouter, Request, Response
 
 from tilewright.schedules.errors import TilewrightError
-from tilewright.service.error_table import problem_of
 from tilewright.service.errors import Unavailable
 from tilewright.service.http.deps import state_of
 from tilewright.service.http.problems import problem_responses
 from tilewright.service.http.state import ServiceState
 from tilewright.service.jobs.pulse import Role
+from tilewright.service.problems import problem_of
 
 router = APIRouter(tags=["operation"])
 

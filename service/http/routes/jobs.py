@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import anyio
 from anyio.to_thread import run_sync
@@ -12,7 +12,8 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from tilewright.db.errors import BadPageToken
-from tilewright.db.job_states import JobState
+from tilewright.db.values.job_states import JobState
+from tilewright.db.values.jobs import JobQuota, StoredJob
 from tilewright.schedules.canonical import canonical_bytes
 from tilewright.service.access.keys import Principal, key_of_owner
 from tilewright.service.errors import InvalidField, NotFound, TooBusy
@@ -38,9 +39,6 @@ from tilewright.service.jobs.queue import place
 from tilewright.service.jobs.request import JobRequest, read_job
 from tilewright.service.jobs.trials import trial_document
 from tilewright.service.resolve.requests import JobIn
-
-if TYPE_CHECKING:
-    from tilewright.db.job_rows import StoredJob
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
@@ -97,7 +95,6 @@ async def submit(
         return preview(request)
     await run_sync(_check_room, state)
     # Start-up: what documents the routes loads no SQLAlchemy.
-    from tilewright.db.job_owners import JobQuota
 
     job, _ = await state.write(
         state.store.create_job,
