@@ -48,8 +48,8 @@ from tilewright.service.jobs.tuning import FLEET, TuneOptions  # noqa: E402
 from tilewright.service.jobs.worker import Worker  # noqa: E402
 from tilewright.tuner.measure.fleet.machines import fleet_status  # noqa: E402
 from tilewright.tuner.measure.fleet.measurer import Fleet  # noqa: E402
-from tilewright.tuner.session.ending import MAX_BATCH  # noqa: E402
 from tilewright.tuner.session.report import Budget  # noqa: E402
+from tilewright.tuner.session.stopping_rule import MAX_BATCH  # noqa: E402
 from tilewright.tuner.tuning import tune  # noqa: E402
 
 RAMP_SECS = 5.0

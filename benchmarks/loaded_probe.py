@@ -40,10 +40,10 @@ from tilewright.tuner.machine.native_target import ThisMachine, native_target  #
 from tilewright.tuner.machine.roofline import bound  # noqa: E402
 from tilewright.tuner.measure.local import LocalMeasurer  # noqa: E402
 from tilewright.tuner.search.strategies.annealing import CLOSE_TO_BOUND  # noqa: E402
-from tilewright.tuner.session.limit import PROBE_ERROR  # noqa: E402
 from tilewright.tuner.session.memory_sink import MemorySink  # noqa: E402
 from tilewright.tuner.session.options import SessionOptions  # noqa: E402
 from tilewright.tuner.session.report import Budget, TuneReport  # noqa: E402
+from tilewright.tuner.session.roofline_bound import PROBE_ERROR  # noqa: E402
 from tilewright.tuner.session.run import run_session  # noqa: E402
 
 CASES = (

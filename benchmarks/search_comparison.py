@@ -49,7 +49,7 @@ from tilewright.tuner.measure.mocked.simulated import (
 )
 from tilewright.tuner.measure.protocol import MeasureRequest
 from tilewright.tuner.search.base import SearchGoal, SearchStrategy
-from tilewright.tuner.search.lattice import lattices
+from tilewright.tuner.search.setting_grid import lattices
 from tilewright.tuner.search.strategies.annealing import AnnealingStrategy
 from tilewright.tuner.search.strategies.evolution import EvolutionStrategy
 from tilewright.tuner.search.strategies.random import RandomStrategy

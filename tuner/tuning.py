@@ -46,7 +46,7 @@ def tune(
     from tilewright.schedules.sketches import space_for
 
     from .machine.native_target import ThisMachine, probe_target
-    from .measure.choose import measured_target, parse_measurer
+    from .measure.measurer_spec import measured_target, parse_measurer
     from .session.options import SessionOptions
     from .session.run import run_session
 

@@ -11,12 +11,12 @@ import anyio
 from anyio.to_thread import run_sync
 
 from tilewright.db.errors import StoreError
+from tilewright.db.values.jobs import ApiKey, StoredKeys
 from tilewright.service.access.keys import ANYBODY, KeyScope, Principal, id_of, opens
 from tilewright.service.errors import NotAuthenticated
 
 if TYPE_CHECKING:
     from tilewright.db import Store
-    from tilewright.db.values.jobs import ApiKey, StoredKeys
 
 FRESH_SECS = 1.0
 """How long a key that was revoked may still open something."""

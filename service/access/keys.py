@@ -14,12 +14,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
+from tilewright.db.values.jobs import ApiKey
 from tilewright.service.errors import InvalidField
-
-if TYPE_CHECKING:
-    from tilewright.db.values.jobs import ApiKey
 
 SECRET_BYTES = 32
 ID_BYTES = 7  # 56 bits, of which ten letters show 50
@@ -75,9 +72,6 @@ def new_key(
     entropy: Callable[[int], bytes],
 ) -> tuple[str, ApiKey]:
     """A key's text, to be shown once, and what is stored of it. No `owner`: the key's own id."""
-    # Start-up: `keys --help` loads no SQLAlchemy.
-    from tilewright.db.values.jobs import ApiKey
-
     key_id = _letters(entropy(ID_BYTES))[:ID_LETTERS]
     text = f"tw_{key_id}_{_letters(entropy(SECRET_BYTES))}"
     key = ApiKey(

@@ -29,7 +29,7 @@ def default_trace(workload: Workload, target: Target, secs: float | None = None)
         with alarm(DEADLINE_SECS if secs is None else secs, what):
             return choose_default(workload, target)
     from tilewright.schedules.trace import Trace
-    from tilewright.tuner.compiling.aside import shared
+    from tilewright.tuner.compiling.helper_process import shared
 
     document = {"workload": workload.to_json(), "target": target.to_json()}
     frame = shared().call(

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from tilewright.db.values.records import Artefact
+from tilewright.db.values.records import Artefact
 
 MEDIA_TYPES = {
     "object": "application/x-object",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from tilewright.schedules.errors import TilewrightError
 from tilewright.schedules.target import Target
 from tilewright.schedules.workload.workload import Workload
-from tilewright.service.answers.book import (
+from tilewright.service.answers.answer_cache import (
     AnswerCache,
     CacheMiss,
     Finished,
@@ -30,8 +30,8 @@ from tilewright.service.errors import ExitCode, InvalidField, Located, NoAnswer,
 from tilewright.service.grade import Grade
 from tilewright.service.problems import ProblemDetails, problem_of
 from tilewright.service.resolve import targets
+from tilewright.service.resolve.parsed_workloads import ParsedName, ParsedWorkloads
 from tilewright.service.resolve.requests import LookupIn, located
-from tilewright.service.resolve.spelled import ParsedName, ParsedWorkloads
 
 if TYPE_CHECKING:
     from tilewright.db import Store

@@ -19,8 +19,8 @@ from tilewright.schedules.target import Target
 from tilewright.schedules.trace import Trace
 from tilewright.schedules.workload.workload import Workload
 from tilewright.service.answers.grades import Answer
+from tilewright.service.atomic_files import write_whole
 from tilewright.service.errors import UsageProblem
-from tilewright.service.written import write_whole
 from tilewright.tuner.emit.c_names import why_not
 from tilewright.tuner.emit.variant import Variant
 
@@ -82,7 +82,7 @@ def shown(workload: Workload, trace: Trace, target: Target, what: str) -> str:
 
             return llvm_text(workload, trace, target, symbol_name(None, workload))
         case "asm":
-            from tilewright.tuner.compiling.in_time import assembly_in_time
+            from tilewright.tuner.compiling.deadline_compile import assembly_in_time
             from tilewright.tuner.emit.kernel import llvm_text
 
             text = llvm_text(workload, trace, target, symbol_name(None, workload))
@@ -120,7 +120,7 @@ def emitted(
 ) -> tuple[EmittedKernel, list[BuiltFile]]:
     """The object of several variants, in order of preference, and its header. `build` compiles,
     `build_in_time` if it is None. DeadlineError, CompileError, TargetError."""
-    from tilewright.tuner.compiling.in_time import build_in_time
+    from tilewright.tuner.compiling.deadline_compile import build_in_time
     from tilewright.tuner.emit.emitted import emit_kernel
     from tilewright.tuner.emit.header import c_header
 
@@ -135,7 +135,7 @@ def texts(
     workload: Workload, variant: Variant, stem: str, *, ll: bool, asm: bool
 ) -> list[BuiltFile]:
     """One variant to read: `stem`.ll and `stem`.s, as asked for. DeadlineError, CompileError."""
-    from tilewright.tuner.compiling.in_time import assembly_in_time
+    from tilewright.tuner.compiling.deadline_compile import assembly_in_time
     from tilewright.tuner.emit.kernel import llvm_text
 
     if not ll and not asm:

@@ -37,14 +37,14 @@ from tilewright.schedules.target import Target
 from tilewright.schedules.trace import Trace
 from tilewright.schedules.workload.workload import Workload
 from tilewright.service.answers import analytic, objects
+from tilewright.service.answers.failed_checks import safe_trace
 from tilewright.service.answers.grades import grade_of, same_toolchain
 from tilewright.service.answers.links import MEDIA_TYPES
 from tilewright.service.answers.publish import Publish, publish
-from tilewright.service.answers.refusals import safe_trace
 from tilewright.service.answers.verification import failed_check, renewed, withdraw_wrong
+from tilewright.service.database_quota import Room
 from tilewright.service.problems import problem_of
 from tilewright.service.resolve import targets, toolchains, workloads
-from tilewright.service.room import Room
 from tilewright.tuner.compiling.deadline import DEADLINE_SECS, DeadlineError, alarm
 from tilewright.tuner.emit.variant import Variant
 from tilewright.tuner.process.host import cpu_affinity

@@ -11,22 +11,21 @@ from tilewright.schedules.full_checks import NONE_KNOWN, FullChecks
 from tilewright.schedules.record import Toolchain, TuningRecord
 from tilewright.schedules.target import Target
 from tilewright.service import database
-from tilewright.service.answers.find import StoredAnswer, find_answer
-from tilewright.service.answers.grades import Answer, Stored, choose, grade_of
-from tilewright.service.answers.links import links
-from tilewright.service.answers.refusals import (
+from tilewright.service.answers import analytic
+from tilewright.service.answers.failed_checks import (
     record_refusal,
     safe_trace,
     to_verify,
     why_none_passed,
 )
+from tilewright.service.answers.find import StoredAnswer, find_answer
+from tilewright.service.answers.grades import Answer, Stored, choose, grade_of
+from tilewright.service.answers.links import links
 from tilewright.service.errors import NoAnswer, UsageProblem
 from tilewright.service.grade import Grade
 from tilewright.service.resolve.targets import target_summary
 from tilewright.service.resolve.toolchains import toolchain
 from tilewright.service.resolve.workloads import workload_summary
-
-from . import analytic
 
 if TYPE_CHECKING:
     from tilewright.schedules.workload.workload import Workload

@@ -16,15 +16,15 @@ from tilewright.db.values.jobs import JobQuota
 from tilewright.schedules.errors import WorkloadError
 from tilewright.schedules.target import Target
 from tilewright.schedules.workload.workload import Workload
-from tilewright.service.answers.book import CacheMiss, Finished, Outcome
+from tilewright.service.answers.answer_cache import CacheMiss, Finished, Outcome
 from tilewright.service.grade import Grade
 from tilewright.service.resolve import workloads
 
 if TYPE_CHECKING:
     from tilewright.db import Store
     from tilewright.service.answers.preparers import Preparers
+    from tilewright.service.database_quota import Room
     from tilewright.service.limits import RequestLimits
-    from tilewright.service.room import Room
 
 # Start-up: a query loads neither SQLAlchemy nor a compiler; what needs them imports them.
 

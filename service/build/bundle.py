@@ -20,11 +20,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tilewright.db.values.whole import FORMAT, FORMAT_VERSION
 from tilewright.schedules.canonical import canonical_bytes
 from tilewright.service.answers.links import MEDIA_TYPES
+from tilewright.service.build.consistency import check_header, check_parts
+from tilewright.service.build.lock_file import LockedKernel, LockError, LockFile, NotTheBytes
 
-from .consistent import check_header, check_parts
-from .locked import LockedKernel, LockError, LockFile, NotTheBytes
 from .source import Source
 
 if TYPE_CHECKING:
@@ -58,8 +59,7 @@ def bundle_bytes(lock: LockFile, source: Source) -> bytes:
 
 def _record_lines(lock: LockFile, source: Source) -> Iterator[str]:
     """An export of the records that `lock` names, as far as `source` has them and their targets."""
-    # Start-up: opening a bundle needs neither the store nor the parsers of workloads.
-    from tilewright.db.values.whole import FORMAT, FORMAT_VERSION
+    # Start-up: opening a bundle needs no parser of workloads.
     from tilewright.service.resolve.workloads import workload_of
 
     def line(entry: dict[str, Any]) -> str:

@@ -17,9 +17,7 @@ from tilewright.schedules.target import Probes, Target
 from tilewright.schedules.trace import Trace
 from tilewright.schedules.workload.workload import Workload
 from tilewright.service.answers import analytic, objects
-from tilewright.service.answers.find import find_answer
-from tilewright.service.answers.grades import Answer, grade_of
-from tilewright.service.answers.refusals import (
+from tilewright.service.answers.failed_checks import (
     UNMEASURED,
     record_refusal,
     refuse_pins,
@@ -27,6 +25,9 @@ from tilewright.service.answers.refusals import (
     to_verify,
     why_none_passed,
 )
+from tilewright.service.answers.find import find_answer
+from tilewright.service.answers.grades import Answer, grade_of
+from tilewright.service.build.lock_file import FileRef, LockedKernel, LockedVariant
 from tilewright.service.errors import InvalidField, NoAnswer
 from tilewright.service.grade import Grade
 from tilewright.service.resolve import targets as target_names
@@ -36,10 +37,8 @@ from tilewright.service.resolve.toolchains import real_toolchain, toolchain
 from tilewright.tuner.codegen.version import EMIT_VERSION
 from tilewright.tuner.emit.variant import Variant
 from tilewright.tuner.isa.x86 import essential
-from tilewright.tuner.machine.cpus import LEVELS, PLAIN, level_target
+from tilewright.tuner.machine.x86_levels import LEVELS, PLAIN, level_target
 from tilewright.tuner.process.frames import Frame
-
-from .locked import FileRef, LockedKernel, LockedVariant
 
 if TYPE_CHECKING:
     from tilewright.db import Store
@@ -362,7 +361,7 @@ def _compiled(
     if threading.current_thread() is threading.main_thread():
         kernel, files = objects.emitted(workload, variants, symbol)
         return files, kernel.uses_openmp
-    from tilewright.tuner.compiling.aside import shared
+    from tilewright.tuner.compiling.helper_process import shared
 
     document = {
         "workload": workload.to_json(),

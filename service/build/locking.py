@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tilewright.service.atomic_files import write_whole
+from tilewright.service.build.consistency import check_parts
+from tilewright.service.build.lock_file import LockedKernel, LockFile
 from tilewright.service.errors import NoAnswer, UsageProblem, VerificationFailed
 from tilewright.service.resolve.workloads import workload_of
-from tilewright.service.written import write_whole
 
-from .consistent import check_parts
-from .locked import LockedKernel, LockFile
 from .source import Builder, question
 
 Document = dict[str, Any]

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from tilewright.schedules.full_checks import FullCheck
 from tilewright.schedules.record import Toolchain
-from tilewright.service.answers.refusals import record_refusal
-
-from .locked import LockedKernel, LockedVariant, LockError
+from tilewright.service.answers.failed_checks import record_refusal
+from tilewright.service.build.lock_file import LockedKernel, LockedVariant, LockError
 
 if TYPE_CHECKING:
     from tilewright.db import Store

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+from tilewright.service.answers.failed_checks import refuse_pins
 from tilewright.service.answers.links import MEDIA_TYPES
-from tilewright.service.answers.refusals import refuse_pins
+from tilewright.service.build.lock_file import FileRef, LockedKernel, LockFile, NotTheBytes
 
-from .locked import FileRef, LockedKernel, LockFile, NotTheBytes
 from .pins import refused_pins
 
 if TYPE_CHECKING:

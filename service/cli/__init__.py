@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from tilewright.service.cli.quick import HOMES
+from tilewright.service.cli.fast_path import HOMES
 from tilewright.service.cli.root import run
 
 OBJECTS_BEFORE_A_LOOK = 100_000

@@ -8,17 +8,15 @@ from __future__ import annotations
 import os
 import sys
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from tilewright.db.errors import UnknownKey
+from tilewright.db.values.jobs import ApiKey
 from tilewright.service import database
 from tilewright.service.access import keys
 from tilewright.service.cli.options import Common, command
-
-if TYPE_CHECKING:
-    from tilewright.db.values.jobs import ApiKey
 
 # Start-up: a command loads what it works with when it runs.
 

@@ -10,9 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
-from tilewright.service.build.cmake_files import cmake_dir as find
-from tilewright.service.build.files import gathered, write
-from tilewright.service.build.locked import LockFile
+from tilewright.service.atomic_files import alone_in, write_whole
+from tilewright.service.build.lock_file import LockFile
 from tilewright.service.build.locking import (
     NOTHING_NOW,
     Locked,
@@ -22,18 +21,19 @@ from tilewright.service.build.locking import (
     read_lock,
     write_lock,
 )
+from tilewright.service.build.output_files import cmake_dir as find
+from tilewright.service.build.output_files import gathered, write
 from tilewright.service.build.source import Builder, LocalSource
 from tilewright.service.cli.payloads import target_payload, workload_payload
+from tilewright.service.cli.shared_options import CpusOption, LeastGrade, split_names
+from tilewright.service.cli.source_options import Where
 from tilewright.service.database import opened, session
 from tilewright.service.errors import ExitCode, UsageProblem
 from tilewright.service.resolve.spelling import WorkloadSpelling
 from tilewright.service.units import byte_size, duration
-from tilewright.service.written import alone_in, write_whole
 
 from ..grade import Grade
-from .cpus import CpusOption, LeastGrade, split_names
 from .options import MACHINE_PANEL, Common, command
-from .where import Where
 
 # Start-up: a command loads what it works with when it runs.
 
@@ -278,7 +278,7 @@ def _refuse_doubles(names: list[str]) -> None:
 def _builder(where: Where, common: Common) -> Iterator[Builder]:
     """The service that was named, else the database here, which need not exist."""
     if where.url and not common.db:
-        from tilewright.service.cli.remote import ServiceSource
+        from tilewright.service.cli.service_source import ServiceSource
         from tilewright.service.client import Client
 
         with Client(where.url, where.api_key) as client:

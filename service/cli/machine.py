@@ -57,7 +57,7 @@ def add_commands(app: typer.Typer) -> None:
     ) -> None:
         """Print the hardware description with its probes. With --json: a file for --target."""
         from tilewright.service.cli.render import target_facts
-        from tilewright.tuner.measure.choose import measured_target
+        from tilewright.tuner.measure.measurer_spec import measured_target
 
         fleet = targets.fleet_of(machine.measurer)
         with common.output().busy("looking at this machine ..."):

@@ -10,14 +10,14 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
 
-from tilewright.service.cli.groups import (
+from tilewright.service.argument_specs import Argument, Option
+from tilewright.service.cli.option_groups import (
     COMMON_PANEL,
     MACHINE_PANEL,
     Common,
     MachineOptions,
     Service,
 )
-from tilewright.service.typed import Argument, Option
 
 
 def command(app: typer.Typer, name: str, **settings: Any) -> Callable[..., Callable[..., None]]:
@@ -71,7 +71,7 @@ def _flatten(
 
 
 def _for_typer(hint: Any) -> Any:
-    """A type as Typer reads it: what `tilewright.service.typed` describes, in Typer's own words."""
+    """An annotation for Typer, made from one of `tilewright.service.argument_specs`."""
     if get_origin(hint) is not Annotated:
         return hint
     plain, *notes = get_args(hint)

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tilewright.peers.library_versions import described
-from tilewright.service.answers.refusals import rejected_words
+from tilewright.service.answers.failed_checks import rejected_words
 from tilewright.service.cli.facts import (
     Document,
     Rows,

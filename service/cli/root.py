@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from tilewright.schedules.errors import TilewrightError
+from tilewright.service.cli.fast_path import run_quickly
 from tilewright.service.cli.output import drop_stdout, print_problem
-from tilewright.service.cli.quick import run_quickly
 from tilewright.service.errors import ExitCode, MissingExtra, ServiceError
 from tilewright.service.problems import ProblemDetails, problem_of
-from tilewright.service.shortage import shortage
+from tilewright.service.resource_exhaustion import shortage
 
 EXTRAS = {
     "numpy": "tune",
@@ -38,7 +38,7 @@ def run(arguments: Sequence[str]) -> int:
         if run_quickly(arguments):
             return ExitCode.DONE
         # Typer takes longer to import than a quick command takes: by name, where it is needed.
-        return int(import_module("tilewright.service.cli.tree").run_tree(arguments))
+        return int(import_module("tilewright.service.cli.typer_app").run_tree(arguments))
     except TilewrightError as error:
         return _tell(problem_of(shortage(error) or error), as_json=as_json)
     except BrokenPipeError:

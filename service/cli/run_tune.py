@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from tilewright.service import database
-from tilewright.service.answers.refusals import every_failed, rejected_words
+from tilewright.service.answers.failed_checks import every_failed, rejected_words
 from tilewright.service.cli.options import Common, MachineOptions
 from tilewright.service.cli.output import Output
 from tilewright.service.cli.progress import trial_reporter
@@ -43,7 +43,7 @@ def tune_with_progress(
     once.
     """
     from tilewright.service.jobs import tuning
-    from tilewright.tuner.measure.choose import measured_target, parse_measurer
+    from tilewright.tuner.measure.measurer_spec import measured_target, parse_measurer
 
     output = common.output()
     database.database_url(common.db)  # what will not do is told before the machine is looked at
@@ -86,7 +86,7 @@ def tune_with_progress(
 
 def _describe(workload: Workload, output: Output) -> None:
     """What is computed, before seconds are spent on it, and what would leave less to compute."""
-    from tilewright.tuner.machine.work import saved_by_allowing_error
+    from tilewright.tuner.machine.least_work import saved_by_allowing_error
 
     for line in workloads.computed_lines(workload):
         output.remark(line)

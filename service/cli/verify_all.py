@@ -14,14 +14,14 @@ from tilewright.service.units import duration
 
 if TYPE_CHECKING:
     from tilewright.schedules.target import Target
-    from tilewright.service.answers.verifying import Checked
+    from tilewright.service.answers.unverified import Checked
 
 # Start-up: a command loads what it works with when it runs.
 
 
 def verify_everything(machine: MachineOptions, common: Common) -> None:
     """Verify what waits for it on the machine named; exit code 6 if something failed."""
-    from tilewright.service.answers.verifying import check_work, find_waiting
+    from tilewright.service.answers.unverified import check_work, find_waiting
 
     output = common.output()
     works = find_waiting(common.db, _fitting(machine))

@@ -15,14 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tilewright.service.errors import CannotServe, MissingExtra
+from tilewright.service.fleet.restarting_process import Keeper
 from tilewright.service.settings import is_loopback
-from tilewright.tuner.measure.fleet.leash import PARENT
+from tilewright.tuner.measure.fleet.parent_watch import PARENT
 from tilewright.tuner.process.child_command import module_command
 
-from .keeper import Keeper
-
 if TYPE_CHECKING:
-    from tilewright.tuner.measure.fleet.wire import MachineDescription
+    from tilewright.tuner.measure.fleet.messages import MachineDescription
 
 # Start-up: wrong words are told before what a fleet is made of is loaded.
 
@@ -50,7 +49,7 @@ def scheduler(address: str) -> Keeper:
     _needs_dask()
     command = [
         *module_command("distributed.cli.dask_scheduler"),
-        *("--host", address, "--preload", "tilewright.tuner.measure.fleet.leash"),
+        *("--host", address, "--preload", "tilewright.tuner.measure.fleet.parent_watch"),
         *_NO_PAGES,
     ]
     environment = {**_SCHEDULER_SETTINGS, PARENT: str(os.getpid())}

@@ -13,9 +13,8 @@ from collections.abc import Callable
 
 from tilewright.schedules.errors import TilewrightError
 from tilewright.service.errors import ExitCode
+from tilewright.service.fleet import processes
 from tilewright.service.problems import problem_of
-
-from . import processes
 
 # Start-up: wrong words are told before what a fleet is made of is loaded.
 

@@ -11,7 +11,7 @@ from fastapi import Depends, Query, Request
 from tilewright.service.access.keys import Principal
 from tilewright.service.errors import BadRequest, InvalidField, NotFound, TooLarge, UnsupportedMedia
 from tilewright.service.http.state import ServiceState
-from tilewright.service.http.waited import WaitedFor, waited_for
+from tilewright.service.http.wait_time import WaitedFor, waited_for
 from tilewright.service.limits import RequestLimits
 from tilewright.service.resolve import workloads
 

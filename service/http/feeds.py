@@ -21,11 +21,11 @@ import anyio
 from anyio.to_thread import run_sync
 
 from tilewright.db.errors import StoreError
+from tilewright.db.values.jobs import StoredJob
 from tilewright.service.jobs.document import job_document
 
 if TYPE_CHECKING:
     from tilewright.db import Store
-    from tilewright.db.values.jobs import StoredJob
 
 POLL_SECS, LONGEST_POLL_SECS = 0.25, 1.0
 SECS_A_FOLLOWER = 0.02

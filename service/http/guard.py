@@ -28,13 +28,14 @@ from tilewright.service.errors import (
     TooSlow,
 )
 from tilewright.service.http.caching import for_asker_alone
-from tilewright.service.http.cookie import COOKIE
-from tilewright.service.http.refusals import refusal
-from tilewright.service.http.rules import RULES, RouteMatch, Rule, Rules
+from tilewright.service.http.error_handlers import refusal
+from tilewright.service.http.pages.session import COOKIE
+from tilewright.service.http.route_rules import RULES, RouteMatch, Rule, Rules
 from tilewright.service.limits import RequestLimits
 
 if TYPE_CHECKING:
     from tilewright.db import Store
+
 
 NOBODY = Principal(None, "", frozenset())
 """Who asks at a route that is open to anybody."""

@@ -20,12 +20,12 @@ from tilewright.service.access.exposure import keys_required
 from tilewright.service.access.keyring import Keyring
 from tilewright.service.errors import BadRequest, NotAllowed
 from tilewright.service.http.caching import Conditional, Packed
+from tilewright.service.http.error_handlers import refusal
 from tilewright.service.http.guard import Guard
 from tilewright.service.http.metrics import Metrics
 from tilewright.service.http.origins import Proxies, from_elsewhere, host_of, names_of
-from tilewright.service.http.refusals import refusal
 from tilewright.service.http.state import ServiceState
-from tilewright.service.http.waited import waited_for
+from tilewright.service.http.wait_time import waited_for
 from tilewright.service.settings import Settings
 
 SENT_BY_PAGES = (

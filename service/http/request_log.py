@@ -12,7 +12,7 @@ from typing import Any
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tilewright.service import logs, telemetry
-from tilewright.service.http.waited import waited_for
+from tilewright.service.http.wait_time import waited_for
 
 log = logging.getLogger("tilewright.http")
 

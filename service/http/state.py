@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, TypeVar
 from anyio import CapacityLimiter, Semaphore, fail_after
 from anyio.to_thread import run_sync
 
-from tilewright.service.answers.answers import Answers
+from tilewright.service.answers.answer_service import Answers
+from tilewright.service.database_quota import Room
 from tilewright.service.errors import Unavailable
+from tilewright.service.file_identity import FileIdentity
 from tilewright.service.http.feeds import Feeds
 from tilewright.service.http.metrics import Metrics
-from tilewright.service.http.waiting import PreparationWatch
-from tilewright.service.identity import FileIdentity
+from tilewright.service.http.preparation_watch import PreparationWatch
 from tilewright.service.jobs.supervisor import WorkerHealth
 from tilewright.service.limits import RequestLimits
-from tilewright.service.room import Room
 from tilewright.service.settings import Settings
 
 if TYPE_CHECKING:

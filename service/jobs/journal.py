@@ -13,9 +13,10 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from tilewright.db.values.jobs import StoredJob
+
 if TYPE_CHECKING:
     from tilewright.db import Store
-    from tilewright.db.values.jobs import StoredJob
 
 FLUSH_SECS = 0.1
 MOST_UNTOLD = 512

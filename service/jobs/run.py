@@ -21,14 +21,14 @@ from tilewright.db.values.job_states import LOST_TOO_OFTEN, MAX_FAILURES, JobSta
 from tilewright.db.values.jobs import TICKET_PRIORITY, StoredJob
 from tilewright.schedules.errors import TilewrightError
 from tilewright.service import logs, telemetry
+from tilewright.service.answers.failed_checks import every_failed, rejected_words
 from tilewright.service.answers.publish import Publish, Published, publish
-from tilewright.service.answers.refusals import every_failed, rejected_words
-from tilewright.service.jobs.courtesy import YieldPolicy
+from tilewright.service.jobs.counters import Counters
 from tilewright.service.jobs.journal import Journal
 from tilewright.service.jobs.request import JobRequest, stored_job
-from tilewright.service.jobs.tally import Counters
+from tilewright.service.jobs.time_slices import TimeSlices
 from tilewright.service.jobs.tuning import TuneOptions, tune_into, whole_document
-from tilewright.service.jobs.turns import TimeSlices
+from tilewright.service.jobs.yield_policy import YieldPolicy
 from tilewright.service.problems import problem_of
 from tilewright.service.resolve import toolchains
 from tilewright.tuner.process.control import Activity, Control, MeasurementAborted, OutOfTime

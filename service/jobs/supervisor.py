@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.service.errors import ExitCode
-from tilewright.service.jobs.pulse import Role
+from tilewright.service.jobs.heartbeat import Role
 from tilewright.service.jobs.worker import WorkerSettings
 from tilewright.tuner.process.child_command import module_command
 

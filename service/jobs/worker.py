@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING
 from tilewright.db.errors import StoreError, StoreHeld
 from tilewright.db.values.jobs import TICKET_PRIORITY, StoredJob, WaitingJob
 from tilewright.schedules.errors import TilewrightError
-from tilewright.service.identity import FileIdentity
+from tilewright.service.file_identity import FileIdentity
 from tilewright.service.jobs import queue
-from tilewright.service.jobs.places import FleetSize, JobSlots
-from tilewright.service.jobs.pulse import Pulse, Role
+from tilewright.service.jobs.heartbeat import Pulse, Role
+from tilewright.service.jobs.job_slots import FleetSize, JobSlots
 from tilewright.service.jobs.run import JobContext, JobRun
 from tilewright.service.logs import configure
 from tilewright.service.problems import problem_of

@@ -9,7 +9,7 @@ from tests.support.synthetic_sketch import synthetic_space
 from tilewright.costmodel.base import CostModel, Sample
 from tilewright.schedules.arrays import IntArray
 from tilewright.schedules.space import Candidate, ScheduleSpace
-from tilewright.tuner.search.lattice import lattices
+from tilewright.tuner.search.setting_grid import lattices
 
 SPACE = synthetic_space(128, 128, 128, small=True)
 

@@ -17,8 +17,8 @@ from tests.support.synthetic_sketch import synthetic_space, tiny_space
 from tilewright.schedules.record import MeasureResult, MeasureStatus
 from tilewright.schedules.space import Candidate, ScheduleSpace
 from tilewright.tuner.search.base import SearchGoal, SearchStrategy
-from tilewright.tuner.search.first_look import default_look
-from tilewright.tuner.search.lattice import lattices
+from tilewright.tuner.search.prior_ranking import default_look
+from tilewright.tuner.search.setting_grid import lattices
 from tilewright.tuner.search.strategies import make_strategy
 
 ASKED_ELSEWHERE = """

@@ -23,7 +23,7 @@ from tilewright.schedules.sketches.program import space_for
 from tilewright.schedules.target import Probes
 from tilewright.schedules.workload.tensors import Tensor
 from tilewright.tuner.codegen.mathlib import math_function
-from tilewright.tuner.search.lattice import lattices
+from tilewright.tuner.search.setting_grid import lattices
 
 A = Access("A", 4, ((1, 0, 0), (0, 0, 1)))
 B = Access("B", 4, ((0, 0, 1), (0, 1, 0)))

@@ -16,7 +16,7 @@ from tilewright.schedules.sketches.program import ProgramSketch
 from tilewright.schedules.sketches.tile.sketch import TileSketch
 from tilewright.schedules.space import ScheduleSpace
 from tilewright.schedules.workload.workload import Workload
-from tilewright.tuner.search.first_look import first_look
+from tilewright.tuner.search.prior_ranking import first_look
 
 TWO_PRODUCTS = notation(
     "T[i,j] += A[i,k] * B[k,j]; U[i,j] += A[i,k] * D[k,j]; Y[i,j] = T[i,j] * U[i,j]",

@@ -13,7 +13,7 @@ from tilewright.costmodel.prior import Analysis, Prior
 from tilewright.schedules import operators
 from tilewright.schedules.sketches import space_for
 from tilewright.schedules.workload.workload import Workload
-from tilewright.tuner.search.first_look import default_look
+from tilewright.tuner.search.prior_ranking import default_look
 
 
 def softmax(rows: int, length: int) -> Workload:

@@ -8,8 +8,8 @@ from itertools import count
 import pytest
 
 from tilewright.schedules.record import MeasureResult, MeasureStatus
-from tilewright.tuner.measure.fleet.bookings import ORDERS_A_MACHINE, share_of
 from tilewright.tuner.measure.fleet.dispatch import MOST_DEATHS, MOST_UNBEGUN, Assignment, Dispatch
+from tilewright.tuner.measure.fleet.reservations import ORDERS_A_MACHINE, share_of
 
 OK = MeasureResult(MeasureStatus.OK, (1.0,), 1.0)
 

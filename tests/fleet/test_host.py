@@ -16,9 +16,9 @@ from tilewright.schedules.target import Probes
 from tilewright.schedules.trace import Trace
 from tilewright.tuner.emit.object_code import toolchain
 from tilewright.tuner.machine.native_target import detect
-from tilewright.tuner.measure.fleet import task
-from tilewright.tuner.measure.fleet.task import GivenUp, Host
-from tilewright.tuner.measure.fleet.wire import MachineDescription, Note, Order, Purpose
+from tilewright.tuner.measure.fleet import host as host_module
+from tilewright.tuner.measure.fleet.host import GivenUp, Host
+from tilewright.tuner.measure.fleet.messages import MachineDescription, Note, Order, Purpose
 from tilewright.tuner.measure.protocol import MeasureRequest
 from tilewright.tuner.process.control import Control
 
@@ -91,12 +91,12 @@ def test_what_this_machine_cannot_measure_it_refuses(host: Host) -> None:
 def test_a_machine_keeps_few_workloads_open_and_none_when_idle(
     host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for seed in range(task.MOST_OPEN + 1):
+    for seed in range(host_module.MOST_OPEN + 1):
         told_by(host, replace(order(host), seed=seed))
-    assert len(host._open) == task.MOST_OPEN
+    assert len(host._open) == host_module.MOST_OPEN
     host.close_idle()
-    assert len(host._open) == task.MOST_OPEN
-    monkeypatch.setattr(task, "IDLE_SECS", 0.0)
+    assert len(host._open) == host_module.MOST_OPEN
+    monkeypatch.setattr(host_module, "IDLE_SECS", 0.0)
     host.close_idle()
     assert not host._open
 
@@ -134,7 +134,7 @@ def test_what_nobody_wants_any_more_is_killed_in_the_middle(
         made.append(Endless())
         return made[-1]
 
-    monkeypatch.setattr(task, "factory_here", lambda spec: factory)
+    monkeypatch.setattr(host_module, "factory_here", lambda spec: factory)
     endless = replace(order(host), seed=77)
     for _ in range(2):  # the second is opened anew
         with pytest.raises(GivenUp):

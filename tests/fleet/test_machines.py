@@ -16,7 +16,6 @@ from tilewright.service.errors import CannotServe
 from tilewright.service.fleet import worker
 from tilewright.service.fleet.processes import check_exposure
 from tilewright.tuner.codegen.version import CODEGEN_VERSION
-from tilewright.tuner.measure.choose import parse_measurer
 from tilewright.tuner.measure.fleet import describe
 from tilewright.tuner.measure.fleet.address import parse_address
 from tilewright.tuner.measure.fleet.errors import FleetError
@@ -31,7 +30,8 @@ from tilewright.tuner.measure.fleet.machines import (
     resource_name,
     with_fleet_probes,
 )
-from tilewright.tuner.measure.fleet.wire import MachineDescription, Note
+from tilewright.tuner.measure.fleet.messages import MachineDescription, Note
+from tilewright.tuner.measure.measurer_spec import parse_measurer
 from tilewright.tuner.measure.protocol import MeasurerError
 
 REAL = Toolchain(CODEGEN_VERSION, "0.50.0", "20.1.8")

@@ -19,7 +19,7 @@ from tilewright.db import Store
 from tilewright.db.values.job_states import JobState
 from tilewright.service.http.app import create_app
 from tilewright.service.http.pages.assets import FOLDER, assets
-from tilewright.service.http.pages.submitting import form_view
+from tilewright.service.http.pages.job_form import form_view
 from tilewright.service.resolve import workloads
 from tilewright.service.settings import Settings
 from tilewright.tuner.machine.native_target import native_target

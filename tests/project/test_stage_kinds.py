@@ -32,8 +32,8 @@ READERS = {
     "schedules/workload/normalise.py",
     "schedules/workload/tensors.py",
     "schedules/workload/validate.py",
-    "tuner/judge/telling_inputs.py",
-    "tuner/machine/work.py",
+    "tuner/judge/discriminating_inputs.py",
+    "tuner/machine/least_work.py",
 }
 """Files whose answer differs by kind."""
 

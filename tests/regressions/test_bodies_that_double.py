@@ -20,7 +20,7 @@ from tilewright.schedules.sketches.inlining import stages_inlined
 from tilewright.schedules.trace import Trace
 from tilewright.schedules.workload.flops import useful_flops
 from tilewright.schedules.workload.workload import Workload
-from tilewright.tuner.search.first_look import default_look
+from tilewright.tuner.search.prior_ranking import default_look
 
 
 def texts(body: str, stages: int) -> str:

@@ -14,7 +14,7 @@ from tilewright.schedules.workload.workload import Workload
 from tilewright.tuner.measure.mocked.replay import Recorded, ReplayFile
 from tilewright.tuner.measure.mocked.simulated import SimulatedMachine
 from tilewright.tuner.measure.protocol import MeasureRequest, MeasurerFactory
-from tilewright.tuner.search.lattice import lattices
+from tilewright.tuner.search.setting_grid import lattices
 
 SPACE = synthetic_space(64, 64, 64, small=True)
 

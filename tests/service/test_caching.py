@@ -12,7 +12,7 @@ from tilewright.db.values.records import ArtefactFile
 from tilewright.schedules.workload.workload import Workload
 from tilewright.service.http.app import create_app
 from tilewright.service.http.caching import names
-from tilewright.service.http.cookie import COOKIE
+from tilewright.service.http.pages.session import COOKIE
 from tilewright.service.settings import Settings
 
 PACKED = {"Accept-Encoding": "gzip"}

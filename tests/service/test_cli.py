@@ -21,7 +21,7 @@ from tilewright.service.cli import run
 from tilewright.service.cli.options import Common, MachineOptions
 from tilewright.service.cli.payloads import workload_payload
 from tilewright.service.cli.run_tune import spelled
-from tilewright.service.cli.tree import MODULES
+from tilewright.service.cli.typer_app import MODULES
 from tilewright.service.errors import ExitCode
 from tilewright.service.resolve import workloads
 from tilewright.service.resolve.spelling import WorkloadSpelling

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilewright.tuner.bench.alternation import BenchError
-
 from tests.support.golden_text import Golden
 from tests.support.paths import ROOT
+from tilewright.peers.bench import BenchError
 from tilewright.schedules.errors import TilewrightError, WorkloadError
 from tilewright.service.errors import BadRequest, InvalidField, Located, Refused, TooLarge
 from tilewright.service.http.app import create_app
 from tilewright.service.problems import documented_classes, problem_of, status_of
 from tilewright.tuner.backend.cpu.loading.loader import MissingLibraryError
-from tilewright.tuner.machine.probed import ProbingLateError
+from tilewright.tuner.machine.probe_merging import ProbingLateError
 from tilewright.tuner.measure.fleet.errors import FleetError
 
 DEFINED_ELSEWHERE = (create_app, BenchError, FleetError, MissingLibraryError, ProbingLateError)

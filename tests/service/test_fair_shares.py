@@ -20,7 +20,7 @@ from tilewright.service.answers.publish import Published
 from tilewright.service.jobs.queue import choose, order
 from tilewright.service.jobs.request import read_job
 from tilewright.service.jobs.run import JobContext
-from tilewright.service.jobs.turns import TimeSlices
+from tilewright.service.jobs.time_slices import TimeSlices
 from tilewright.service.jobs.worker import Worker
 from tilewright.tuner.process.control import Activity, Control
 

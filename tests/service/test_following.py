@@ -21,7 +21,7 @@ from tilewright.service.http.events import EventStream, job_events
 from tilewright.service.http.feeds import Feeds
 from tilewright.service.http.routes.jobs import read as read_route
 from tilewright.service.http.state import Gate, ServiceState
-from tilewright.service.http.waited import WaitedFor
+from tilewright.service.http.wait_time import WaitedFor
 from tilewright.service.settings import Settings
 
 FOLLOWERS = 50

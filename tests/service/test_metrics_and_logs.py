@@ -28,11 +28,11 @@ from tilewright.db.errors import StoreFull, StoreUnreachable
 from tilewright.schedules.errors import TilewrightError
 from tilewright.service import logs, telemetry
 from tilewright.service.http.app import create_app
+from tilewright.service.http.metrics import Ages
 from tilewright.service.jobs import tuning
-from tilewright.service.jobs.ages import Ages
+from tilewright.service.jobs.counters import Counters
 from tilewright.service.jobs.run import JobContext
 from tilewright.service.jobs.supervisor import WorkerHealth
-from tilewright.service.jobs.tally import Counters
 from tilewright.service.jobs.worker import Worker
 from tilewright.service.limits import RequestLimits
 from tilewright.service.resolve import targets, toolchains, workloads

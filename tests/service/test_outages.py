@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
 import shutil
 import signal
@@ -22,15 +20,17 @@ import httpx2
 import psutil
 import pytest
 
+from tests.support.service import served
 from tests.support.service.jobs import queued, read
 from tests.support.service.records import fake_run
+from tests.support.service.served import PATIENCE_SECS
 from tilewright.db import Store, open_store
 from tilewright.db.errors import StoreFull, StoreHeld, StoreUnreachable
 from tilewright.db.values.job_states import JobState
 from tilewright.service.answers.preparers import Preparers
 from tilewright.service.answers.publish import Published
 from tilewright.service.client import Client
-from tilewright.service.jobs.pulse import Role
+from tilewright.service.jobs.heartbeat import Role
 from tilewright.service.jobs.run import JobContext
 from tilewright.service.jobs.supervisor import Supervisor
 from tilewright.service.jobs.worker import Worker, WorkerSettings, coordinate
@@ -38,9 +38,7 @@ from tilewright.service.jobs.worker import Worker, WorkerSettings, coordinate
 if TYPE_CHECKING:
     from tests.support.postgres import PostgresServer
 
-COMMAND = "import sys; from tilewright.service.cli import main; main(sys.argv[1:])"
 MATMUL = "matmul:M=24,N=16,K=20"
-PATIENCE_SECS = 60.0
 
 
 def until(found: Callable[[], Any]) -> Any:
@@ -59,25 +57,8 @@ def serving(
     """A service with a simulated machine in `folder`, by default that of its database."""
     folder = folder or Path(db).parent
     (folder / "machine.json").write_text('{"latency_secs": 0.02}')
-    words = ["serve", "--port", "0", "--db", str(db), "--measurer-folder", str(folder), "--json"]
-    process = subprocess.Popen(
-        [sys.executable, "-c", COMMAND, *words],
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, **environment},
-    )
-    assert process.stdout is not None
-    try:
-        lines = []
-        for line in process.stdout:
-            lines.append(line)
-            if line == "}\n":
-                break
-        yield json.loads("".join(lines))["url"], process
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(PATIENCE_SECS)
-        process.stdout.close()
+    with served.serving(db, folder, **environment) as running:
+        yield running
 
 
 def worker_of(process: subprocess.Popen[str]) -> psutil.Process | None:

@@ -15,7 +15,7 @@ from tilewright.costmodel.prior import Prior
 from tilewright.schedules.arrays import FloatArray, IntArray
 from tilewright.schedules.record import MeasureResult, MeasureStatus
 from tilewright.schedules.space import Candidate, ScheduleSpace
-from tilewright.tuner.search.lattice import lattices
+from tilewright.tuner.search.setting_grid import lattices
 
 
 def bent_log2_secs(space: ScheduleSpace, sketch: int, settings: IntArray) -> FloatArray:

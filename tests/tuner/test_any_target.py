@@ -15,21 +15,21 @@ from tilewright.schedules.trace import Trace
 from tilewright.tuner import compile as compile_here
 from tilewright.tuner.backend.cpu.checker import runner
 from tilewright.tuner.backend.protocol import LoadError
-from tilewright.tuner.compiling.aside import CompileError
-from tilewright.tuner.compiling.in_time import (
+from tilewright.tuner.compiling.deadline_compile import (
     assembly_in_time,
     build_in_time,
     emit_in_time,
     is_well_known,
 )
+from tilewright.tuner.compiling.helper_process import CompileError
 from tilewright.tuner.emit.emitted import emit_kernel
 from tilewright.tuner.emit.kernel import generated
 from tilewright.tuner.emit.object_code import emit_assembly
 from tilewright.tuner.emit.variant import Variant
 from tilewright.tuner.machine import llvm_names
-from tilewright.tuner.machine.cpus import LEVELS, level_target
 from tilewright.tuner.machine.llvm_names import check_target, names_of
 from tilewright.tuner.machine.native_target import detect
+from tilewright.tuner.machine.x86_levels import LEVELS, level_target
 from tilewright.tuner.search.default import default_trace
 
 WORKLOAD = parse_workload("matmul:M=8,N=8,K=8")

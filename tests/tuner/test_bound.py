@@ -11,8 +11,8 @@ from tests.support.synthetic_sketch import synthetic_target
 from tilewright.schedules.frontend.notation import from_notation
 from tilewright.schedules.spelling import parse_workload
 from tilewright.schedules.target import Target
+from tilewright.tuner.machine.least_work import least_work, pipe_slots, saved_by_allowing_error
 from tilewright.tuner.machine.roofline import bound, bound_of, home_level, shown_by_kernel
-from tilewright.tuner.machine.work import least_work, pipe_slots, saved_by_allowing_error
 
 TARGET = synthetic_target()
 PEAK = TARGET.probes.peak_gflops["f32"][0] * 1e9

@@ -22,7 +22,7 @@ from tilewright.schedules.sketches.writer import TraceWriter
 from tilewright.schedules.space import Candidate, Knob, ScheduleSpace
 from tilewright.schedules.trace import Trace
 from tilewright.tuner.search.default import default_trace
-from tilewright.tuner.search.first_look import MOST_TRIED, default_look
+from tilewright.tuner.search.prior_ranking import MOST_TRIED, default_look
 
 
 @pytest.mark.parametrize("bits", [128, 256, 512])

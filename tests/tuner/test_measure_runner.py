@@ -25,7 +25,7 @@ from tilewright.schedules.record import MeasureStatus
 from tilewright.tuner.backend.cpu.loading import elf, loader
 from tilewright.tuner.backend.protocol import LoadError
 from tilewright.tuner.judge.cases import DEFAULT_CASES
-from tilewright.tuner.judge.teams import checked_teams
+from tilewright.tuner.judge.team_sizes import checked_teams
 from tilewright.tuner.machine.native_target import detect
 from tilewright.tuner.measure.checking.runner_client import RunnerClient
 from tilewright.tuner.measure.local import LocalMeasurer

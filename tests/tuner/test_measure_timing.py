@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tilewright.tuner.judge.rungs import Race
+from tilewright.tuner.judge.timing_race import Race
 
 BURST_SECS = 50e-6
 

@@ -27,7 +27,7 @@ from tilewright.tuner.machine.native_target import (
     native_target,
     unprobed_target,
 )
-from tilewright.tuner.machine.probed import merged
+from tilewright.tuner.machine.probe_merging import merged
 from tilewright.tuner.process import host
 
 

@@ -37,8 +37,8 @@ from tilewright.schedules.trace import Trace
 from tilewright.tuner.codegen.abi import Needs
 from tilewright.tuner.codegen.generate import generate
 from tilewright.tuner.compiling.pool import CompilePool
-from tilewright.tuner.judge.teams import checked_teams
-from tilewright.tuner.machine.cpus import level_target
+from tilewright.tuner.judge.team_sizes import checked_teams
+from tilewright.tuner.machine.x86_levels import level_target
 from tilewright.tuner.measure.checking.requests import checked_in_full, kernel_job
 
 PLANTED_IN = ("matmul_parallel", "norm")

@@ -20,10 +20,9 @@ from tilewright.schedules.errors import TargetError
 from tilewright.schedules.target import Cache, Probes, Target
 from tilewright.tuner.backend.cpu.probing import kernels, machine, prober, rounds
 from tilewright.tuner.backend.cpu.probing.machine import probed_dots
-from tilewright.tuner.machine import lock as machine_lock
-from tilewright.tuner.machine import probe
+from tilewright.tuner.machine import machine_lock, probe
 from tilewright.tuner.machine.native_target import detect
-from tilewright.tuner.machine.probed import LEAST_SECS, misleading
+from tilewright.tuner.machine.probe_merging import LEAST_SECS, misleading
 from tilewright.tuner.process.control import Control, MeasurementAborted
 
 TARGETS = [example_target(path.stem) for path in TARGET_FILES]

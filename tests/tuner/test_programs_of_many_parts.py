@@ -17,8 +17,8 @@ from tilewright.schedules.sketches.program import ProgramSketch
 from tilewright.schedules.space import ScheduleSpace
 from tilewright.schedules.trace import Trace
 from tilewright.schedules.workload.workload import Workload
-from tilewright.tuner.search import first_look as looks
-from tilewright.tuner.search.lattice import lattices
+from tilewright.tuner.search import prior_ranking as looks
+from tilewright.tuner.search.setting_grid import lattices
 
 
 def sums(count: int, *row_elements: int) -> Workload:

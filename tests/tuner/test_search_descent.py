@@ -10,7 +10,7 @@ from tests.support.synthetic_sketch import synthetic_space
 from tilewright.schedules.arrays import BoolArray, FloatArray, IntArray
 from tilewright.tuner.search import descent
 from tilewright.tuner.search.descent import descend, neighbours
-from tilewright.tuner.search.lattice import lattices
+from tilewright.tuner.search.setting_grid import lattices
 
 SPACE = synthetic_space()
 GRID = lattices(SPACE)[0]

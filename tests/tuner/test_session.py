@@ -20,7 +20,7 @@ from tilewright.tuner.machine.roofline import bound
 from tilewright.tuner.measure.mocked.simulated import SimulatedMachine, SimulatedMeasurer, uniform
 from tilewright.tuner.measure.protocol import MeasureRequest, OnResult, measure_each
 from tilewright.tuner.process.control import Control
-from tilewright.tuner.search.first_look import default_look
+from tilewright.tuner.search.prior_ranking import default_look
 from tilewright.tuner.search.strategies.annealing import AnnealingStrategy
 from tilewright.tuner.session.memory_sink import MemorySink
 from tilewright.tuner.session.options import SessionOptions

@@ -16,7 +16,7 @@ from tests.support.synthetic_sketch import synthetic_space
 from tilewright.schedules.primitives import Parallel, Primitive, Split, Unroll, Vectorize
 from tilewright.schedules.record import MeasureStatus
 from tilewright.schedules.trace import Trace
-from tilewright.tuner.measure.choose import parse_measurer
+from tilewright.tuner.measure.measurer_spec import parse_measurer
 from tilewright.tuner.measure.mocked.simulated import (
     SimulatedMachine,
     SimulatedMeasurer,
@@ -24,7 +24,7 @@ from tilewright.tuner.measure.mocked.simulated import (
     walked_misses,
 )
 from tilewright.tuner.measure.protocol import MeasureRequest, MeasurerError
-from tilewright.tuner.search.lattice import lattices
+from tilewright.tuner.search.setting_grid import lattices
 
 SPACE = synthetic_space(64, 64, 64, small=True)
 

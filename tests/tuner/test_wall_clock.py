@@ -21,10 +21,10 @@ from tilewright.schedules.frontend.notation import from_notation
 from tilewright.schedules.record import MeasureResult, MeasureStatus
 from tilewright.schedules.sketches import space_for
 from tilewright.schedules.target import Probes, Target
-from tilewright.tuner.machine.lock import machine_lock
+from tilewright.tuner.machine.machine_lock import machine_lock
 from tilewright.tuner.machine.native_target import detect
-from tilewright.tuner.machine.probed import ProbingLateError
-from tilewright.tuner.measure import choose, local
+from tilewright.tuner.machine.probe_merging import ProbingLateError
+from tilewright.tuner.measure import local, measurer_spec
 from tilewright.tuner.measure.local import LocalMeasurer, MeasureSettings
 from tilewright.tuner.measure.protocol import MeasureRequest
 from tilewright.tuner.process.control import (
@@ -37,8 +37,8 @@ from tilewright.tuner.process.control import (
     rounded_up,
 )
 from tilewright.tuner.process.linux import process_age_secs
-from tilewright.tuner.search.first_look import default_look
-from tilewright.tuner.session import state
+from tilewright.tuner.search.prior_ranking import default_look
+from tilewright.tuner.session import tuning_run
 from tilewright.tuner.session.memory_sink import MemorySink
 from tilewright.tuner.session.options import SessionOptions
 from tilewright.tuner.session.report import Budget, TrialEvent, TuneReport
@@ -339,8 +339,8 @@ def test_a_space_is_not_built_for_longer_than_there_is_time() -> None:
 
 
 def test_the_reserve_is_never_most_of_a_budget() -> None:
-    assert state.MOST_RESERVED < 1.0
-    assert state.CAUTION > 1.0
+    assert tuning_run.MOST_RESERVED < 1.0
+    assert tuning_run.CAUTION > 1.0
 
 
 # -- this machine
@@ -547,11 +547,11 @@ def test_a_run_of_few_seconds_does_not_spend_them_on_probing(
             raise ProbingLateError("probing took longer than that")
         return found
 
-    monkeypatch.setattr(choose, "load_target", load)
+    monkeypatch.setattr(measurer_spec, "load_target", load)
     clock = Clock()
     control = Control(now=clock)
     control.allow(seconds)
-    target = choose.measured_target("local", "native", None, control)
+    target = measurer_spec.measured_target("local", "native", None, control)
     assert (target.probes != Probes()) == (probed or known)
     assert bool(asked) == (probed or late)
     assert all(secs == 0.5 * control.left_secs for secs in asked)

@@ -207,31 +207,18 @@ def test_a_migration_does_not_pass_over_rows_that_lost_their_reference(
 # Upgrades copies of a file, or a database on a server, in forks that die of SIGKILL before their
 # n-th SQL statement: for every STRIDE-th n until one gets through, or for the one n that is given.
 UPGRADER = """
-import os, shutil, signal, sys
-import alembic.command  # once, not in every fork
-from sqlalchemy import event
-from sqlalchemy.engine import Engine
+import os, shutil, sys
 from tilewright.db import open_store
+from tests.support.killed_writers import dies_at
 
-def dies_at(url, number):
-    child = os.fork()
-    if child == 0:
-        left = [number]
-        def count(*_):
-            left[0] -= 1
-            if left[0] == 0:
-                os.kill(os.getpid(), signal.SIGKILL)
-        event.listen(Engine, "before_cursor_execute", count)
-        event.listen(Engine, "commit", count)
-        open_store(url, timeout_secs=10.0).close()
-        os._exit(0)
-    return os.WIFSIGNALED(os.waitpid(child, 0)[1])
+def upgrade(url):
+    open_store(url, timeout_secs=10.0).close()
 
 url, *numbers = sys.argv[1:]
 if numbers:
-    sys.exit(not dies_at(url, int(numbers[0])))
+    sys.exit(not dies_at(int(numbers[0]), lambda: upgrade(url)))
 n = 1
-while dies_at(shutil.copy(url, f"{url}.{n}"), n):
+while dies_at(n, lambda: upgrade(shutil.copy(url, f"{url}.{n}"))):
     n += int(os.environ["STRIDE"])
 print(n)
 """

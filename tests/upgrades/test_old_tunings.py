@@ -36,7 +36,7 @@ from tilewright.service.cli import run
 from tilewright.service.http.app import create_app
 from tilewright.service.limits import RequestLimits
 from tilewright.service.settings import Settings
-from tilewright.tuner.backend.choose import backend_for
+from tilewright.tuner.backend.registry import backend_for
 
 DUMP = Path(__file__).parent / "tuned_da398bc.sql.gz"
 PRODUCT = "matmul:M=37,N=48,K=29"

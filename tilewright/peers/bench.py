@@ -30,7 +30,7 @@ from tilewright.schedules.target import Target
 from tilewright.schedules.trace import Trace
 from tilewright.schedules.workload.workload import Workload
 from tilewright.tuner.compiling.pool import Compiled, CompilePool
-from tilewright.tuner.machine.lock import machine_lock
+from tilewright.tuner.machine.machine_lock import machine_lock
 from tilewright.tuner.process.child_command import module_command, tail
 from tilewright.tuner.process.environment import KEPT_MEMORY, child_environment
 from tilewright.tuner.process.frames import Frame, FrameReader, write_frame

@@ -20,8 +20,8 @@ from tilewright.schedules.target import Target
 from tilewright.schedules.trace import Trace
 from tilewright.schedules.workload.workload import Workload
 from tilewright.tuner.arrays import as_array, as_bytes
-from tilewright.tuner.backend.choose import backend_for
 from tilewright.tuner.backend.protocol import Clock, Launch, LoadError
+from tilewright.tuner.backend.registry import backend_for
 from tilewright.tuner.codegen.abi import Needs
 from tilewright.tuner.judge.cases import DEFAULT_CHECK_SECS
 from tilewright.tuner.judge.compare import Case

@@ -12,7 +12,7 @@ from tilewright.schedules.target import Target
 from tilewright.schedules.trace import Trace
 from tilewright.schedules.workload.workload import Workload
 
-from ..backend.choose import BACKENDS, backend_for
+from ..backend.registry import BACKENDS, backend_for
 from ..emit.emitted import build_object
 from ..emit.kernel import CompiledKernel
 from ..emit.object_code import emit_assembly, emit_object

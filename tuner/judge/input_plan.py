@@ -21,7 +21,7 @@ from tilewright.schedules.reference.exactness import (
 )
 from tilewright.schedules.workload.workload import Workload
 
-from .telling_inputs import combined_values, reduced_dims
+from .discriminating_inputs import combined_values, reduced_dims
 
 
 class InputKind(StrEnum):

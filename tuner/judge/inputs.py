@@ -15,8 +15,7 @@ from tilewright.schedules.dtypes import DType
 from tilewright.schedules.workload.tensors import Tensor
 from tilewright.schedules.workload.workload import Workload
 
-from .input_plan import REAL_SPAN, WIDE_EXPONENT, InputKind, InputPlan, plan_inputs
-from .telling_inputs import (
+from .discriminating_inputs import (
     ANCHOR,
     FAR_BELOW_BITS,
     balanced,
@@ -26,6 +25,7 @@ from .telling_inputs import (
     singles,
     spread,
 )
+from .input_plan import REAL_SPAN, WIDE_EXPONENT, InputKind, InputPlan, plan_inputs
 
 Array = npt.NDArray[Any]
 _SHIFT = 8000.0

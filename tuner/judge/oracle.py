@@ -23,6 +23,13 @@ from tilewright.schedules.workload.workload import Workload
 
 from ..arrays import Array
 from .compare import Case, expect
+from .discriminating_inputs import (
+    combiner_of,
+    places_that_tell,
+    subtracts_sums,
+    sums_of_vanishing,
+    told_by_size,
+)
 from .input_plan import (
     CONTINUOUS,
     WIDE_EXPONENT,
@@ -33,13 +40,6 @@ from .input_plan import (
 )
 from .inputs import make_inputs
 from .sampling import EVERYTHING, Extent, affordable
-from .telling_inputs import (
-    combiner_of,
-    places_that_tell,
-    subtracts_sums,
-    sums_of_vanishing,
-    told_by_size,
-)
 
 HEAVY_POINTS = 1 << 31
 """Points of the iteration spaces above which a full check has three sets of inputs instead of

@@ -18,7 +18,7 @@ from tilewright.schedules.reference.cost import predicted_secs
 from tilewright.schedules.reference.sample import Grid, Sample, demanded, places_of
 from tilewright.schedules.workload.workload import Workload
 
-from .telling_inputs import telling_places
+from .discriminating_inputs import telling_places
 
 _SHRINK = 0.7  # of the coordinates along each dimension, from one try to the next
 _WIDER = 2  # times as many along the last dimension, along which vectors lie

@@ -14,8 +14,8 @@ from tilewright.schedules.dtypes import DType
 from tilewright.schedules.workload.tensors import Tensor
 from tilewright.schedules.workload.workload import Workload
 
+from .discriminating_inputs import combined_values, one_place_a_line, summed_dims
 from .inputs import tiled
-from .telling_inputs import combined_values, one_place_a_line, summed_dims
 
 Array = npt.NDArray[Any]
 ZERO_SHARE = 0.1

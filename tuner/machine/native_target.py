@@ -27,8 +27,8 @@ from tilewright.schedules.target import Probes, Target
 from ..codegen.version import llvmlite_version
 from ..process.control import Control
 from ..process.host import available_cores, cpu_affinity, cpu_identity
-from .cpus import LEVELS, is_level, level_target
-from .probed import LEAST_SECS, merged
+from .probe_merging import LEAST_SECS, merged
+from .x86_levels import LEVELS, is_level, level_target
 
 CACHE_FORMAT = 4
 MAX_PROBE_AGE_SECS = 7 * 86400.0
@@ -54,7 +54,7 @@ HurriedProber = Callable[[Target, float], Probes]
 
 def detect() -> Target:
     """This machine, not probed, for kernels of one thread: what its first back end is for."""
-    from ..backend.choose import BACKENDS  # Start-up: a warm start reads a file instead
+    from ..backend.registry import BACKENDS  # Start-up: a warm start reads a file instead
 
     return BACKENDS[0].detect()
 

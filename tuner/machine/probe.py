@@ -17,12 +17,12 @@ from pathlib import Path
 from tilewright.schedules.errors import TargetError
 from tilewright.schedules.target import Probes, Target
 
-from ..backend.choose import backend_for
+from ..backend.registry import backend_for
 from ..process.child_command import module_command
 from ..process.control import Control
 from ..process.environment import clean_environment, openmp_environment
-from .lock import machine_lock
-from .probed import LEAST_SECS, ProbingLateError
+from .machine_lock import machine_lock
+from .probe_merging import LEAST_SECS, ProbingLateError
 
 PROCESS_DEADLINE_SECS = 60.0
 LOCK_PATIENCE_SECS = 10.0

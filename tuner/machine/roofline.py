@@ -9,8 +9,9 @@ ends no search.
 Source: the roofline model (Williams, Waterman and Patterson, CACM 52(4), 2009,
 doi:10.1145/1498765.1498785), with the cache level the whole problem fits in for "memory".
 
-Rates are the most this machine has shown (`tuner/machine/probed.py`); a kernel that is faster than
-the bound by more than a probe's error proves them too low: see `tuner/session/limit.py`.
+Rates are the most this machine has shown (`tuner/machine/probe_merging.py`); a kernel that is
+faster than the bound by more than a probe's error proves them too low: see
+`tuner/session/roofline_bound.py`.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from tilewright.schedules.target import Probes, Target
 from tilewright.schedules.workload.workload import Workload
 
 from .bound import Bound
-from .narrow_rates import InstructionRates, rates_for
-from .probed import raised_bandwidth, raised_peak
-from .work import Work, least_work
+from .instruction_rates import InstructionRates, rates_for
+from .least_work import Work, least_work
+from .probe_merging import raised_bandwidth, raised_peak
 
 
 def bound(workload: Workload, target: Target) -> Bound:

@@ -26,12 +26,12 @@ from tilewright.tuner.machine.bound import Bound
 from tilewright.tuner.machine.roofline import bound
 from tilewright.tuner.process.host import cpu_affinity
 
-from ..backend.choose import backend_for
+from ..backend.registry import backend_for
 from ..compiling.pool import Compiled, CompilePool
 from ..compiling.worker import DEFAULT_COMPILER
 from ..emit.object_code import toolchain
 from ..judge.cases import DEFAULT_CASES, DEFAULT_CHECK_SECS, refuse_unaffordable
-from ..machine.lock import machine_lock
+from ..machine.machine_lock import machine_lock
 from ..process.control import Activity, Control, OutOfTime, rounded_up
 from ..process.environment import openmp_environment
 from .checking.requests import checked_in_full, full_check_calls, kernel_job
@@ -43,7 +43,8 @@ _TOO_SLOW = 10  # a candidate this many times slower than the best is not worth 
 _IMPOSSIBLE = 8.0
 """A kernel that passed its checks and is this many times as fast as its operations allow has a time
 that was not measured: a clock that stood still. Drifting clocks, busy probes, and all that a bound
-leaves out come to less; what is faster by less proves the bound wrong (`session/limit.py`)."""
+leaves out come to less; what is faster by less proves the bound wrong
+(`session/roofline_bound.py`)."""
 
 _CONFIRM_SECS = 0.15  # of timing: three times a finalist's
 _LOOK_SECS = 0.1

@@ -11,7 +11,7 @@ from tilewright.costmodel.programs import program_counts
 from tilewright.schedules.arrays import FloatArray, IntArray
 from tilewright.schedules.space import Candidate, ScheduleSpace
 
-from .lattice import Codes, SettingGrid
+from .setting_grid import Codes, SettingGrid
 
 
 @dataclass(frozen=True, slots=True)

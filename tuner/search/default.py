@@ -7,7 +7,7 @@ from tilewright.schedules.target import Target
 from tilewright.schedules.trace import Trace
 from tilewright.schedules.workload.workload import Workload
 
-from .first_look import default_look
+from .prior_ranking import default_look
 
 
 def default_trace(workload: Workload, target: Target) -> Trace:

@@ -11,8 +11,8 @@ import numpy as np
 
 from tilewright.schedules.arrays import FloatArray, IntArray
 
-from .chains import Score
-from .lattice import SettingGrid
+from .annealing_walk import Score
+from .setting_grid import SettingGrid
 
 MOST_NEIGHBOURS = 8192
 """Settings looked at in a round. Programs of many parts have more pairs of knobs: some of them."""

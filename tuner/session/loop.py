@@ -14,14 +14,14 @@ from tilewright.schedules.space import Candidate
 from tilewright.schedules.target import Target
 from tilewright.schedules.trace import Trace
 
-from ..machine.probed import misleading
+from ..machine.probe_merging import misleading
 from ..measure.protocol import MeasureRequest
 from ..process.control import Activity, MeasurementAborted, OutOfTime
 from ..search.base import SearchGoal
-from .ending import MAX_BATCH, StoppingRule
 from .report import MOST_KNOBS_TOLD, TrialEvent
-from .state import TuningRun
+from .stopping_rule import MAX_BATCH, StoppingRule
 from .trials import Trial
+from .tuning_run import TuningRun
 
 MOST_LOOKED_AT = 8
 """Trials of an earlier process whose traces are written again, to see that they are of this space:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from ..process.control import Control
-from .limit import MeasuringMachine
 from .report import Begun, TrialEvent
+from .roofline_bound import MeasuringMachine
 
 EventHandler = Callable[[TrialEvent], None]
 

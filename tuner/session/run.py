@@ -14,19 +14,19 @@ from typing import Any
 from tilewright.schedules.space import ScheduleSpace
 from tilewright.schedules.workload.workload import Workload
 
-from ..machine.work import least_work
+from ..machine.least_work import least_work
 from ..measure.protocol import Measurer, TakesBound
 from ..process.control import MeasurementAborted, OutOfTime
 from ..search.base import SearchGoal
 from ..search.strategies import make_strategy
 from . import summary
-from .best import confirm_best, confirmed_before
-from .limit import RooflineBound
+from .confirmation import confirm_best, confirmed_before
 from .loop import Stopped, TuningLoop
 from .options import EventHandler, SessionOptions
 from .report import Budget, RecordSink, TuneReport
-from .state import TuningRun
+from .roofline_bound import RooflineBound
 from .trials import explain
+from .tuning_run import TuningRun
 
 DEFAULT_BUDGET = Budget()
 

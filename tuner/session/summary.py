@@ -9,8 +9,8 @@ from tilewright.schedules.record import MeasureStatus, TuningRecord
 from tilewright.schedules.rewritten import rewritten_document
 
 from .report import BestFound, Rejected, TuneReport
-from .state import TuningRun
 from .trials import prediction_quality, statuses
+from .tuning_run import TuningRun
 
 MOST_COUNTED = 2**63 - 1
 """What a report says of a space with that many settings or more: readers of JSON and databases

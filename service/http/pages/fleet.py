@@ -8,8 +8,8 @@ from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
 
 from tilewright.service.http.deps import Asking, State
-from tilewright.service.http.pages.active import active_jobs, job_counts
 from tilewright.service.http.pages.machines import joined_views, own_view
+from tilewright.service.http.pages.open_jobs import active_jobs, job_counts
 from tilewright.service.http.pages.render import page, wants_part
 from tilewright.service.http.pages.views import ACTIVE
 from tilewright.service.http.state import ServiceState

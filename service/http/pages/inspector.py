@@ -12,7 +12,7 @@ from typing import Any
 
 from tilewright.service.errors import TooBusy
 from tilewright.service.http.state import Gate
-from tilewright.tuner.compiling.aside import Aside
+from tilewright.tuner.compiling.helper_process import Aside
 
 DEADLINE_SECS = 20.0
 MOST_WAITING = 4
@@ -34,8 +34,8 @@ class Inspector:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def show(self, what: str, key: str, document: Document) -> Document:
-        """What `what` of `tilewright.service.answers.shown` makes of `document`, which `key` names
-        for good.
+        """What function `what` of `tilewright.service.answers.helper_views` makes of `document`.
+        `key` names the document permanently.
 
         TooBusy; DeadlineError; CompileError; ScheduleError.
         """
@@ -78,7 +78,7 @@ atexit.register(_helper.close)
 
 
 def _ask_helper(what: str, document: Document, named: str) -> Document:
-    return _helper.call(f"tilewright.service.answers.shown:{what}", document, named).document
+    return _helper.call(f"tilewright.service.answers.helper_views:{what}", document, named).document
 
 
 _shared = Inspector(_ask_helper)

@@ -9,8 +9,7 @@ from __future__ import annotations
 from fastapi import Request
 from starlette.responses import Response
 
-from tilewright.service.http.cookie import COOKIE
-
+COOKIE = "tilewright_key"
 MAX_KEY_CHARACTERS = 512
 KEPT_SECS = 30 * 86_400
 

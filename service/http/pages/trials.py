@@ -6,12 +6,13 @@ import csv
 import io
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, StreamingResponse
 
+from tilewright.db.values.jobs import StoredJob
 from tilewright.service.http.deps import State
 from tilewright.service.http.pages.importance import LEAST_TRIALS, importances
 from tilewright.service.http.pages.knob_words import in_words
@@ -19,9 +20,6 @@ from tilewright.service.http.pages.render import page, wants_part
 from tilewright.service.http.pages.views import job_view
 from tilewright.service.http.routes.jobs import stored_job
 from tilewright.service.http.state import ServiceState
-
-if TYPE_CHECKING:
-    from tilewright.db.values.jobs import StoredJob
 
 router = APIRouter(include_in_schema=False)
 

@@ -8,12 +8,12 @@ from datetime import datetime
 from statistics import quantiles
 from typing import TYPE_CHECKING, Any
 
+from tilewright.db.values.jobs import StoredJob
+from tilewright.db.values.whole import JobLine, KnownBest
 from tilewright.service.jobs.document import job_document
 from tilewright.service.units import duration
 
 if TYPE_CHECKING:
-    from tilewright.db.values.jobs import StoredJob
-    from tilewright.db.values.whole import JobLine, KnownBest
     from tilewright.schedules.record import Toolchain, TuningRecord
 
 MOCKED = ("simulated", "replay")

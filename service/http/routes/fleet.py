@@ -11,7 +11,7 @@ from fastapi import APIRouter
 from pydantic import BaseModel
 
 from tilewright.service.http.deps import State
-from tilewright.service.http.problems import problem_responses
+from tilewright.service.http.schemas import problem_responses
 from tilewright.service.resolve.targets import target_summary
 
 router = APIRouter(prefix="/v1", tags=["fleet"])

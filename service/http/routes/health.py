@@ -16,9 +16,9 @@ from fastapi import APIRouter, Request, Response
 from tilewright.schedules.errors import TilewrightError
 from tilewright.service.errors import Unavailable
 from tilewright.service.http.deps import state_of
-from tilewright.service.http.problems import problem_responses
+from tilewright.service.http.schemas import problem_responses
 from tilewright.service.http.state import ServiceState
-from tilewright.service.jobs.pulse import Role
+from tilewright.service.jobs.heartbeat import Role
 from tilewright.service.problems import problem_of
 
 router = APIRouter(tags=["operation"])

@@ -13,7 +13,7 @@ from fastapi.responses import StreamingResponse
 
 from tilewright.db.errors import BadPageToken
 from tilewright.db.values.job_states import JobState
-from tilewright.db.values.jobs import JobQuota, StoredJob
+from tilewright.db.values.jobs import JobQuota, Sharing, StoredJob
 from tilewright.schedules.canonical import canonical_bytes
 from tilewright.service.access.keys import Principal, key_of_owner
 from tilewright.service.errors import InvalidField, NotFound, TooBusy
@@ -29,15 +29,18 @@ from tilewright.service.http.deps import (
     parse_body,
 )
 from tilewright.service.http.events import EventStream, job_events
-from tilewright.service.http.problems import problem_responses
-from tilewright.service.http.schemas import JobOut, JobPage, StateName, TrialPage, schema_ref
-from tilewright.service.http.sharing import sharing_document
+from tilewright.service.http.schemas import (
+    JobOut,
+    JobPage,
+    StateName,
+    TrialPage,
+    problem_responses,
+    schema_ref,
+)
 from tilewright.service.http.state import ServiceState
-from tilewright.service.jobs.counts import open_jobs
-from tilewright.service.jobs.document import job_document
-from tilewright.service.jobs.queue import place
+from tilewright.service.jobs.document import job_document, trial_document
+from tilewright.service.jobs.queue import open_jobs, place
 from tilewright.service.jobs.request import JobRequest, read_job
-from tilewright.service.jobs.trials import trial_document
 from tilewright.service.resolve.requests import JobIn
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
@@ -306,3 +309,13 @@ def _event_id(text: str | None) -> int:
             code="bad_event_id",
         )
     return int(text)
+
+
+def sharing_document(found: Sharing, asking: Principal) -> dict[str, Any]:
+    """How many `owners` want a job, and whether who asks has `withdrawn`; `names` of the owners are
+    for those alone who see the jobs of all."""
+    return {
+        "owners": len(found.asking),
+        "withdrawn": asking.owner in found.withdrawn,
+        "names": list(found.asking) if asking.jobs_of is None else None,
+    }

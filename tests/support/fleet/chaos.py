@@ -27,11 +27,11 @@ from tests.support.fleet.local_fleet import LocalFleet, local_fleet
 from tests.support.fleet.simulated import SPACE, TARGET
 from tilewright.db import open_store
 from tilewright.schedules.canonical import canonical_bytes
-from tilewright.service.fleet.keeper import Keeper
+from tilewright.service.fleet.restarting_process import Keeper
 from tilewright.service.jobs.tuning import TuneOptions, tune_into
 from tilewright.tuner.measure.fleet.connection import Line
 from tilewright.tuner.measure.fleet.machines import FleetMachine
-from tilewright.tuner.measure.fleet.wire import Order
+from tilewright.tuner.measure.fleet.messages import Order
 from tilewright.tuner.session.report import Budget
 
 

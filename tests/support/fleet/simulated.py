@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.support.synthetic_sketch import synthetic_space
 from tilewright.schedules.target import Target
 from tilewright.tuner.measure.protocol import MeasureRequest
-from tilewright.tuner.search.lattice import lattices
+from tilewright.tuner.search.setting_grid import lattices
 from tilewright.tuner.testing import mocked_target
 
 SPACE = synthetic_space(64, 64, 64, small=True)

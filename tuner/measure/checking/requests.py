@@ -11,7 +11,7 @@ from typing import Any
 from tilewright.schedules.trace import Trace
 
 from ...codegen.abi import Needs
-from ...judge.teams import checked_teams, further_teams
+from ...judge.team_sizes import checked_teams, further_teams
 
 _REPEATS = 10
 

@@ -16,7 +16,7 @@ import psutil
 from tilewright.schedules.record import MeasureStatus
 from tilewright.tuner.process.child_command import module_command
 
-from ...backend.choose import BACKENDS
+from ...backend.registry import BACKENDS
 from ...process import linux
 from ...process.child_command import tail
 from ...process.environment import child_environment

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 from .address import check_listens
 from .errors import FleetError
+from .heartbeat import Silence
+from .host import run
 from .machines import FleetMachine, machines_of, resource_name
-from .silence import Silence
-from .task import run
-from .wire import WIRE_VERSION
+from .messages import WIRE_VERSION
 
 if TYPE_CHECKING:
     from distributed import Client, Future

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from tilewright.schedules.errors import TargetError
 from tilewright.tuner.machine.native_target import load_target, native_target, unprobed_target
-from tilewright.tuner.measure.here import toolchain_here
+from tilewright.tuner.measure.local_spec import toolchain_here
 from tilewright.tuner.measure.protocol import MeasurerError
 
-from .wire import MachineDescription
+from .messages import MachineDescription
 
 
 def describe(measurer: str = "local", target: str = "native", name: str = "") -> MachineDescription:

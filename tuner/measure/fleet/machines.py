@@ -17,7 +17,7 @@ from tilewright.tuner.machine.native_target import unprobed_target
 
 from .address import check_listens, parse_address
 from .errors import FleetError
-from .wire import MachineDescription
+from .messages import MachineDescription
 
 log = logging.getLogger("tilewright.fleet")
 

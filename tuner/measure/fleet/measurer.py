@@ -19,13 +19,13 @@ from tilewright.tuner.measure.protocol import MeasureRequest, OnResult
 from tilewright.tuner.process.control import Control
 
 from .address import parse_address
-from .bookings import bookings_of, share_of
 from .connection import LOOK_SECS, WAKE, Line, open_line
 from .dispatch import Assignment, Dispatch
 from .errors import FleetError
 from .machines import FleetMachine, able, alike, kind, largest_group
+from .messages import Note, Order, Purpose
+from .reservations import bookings_of, share_of
 from .waiting import Wait, aside
-from .wire import Note, Order, Purpose
 
 log = logging.getLogger("tilewright.fleet")
 

@@ -10,10 +10,10 @@ import os
 import threading
 from typing import Any
 
-from .leash import watch_parent
+from .host import set_up
 from .machines import LABEL
-from .task import set_up
-from .wire import MachineDescription
+from .messages import MachineDescription
+from .parent_watch import watch_parent
 
 ENVIRONMENT = "TILEWRIGHT_MACHINE"
 

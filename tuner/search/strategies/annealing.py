@@ -24,14 +24,14 @@ from tilewright.schedules.arrays import FloatArray, IntArray
 from tilewright.schedules.space import Candidate, ScheduleSpace
 from tilewright.schedules.target import Target
 
+from ..annealing_walk import Cooling, anneal
 from ..base import Observation, SearchGoal
 from ..batch import Scored, distinct_tiles, diverse, scored
-from ..chains import Cooling, anneal
-from ..first_look import PriorRanking, first_look
-from ..lattice import SettingGrid, lattices
+from ..candidate_pool import Pool
 from ..ledger import Ledger, run_secs
-from ..pool import Pool
-from ..team_choice import other_kind
+from ..prior_ranking import PriorRanking, first_look
+from ..setting_grid import SettingGrid, lattices
+from ..threading_choice import other_kind
 
 OPENING = (4, 4)
 """Trials before the first model: the prior's best, then some from all over the space."""

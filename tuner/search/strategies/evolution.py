@@ -20,9 +20,9 @@ from tilewright.schedules.target import Target
 
 from ..base import Observation, SearchGoal
 from ..batch import Scored, diverse, scored
-from ..first_look import PriorRanking, first_look
-from ..lattice import SettingGrid, lattices
 from ..ledger import Ledger
+from ..prior_ranking import PriorRanking, first_look
+from ..setting_grid import SettingGrid, lattices
 
 POPULATION = 256
 GENERATIONS = 6

@@ -10,8 +10,8 @@ from tilewright.schedules.arrays import IntArray
 from tilewright.schedules.space import Candidate, ScheduleSpace
 
 from ..base import SearchGoal
-from ..lattice import CHUNK, SettingGrid, lattices
-from ..unlearned import Unlearned
+from ..model_free import Unlearned
+from ..setting_grid import CHUNK, SettingGrid, lattices
 
 MOST_WALKED = 1 << 40
 """Points of a lattice that is walked as it is, feasible or not."""

@@ -7,8 +7,8 @@ import numpy as np
 from tilewright.schedules.space import Candidate, ScheduleSpace
 
 from ..base import SearchGoal
-from ..lattice import lattices
-from ..unlearned import Unlearned
+from ..model_free import Unlearned
+from ..setting_grid import lattices
 
 
 class RandomStrategy(Unlearned):

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from tilewright.schedules.record import MeasureStatus
 
-from ....judge.rungs import Race
+from ....judge.timing_race import Race
 from ....process.frames import Frame
 from ...protocol import LoadError
 from ..loading import loader
@@ -26,13 +26,13 @@ from ..loading.entries import Entry, timed_entry, whole_entry
 from ..memory.arena import Arena
 from ..memory.flat import FlatBuffers
 from ..memory.guarded import Flush, GuardedPool, same_bytes
-from ..memory.places import TURNS
+from ..memory.line_offsets import TURNS
 from . import races
 from .flat_run import FlatRun, call_together, flat_run
 from .guarded_run import Checks, Guarded, WrongError, arrays, check, compare, guarded_run, same
+from .interference import Quiet
 from .job import CheckerEnv, CheckJob
-from .quiet import Quiet
-from .shares import verify_parallel
+from .parallel_checks import verify_parallel
 
 _FEWEST_PLACES = 4  # further cases have other ones
 _PLACES_SECS = 0.03  # of processor time, as are those that follow

@@ -20,7 +20,7 @@ from ..memory.arena import WORKSPACE_ALIGN_BYTES, Arena
 from ..memory.fills import constant, numbers
 from ..memory.flat import FlatBuffers
 from ..memory.guarded import LINE_BYTES, Flush, GuardedBuffer, GuardedPool, same_bytes
-from ..memory.places import places
+from ..memory.line_offsets import places
 from . import races
 
 # What outputs and workspace hold in runs whose buffers end at a guard. 0xFF in every byte is a NaN

@@ -34,7 +34,7 @@ from ....process.serving import take_over_pipes
 from ..loading.native import Helpers, build_helpers
 from ..memory.arena import Arena, build_arena, give_guarded
 from ..memory.guarded import GUARD_BYTES, Flush, GuardedPool, guarded
-from ..memory.places import TURNS
+from ..memory.line_offsets import TURNS
 from ..memory.stacks import build_stacks
 from . import child
 from .case_builder import CaseBuilder

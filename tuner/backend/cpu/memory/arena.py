@@ -12,7 +12,7 @@ from ....judge.cases import CheckCase
 from ....process import linux
 from .flat import FlatBuffers, flat_buffers
 from .guarded import Flush, GuardedBuffer, GuardedPool
-from .places import places
+from .line_offsets import places
 
 WORKSPACE_ALIGN_BYTES = 64
 

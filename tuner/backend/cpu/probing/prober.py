@@ -18,8 +18,8 @@ from functools import partial
 from tilewright.schedules.dtypes import FLOATS
 from tilewright.schedules.target import Probes, Target
 
+from ....process.contention import Others, cpu_times
 from ....process.host import available_memory_bytes, cpu_affinity
-from ....process.others import Others, cpu_times
 from .machine import PROBED_DTYPES, ProbedMachine, probed_dots, working_sets
 from .rounds import (
     QUIET_ROUNDS,

@@ -1,0 +1,73 @@
+"""Measurers by name, what `--measurer` and a job's field choose from; and what they measure for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tilewright.schedules.target import Probes, Target
+
+from ..machine.native_target import load_target, unprobed_target
+from ..machine.probe_merging import LEAST_SECS, ProbingLateError
+from ..process.control import Control
+from .local_spec import factory_here
+from .protocol import MeasurerError, MeasurerFactory
+
+PROBING_SHARE, FEW_SECS = 0.5, 10.0
+"""What probing may take of a run's seconds; with fewer to spare, probes that are known will do."""
+
+CHOICES = "local, replay:FILE, simulated:FILE or dask:tcp://HOST:PORT"
+
+
+def parse_measurer(spec: str, should_stop: Callable[[], bool] | None = None) -> MeasurerFactory:
+    """The factory for `local`, `replay:FILE`, `simulated:FILE` or `dask:ADDRESS`.
+
+    A file is read here, once, so a bad one is an error before any work starts: MeasurerError. So is
+    a bad address; nothing is connected yet. `should_stop` is asked by those who wait for others.
+    """
+    kind, _, path = spec.partition(":")
+    if kind == "dask" and path:
+        from .fleet.measurer import read_fleet  # Start-up: most runs have no fleet
+
+        return read_fleet(path, should_stop)
+    factory = factory_here(spec)
+    if factory is None:
+        raise MeasurerError(f"measurer must be {CHOICES}; got {spec!r}")
+    return factory
+
+
+def measured_target(
+    measurer: str, spec: str = "native", threads: int | None = None, control: Control | None = None
+) -> Target:
+    """The target that `spec` names, for a run measured by `measurer`. What was measured on this
+    machine counts only where it does the measuring: mocked timings give the same search on every
+    day; a fleet's machines have probes of their own. `threads` None keeps what a file says.
+
+    TargetError, FleetError; MeasurementAborted by `control`, which reaches the probes.
+    """
+    kind, _, address = measurer.partition(":")
+    if kind == "dask" and address:
+        # Start-up: most runs have no fleet.
+        from .fleet.machines import fleet_status, target_at, with_fleet_probes
+
+        if not spec.endswith(".json"):
+            return target_at(address, spec, threads)
+        return with_fleet_probes(fleet_status(address), load_target(spec, threads, probe=False))
+    if measurer == "local":
+        return _probed_in_time(spec, threads, control or Control())
+    if spec == "native":
+        return unprobed_target(threads or 1)
+    return load_target(spec, threads, probe=False)
+
+
+def _probed_in_time(spec: str, threads: int | None, control: Control) -> Target:
+    """The target with its probes; a run of few seconds goes by those that are known, however old or
+    doubtful, or by none, rather than spend them on probing."""
+    within_secs = PROBING_SHARE * control.left_secs
+    if within_secs < FEW_SECS:
+        known = load_target(spec, threads, probe=False)
+        if known.probes != Probes() or within_secs < LEAST_SECS:
+            return known
+    try:
+        return load_target(spec, threads, within_secs=within_secs, control=control)
+    except ProbingLateError:
+        return load_target(spec, threads, probe=False)

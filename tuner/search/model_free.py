@@ -1,0 +1,58 @@
+"""What strategies have in common that learn nothing: they begin with the prior's choice, say what
+the prior predicts, and go on by an order of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from tilewright.costmodel.prior import Prior
+from tilewright.schedules.space import Candidate, ScheduleSpace
+from tilewright.schedules.target import Target
+
+from .base import Observation, SearchGoal
+from .ledger import Ledger
+from .prior_ranking import first_look
+
+
+class Unlearned:
+    """`SearchStrategy` but for its name and for `further`."""
+
+    stop_reason = None
+    prior_trust = None
+    gain_over_prior = None
+
+    def __init__(self, space: ScheduleSpace, goal: SearchGoal) -> None:
+        self.space = space
+        self.goal = goal
+        self.ledger = Ledger()
+        self._prior = Prior(space, check=goal.check)
+
+    @property
+    def predictions(self) -> Mapping[Candidate, float]:
+        return self.ledger.predictions
+
+    def further(self, found: list[Candidate], count: int) -> list[Candidate]:
+        """`found` and others that were not asked for, `count` of them or more where there are."""
+        raise NotImplementedError
+
+    def ask(self, count: int) -> list[Candidate]:
+        found: list[Candidate] = []
+        if not self.ledger.asked:
+            found.append(first_look(self.space, self._prior, keep=1).default)
+        chosen = self.further(found, count)[:count]
+        for candidate in chosen:
+            settings = np.array([candidate.setting], np.int64)
+            predicted = self._prior.log2_secs(candidate.sketch, settings)[0]
+            self.ledger.ask(candidate, float(predicted))
+        return chosen
+
+    def resume(self, told: Sequence[Observation]) -> None:
+        self.ledger.resume(told)
+
+    def tell(self, results: Sequence[Observation]) -> None:
+        self.ledger.tell(results)
+
+    def correct(self, target: Target) -> None:
+        """Nothing is chosen by the prior but the first candidate."""
