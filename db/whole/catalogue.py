@@ -14,7 +14,7 @@ from typing import Any
 from sqlalchemy import Select, Text, and_, cast, func, or_, select
 from sqlalchemy.orm import Session
 
-from tilewright.schedules.canonical import canonical_bytes
+from tilewright.schedules.trace_document import trace_key
 
 from ..core.hashes import RECORD, is_intact
 from ..core.models import (
@@ -145,10 +145,10 @@ class Catalogue(StorePart):
             .limit(2 * count + 2)  # a trace has up to two: as it was searched, and verified in full
         )
         found: list[TrialLine] = []
-        met = {canonical_bytes(besides)}
+        met = {trace_key(besides)}
         for row in session.scalars(statement):
             record = from_row(row)
-            if record is not None and (trace := canonical_bytes(record.trace)) not in met:
+            if record is not None and (trace := record.trace_key) not in met:
                 met.add(trace)
                 line = (row.trial, row.key, row.status, row.estimate_secs, row.verified_level)
                 found.append(TrialLine(*line))

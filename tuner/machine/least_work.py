@@ -25,7 +25,7 @@ from tilewright.schedules.algebra.scalar import (
 )
 from tilewright.schedules.dtypes import DType
 from tilewright.schedules.form import Form
-from tilewright.schedules.rewrites.product import factors_of
+from tilewright.schedules.rewrites.precompute_factors import factors_of
 from tilewright.schedules.sketches.forms.rewriting import regrouped, rewrites_for
 from tilewright.schedules.workload.flops import counted_flops, useful_flops
 from tilewright.schedules.workload.tensors import Elementwise, Reduction, Stage
@@ -73,7 +73,8 @@ def saved_by_allowing_error(workload: Workload) -> float:
     """How many times less there is to do where `workload` allows an error, however small: its
     products of more than two factors may then be summed in steps. 1.0 where nothing is gained.
 
-    Infinities and zeros can tell (`rewrites.product.may_distribute`), so floats need permission.
+    Infinities and zeros can tell (`rewrites.precompute_factors.may_distribute`), so floats need
+    permission.
     """
     normal = workload.normalised()
     products = any(len(factors_of(stage)) > 2 for stage in normal.stages)
