@@ -1,4 +1,4 @@
-"""The schedule that is chosen without measuring, within a deadline."""
+"""The schedule chosen without measurement, within a deadline."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 def default_trace(workload: Workload, target: Target, secs: float | None = None) -> Trace:
-    """The schedule chosen without measurement. DeadlineError after `secs`, None for the deadline of
-    every default.
+    """The schedule chosen without measurement. DeadlineError after `secs`; None means the default
+    deadline.
 
-    A command works on it itself; a thread of a service, which answers others meanwhile, hands it
+    A command computes it itself. A thread of the service, which must not block others, delegates it
     to a helper process.
     """
     import threading

@@ -1,4 +1,4 @@
-"""Find the best stored answer for a workload on a target."""
+"""Finds the best stored answer for a workload on a target."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class StoredAnswer:
-    """A stored record that will do: its grade, why not a better one, where it was made."""
+    """An acceptable stored record, its grade, and a note on why the grade is not better."""
 
     grade: Grade
     stored: StoredRecord
@@ -28,8 +28,8 @@ class StoredAnswer:
     def answer(
         self, workload: dict[str, Any], target: dict[str, Any], form: Callable[[], Workload]
     ) -> Answer:
-        """The answer to tell, with short descriptions of what was asked. `form` gives the workload,
-        which is needed where it was rewritten."""
+        """The answer, with short descriptions of workload and target. `form` parses the workload,
+        which is needed only if the schedule rewrites it."""
         record, made_for = self.stored.record, self.stored.made_for
         return Answer(
             grade=self.grade,
@@ -55,7 +55,7 @@ def evidence_document(record: TuningRecord) -> dict[str, Any] | None:
 
 
 def _rewritten(record: TuningRecord, form: Callable[[], Workload]) -> dict[str, Any] | None:
-    # Start-up: few records have rewrites, and most commands need nothing else of what reads them.
+    # Start-up: few records have rewrites, and most commands need nothing else of these modules.
     from tilewright.schedules.rewritten import rewritten_document
     from tilewright.schedules.trace import Trace
 
@@ -65,9 +65,9 @@ def _rewritten(record: TuningRecord, form: Callable[[], Workload]) -> dict[str, 
 def find_answer(
     evidence: StoredEvidence, target: Target, minimum: Grade, toolchain: Toolchain | None
 ) -> StoredAnswer | None:
-    """The best answer that what is stored gives, or None.
+    """The best answer from the stored rows, or None.
 
-    `toolchain` None trusts records whoever compiled them.
+    `toolchain` None accepts records of every toolchain.
     """
     candidates = [
         stored
@@ -90,8 +90,8 @@ def find_answer(
 def _may_be_told(
     evidence: StoredEvidence, stored: StoredRecord, target: Target, toolchain: Toolchain | None
 ) -> bool:
-    """Whether no full check of the record's schedule failed: as it was made, for its own machine,
-    or as it would be made here, for `target`."""
+    """Whether the record's schedule may be served: no full check of it failed, neither as compiled
+    for its own machine nor as it would be compiled for `target`."""
     record = stored.record
     made = evidence.refusals(stored.made_for.key).refusal(record.trace, record.toolchain)
     here = evidence.refusals(target.key).refusal(record.trace, toolchain or record.toolchain)

@@ -1,7 +1,7 @@
-"""`verify --all`: what another toolchain made, or others brought, checked with this toolchain.
+"""`verify --all`: check records of other toolchains, and imported ones, with this toolchain.
 
-What passes is an answer of this toolchain from then on, so the same command again goes on where it
-was interrupted.
+A record that passes is an answer of this toolchain from then on, so the same command continues
+after an interruption.
 """
 
 from __future__ import annotations
@@ -24,11 +24,13 @@ from tilewright.service.resolve import toolchains, workloads
 if TYPE_CHECKING:
     from tilewright.db import Store
 
+# Start-up: wrong usage is reported before SQLAlchemy and the checker are loaded.
+
 
 @dataclass(frozen=True, slots=True)
 class UnverifiedTask:
-    """A work without an answer of this toolchain, and the records that may become one, the first
-    to try first."""
+    """A task (workload and target) without an answer of this toolchain, and the records that may
+    provide one, in the order in which to try them."""
 
     name: str
     workload_document: dict[str, Any]
@@ -38,8 +40,8 @@ class UnverifiedTask:
 
 @dataclass(frozen=True, slots=True)
 class CheckedTask:
-    """A work after its records were checked, up to the first that passed. `error` says why none
-    could be checked."""
+    """A task after checking its records, up to the first that passed. `error` says why none could
+    be checked."""
 
     waiting: UnverifiedTask
     checks: tuple[Verification, ...] = ()
@@ -51,7 +53,7 @@ class CheckedTask:
 
     @property
     def told(self) -> str:
-        """How it ended, in a few words."""
+        """The result in a few words."""
         if self.error:
             return self.error
         last = self.checks[-1]
@@ -75,12 +77,12 @@ class CheckedTask:
 
 
 def unverified_tasks(store: Store, fits: Callable[[Target], bool]) -> Iterator[UnverifiedTask]:
-    """The works to verify on targets that fit, those whose best another toolchain made first."""
+    """The tasks to verify on targets that fit; first those whose best is of another toolchain."""
     here = toolchains.toolchain()
     for workload_key, target_key in store.works_to_verify(here):
         entry, document = store.workload(workload_key), store.target(target_key)
         if entry is None or document is None:
-            continue  # damaged, and told by `db check`
+            continue  # damaged; `db check` reports it
         target = Target.from_json(document)
         if not fits(target):
             continue
@@ -93,8 +95,8 @@ def unverified_tasks(store: Store, fits: Callable[[Target], bool]) -> Iterator[U
 
 
 def check_task(db: str | None, work: UnverifiedTask, seed: int) -> CheckedTask:
-    """Check the records of a work in turn until one passes. What is wrong with a work alone is its
-    own end; StoreError for the database."""
+    """Check the records of a task until one passes. An error of the task is its own result;
+    StoreError for the database."""
     checks: list[Verification] = []
     try:
         workload = workloads.workload_of(work.workload_document).named(work.name)
@@ -104,13 +106,13 @@ def check_task(db: str | None, work: UnverifiedTask, seed: int) -> CheckedTask:
             if checks[-1].result.ok:
                 break
     except TilewrightError as error:
-        if problem_of(error).status == 503:  # the database, not this work
+        if problem_of(error).status == 503:  # the database, not this task
             raise
         return CheckedTask(work, tuple(checks), str(error))
     return CheckedTask(work, tuple(checks))
 
 
 def find_unverified(db: str | None, fits: Callable[[Target], bool]) -> list[UnverifiedTask]:
-    """`unverified_tasks` of the database that `--db` names; none where there is none."""
-    with database.opened(db) as store:
+    """`unverified_tasks` of the database that `--db` names; none if there is no database."""
+    with database.open_existing(db) as store:
         return [] if store is None else list(unverified_tasks(store, fits))

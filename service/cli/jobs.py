@@ -20,7 +20,7 @@ from tilewright.tuner.search.strategies import Strategy
 if TYPE_CHECKING:
     from tilewright.service.client import Client, Job
 
-# Start-up: a command loads what it works with when it runs.
+# Start-up: a command loads what it needs when it runs.
 
 
 JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="The job's id.")]
@@ -126,7 +126,7 @@ def _client(service: Service) -> Client:
 
 
 def _follow(client: Client, job: Job, output: Output) -> Job:
-    """Show the job's trials as they come; the finished job. Ctrl-C leaves the job running."""
+    """Show the job's trials as they arrive; the finished job. Ctrl-C leaves the job running."""
     from tilewright.service.cli.progress import trial_reporter
     from tilewright.tuner.process.control import Activity
 

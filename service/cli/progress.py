@@ -1,5 +1,5 @@
-"""Progress of a run: a bar on a terminal, plain lines elsewhere, nothing with `--json`. Both say
-what the run is doing, from its start to its end, and when that should be."""
+"""Progress of a run: a bar on a terminal, lines elsewhere, nothing with `--json`. Both show the
+current activity and the expected end, for the whole run."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ if TYPE_CHECKING:
 
 
 class Reporter(Protocol):
-    """Hears of a run, from its own thread."""
+    """Receives the events of a run, in its thread."""
 
     def on_event(self, event: dict[str, Any]) -> None:
         """A trial, as JSON data."""
         ...
 
     def on_activity(self, activity: Activity) -> None:
-        """What the run begins to do."""
+        """An activity that begins."""
         ...
 
 
 @contextmanager
 def trial_reporter(output: Output, flops: float, trials: int) -> Iterator[Reporter]:
-    """Who is to hear of the run."""
+    """The reporter for this output."""
     if output.as_json:
         yield _Silent()
     elif output.live:
@@ -78,9 +78,10 @@ def _write(line: str) -> None:
 
 @dataclass
 class LineReporter:
-    """Lines for logs: how many trials were reused, the first that is measured, every new best, else
-    one each `PROGRESS_LINE_SECS`; between them, what has been going on for `ACTIVITY_LINE_SECS`,
-    and at first whatever goes on. `look` is called some times a second, from another thread."""
+    """Progress lines for logs: the number of reused trials, the first measured trial, every new
+    best, else one trial every `PROGRESS_LINE_SECS`; between them, an activity that has lasted
+    `ACTIVITY_LINE_SECS`, and any activity at the start. Another thread calls `look` several times a
+    second."""
 
     flops: float
     write: Callable[[str], None] = _write
@@ -117,7 +118,7 @@ class LineReporter:
             self._activity = activity
 
     def look(self) -> None:
-        """Say what goes on, where that is news and nothing was said for a while."""
+        """Report the current activity if it is new and nothing was reported for a while."""
         with self._lock:
             now, activity = self.now(), self._activity
             if activity is None or str(activity) == self._said:
@@ -141,7 +142,7 @@ def _bar(output: Output, flops: float, trials: int) -> Iterator[Reporter]:
     from rich.text import Text
 
     class Left(ProgressColumn):
-        """Counts down to the end that was predicted last."""
+        """Counts down to the last predicted end."""
 
         def render(self, task: Any) -> Text:
             end = task.fields["end"]

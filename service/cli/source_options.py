@@ -1,4 +1,4 @@
-"""Where kernels and records come from: a service that is named, or the database here."""
+"""Options that select the source of kernels and records."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .options import COMMON_PANEL
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """A service, or the database here."""
+    """A service if one is named, else the local database."""
 
     url: Annotated[
         str | None,

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from tilewright.schedules.target import Target
     from tilewright.service.answers.unverified import CheckedTask
 
-# Start-up: a command loads what it works with when it runs.
+# Start-up: a command loads what it needs when it runs.
 
 
 def verify_everything(machine: MachineOptions, common: Common) -> None:
-    """Verify what waits for it on the machine named; exit code 6 if something failed."""
+    """Verify everything on the named machine that needs it; exit code 6 if something failed."""
     from tilewright.service.answers.unverified import check_task, find_unverified
 
     output = common.output()
@@ -43,7 +43,7 @@ def verify_everything(machine: MachineOptions, common: Common) -> None:
 
 
 def _fitting(machine: MachineOptions) -> Callable[[Target], bool]:
-    """Whether a target is the machine named, for as many threads as were asked for, or for any."""
+    """Whether a target is the named machine, for the requested number of threads, or for any."""
     named = targets.read_target(machine.target, machine.threads, probe=False)
     threads = machine.threads
     wanted = range(1, named.cores + 1) if threads is None else (threads,)

@@ -95,7 +95,7 @@ class Guard:
         send = for_asker_alone(send)
         streams = found.rule is not None and found.rule.streams
         gates = self._streams if streams else self._requests
-        with gates.entered(principal.owner) as enters:
+        with gates.admitted(principal.owner) as enters:
             if enters:
                 await self._app(scope, receive, send)
                 return
@@ -132,7 +132,7 @@ class Guard:
 
     async def _check(self, principal: Principal, scope: Scope, found: RouteMatch) -> None:
         """NotAllowed, NotFound, MethodNotAllowed: what this key does not open."""
-        everything = principal.jobs_of is None
+        everything = principal.visible_owner is None
         if found.rule is None:
             if everything:
                 return

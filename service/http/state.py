@@ -88,9 +88,9 @@ class ServiceState:
     async def write(self, function: Callable[..., T], *args: object, **named: object) -> T:
         """Run `function`, which writes to the database, in a thread. Unavailable if too many others
         are before it for too long, or what it wrote would be lost."""
-        trouble = self.identity.trouble()
-        if trouble:
-            raise Unavailable(trouble, code="database_replaced")
+        problem = self.identity.problem()
+        if problem:
+            raise Unavailable(problem, code="database_replaced")
         try:
             with fail_after(self.settings.store_secs):
                 await self.writers.acquire()

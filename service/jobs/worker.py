@@ -80,9 +80,9 @@ class Worker:
         pause_secs = self.poll_secs
         while not self.means.stop.is_set():
             try:
-                trouble = self.identity.trouble()
-                if trouble:
-                    raise StoreError(trouble)
+                problem = self.identity.problem()
+                if problem:
+                    raise StoreError(problem)
                 if self.coordinated and not self.means.store.coordinates():
                     # A server's lock ends with its connection. Taking it again ends the leases of
                     # the jobs that run here too: they stop, and are leased anew.

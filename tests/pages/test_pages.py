@@ -421,9 +421,12 @@ def test_best_schedules_of_another_toolchain_are_marked(pages: TestClient, store
 def test_the_page_of_a_job_tells_what_the_full_check_compared(
     evidence: dict[str, Any] | None, pages: TestClient, store: Store, settings: Settings
 ) -> None:
-    best = {"trial": 1, "run_secs": 1e-3, "record_key": "sha256:1", "verified": True}
+    best = {
+        "trial": 1, "run_secs": 1e-3, "record_key": "sha256:1", "verified": True,
+        "bound": "compute", "fraction_of_bound": 0.5, "gflops": 1.0, "evidence": evidence,
+    }  # fmt: skip
     job = stored_job(store, settings)
-    run_trials(store, job, 4, end=JobState.SUCCEEDED, best={**best, "evidence": evidence})
+    run_trials(store, job, 4, end=JobState.SUCCEEDED, best=best)
     text = pages.get(f"/jobs/{job.id}").text
     assert ("every element, for 3 sets of inputs" in text) is (evidence is not None)
 

@@ -50,9 +50,9 @@ def test_buckets_of_long_ago_are_forgotten() -> None:
 
 def test_a_gate_counts_what_is_open() -> None:
     gates = OwnerConcurrencyLimits(1)
-    with gates.entered("a") as first, gates.entered("a") as second, gates.entered("b") as other:
+    with gates.admitted("a") as first, gates.admitted("a") as second, gates.admitted("b") as other:
         assert (first, second, other) == (True, False, True)
-    with gates.entered("a") as again:
+    with gates.admitted("a") as again:
         assert again
     assert gates._open == {}
 

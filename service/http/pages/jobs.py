@@ -45,7 +45,7 @@ def _listed(
     state: State, asking: Asking, q: Text = "", only: Text = "", after: Token = None
 ) -> dict[str, Any]:
     """Jobs of one state, or of all: then those that run or wait stand first, on the first page."""
-    owner = asking.jobs_of
+    owner = asking.visible_owner
     chosen = JobState(only) if only in STATES else None
     states = (chosen,) if chosen else tuple(name for name in JobState if name not in ACTIVE)
     found = state.store.catalogue.jobs(q, states, after, PAGE, owner)
@@ -224,7 +224,7 @@ def _shown(
         "job": view,
         "waits": waits[1] if waits else "",
         "sharing": sharing_document(state.store.job_sharing([job.id])[job.id], asking),
-        "ends_for_all": asking.jobs_of is None,
+        "ends_for_all": asking.visible_owner is None,
         "by_status": _ordered(by_status),
     }
 

@@ -44,7 +44,7 @@ async def readyz(request: Request) -> dict[str, Any]:
     """The database answers and can be written, and a worker is at work or stands by while another
     process leads (`role`); else 503 says why not."""
     state = state_of(request)
-    code, records, reasons = "not_ready", None, [state.identity.trouble(), _no_room(state)]
+    code, records, reasons = "not_ready", None, [state.identity.problem(), _no_room(state)]
     health = state.worker()
     if health is not None and not health.ready:
         reasons.append(health.reason)
