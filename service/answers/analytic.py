@@ -29,10 +29,10 @@ def default_trace(workload: Workload, target: Target, secs: float | None = None)
         with alarm(DEADLINE_SECS if secs is None else secs, what):
             return choose_default(workload, target)
     from tilewright.schedules.trace import Trace
-    from tilewright.tuner.compiling.helper_process import shared
+    from tilewright.tuner.compiling.helper_process import shared_helper
 
     document = {"workload": workload.to_json(), "target": target.to_json()}
-    frame = shared().call(
+    frame = shared_helper().call(
         "tilewright.tuner.compiling.default_request:choose_default", document, what, secs
     )
     return Trace.from_json(frame.document["trace"])

@@ -26,7 +26,7 @@ from tilewright.schedules.target import Target
 from tilewright.schedules.trace import Trace
 from tilewright.schedules.workload.workload import Workload
 from tilewright.tuner.backend.cpu.loading.elf import undefined_symbols, writable_memory
-from tilewright.tuner.compiling import in_time as compiling
+from tilewright.tuner.compiling import deadline_compile as compiling
 from tilewright.tuner.emit import emitted
 from tilewright.tuner.emit.emitted import BuiltVariant, EmittedKernel, emit_kernel, used_features
 from tilewright.tuner.emit.header import argument_names, c_header
@@ -243,10 +243,10 @@ def test_the_bytes_are_the_same_wherever_they_are_made(monkeypatch: pytest.Monke
     """Also in the helper process that long compilations are handed to."""
     workload = parse_workload(WORKLOADS[0])
     made = variants(workload, [level_target(name) for name in ("x86-64-v4", "x86-64-v3", "x86-64")])
-    here = emit_kernel(workload, made, "mm", compiling.build_in_time)
+    here = emit_kernel(workload, made, "mm", compiling.build_by_deadline)
     assert here == emit_kernel(workload, made, "mm")
-    monkeypatch.setattr(compiling, "MOST_LINES_HERE", 0)
-    assert here == emit_kernel(workload, made, "mm", compiling.build_in_time)
+    monkeypatch.setattr(compiling, "MAX_INLINE_LINES", 0)
+    assert here == emit_kernel(workload, made, "mm", compiling.build_by_deadline)
     assert here != emit_kernel(workload, made[1:], "mm")
 
 

@@ -26,7 +26,7 @@ from tilewright.tuner.machine.native_target import (
     native_target,
     unprobed_target,
 )
-from tilewright.tuner.machine.probe_merging import merged
+from tilewright.tuner.machine.probe_merging import merged_probes
 from tilewright.tuner.process import host
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "targets"
@@ -124,14 +124,14 @@ def test_probes_of_a_busy_machine_are_soon_taken_again_and_the_best_is_kept(tmp_
 def test_a_disturbed_figure_is_not_kept_because_the_clock_fell_since() -> None:
     disturbed = Probes({"f32": [10.0, 12.0]}, {"memory": [5.0, 6.0]}, doubtful=True)
     slower = Probes({"f32": [9.5, 19.0]}, {"memory": [5.0, 9.0]})
-    found = merged(detect(), disturbed, slower)
+    found = merged_probes(detect(), disturbed, slower)
     assert found == Probes({"f32": [10.0, 20.0]}, {"memory": [5.0, 9.0]})
-    assert merged(detect(), slower, disturbed).peak_gflops == {"f32": [10.0, 19.0]}
-    assert merged(detect(), slower, disturbed).doubtful
+    assert merged_probes(detect(), slower, disturbed).peak_gflops == {"f32": [10.0, 19.0]}
+    assert merged_probes(detect(), slower, disturbed).doubtful
 
 
 def test_probes_for_other_thread_counts_are_not_joined() -> None:
-    found = merged(detect(), Probes({"f32": [10.0]}), Probes({"f32": [9.0, 18.0]}))
+    found = merged_probes(detect(), Probes({"f32": [10.0]}), Probes({"f32": [9.0, 18.0]}))
     assert found.peak_gflops["f32"] == pytest.approx([9.9, 19.8])
 
 

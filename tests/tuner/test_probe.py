@@ -19,10 +19,9 @@ from tilewright.schedules.errors import TargetError
 from tilewright.schedules.target import Cache, Probes, Target
 from tilewright.tuner.backend.cpu.probing import kernels, machine, prober, rounds
 from tilewright.tuner.backend.cpu.probing.machine import probed_dots
-from tilewright.tuner.machine import lock as machine_lock
-from tilewright.tuner.machine import probe
+from tilewright.tuner.machine import machine_lock, probe
 from tilewright.tuner.machine.native_target import detect
-from tilewright.tuner.machine.probe_merging import LEAST_SECS, misleading
+from tilewright.tuner.machine.probe_merging import LEAST_SECS, is_misleading
 from tilewright.tuner.process.control import Control, MeasurementAborted
 
 ROOT = Path(__file__).parents[2]
@@ -178,9 +177,9 @@ def test_busy_rounds_are_made_up_for_and_what_they_reached_counts() -> None:
 
 
 def test_a_machine_that_stays_busy_is_told_as_such() -> None:
-    busy = Script([5.0] * rounds.MOST_ROUNDS, [True] * rounds.MOST_ROUNDS)
+    busy = Script([5.0] * rounds.MAX_ROUNDS, [True] * rounds.MAX_ROUNDS)
     assert busy.run() == rounds.Rounds({("memory", 1): 5.0}, quiet=False)
-    assert busy.rounds == rounds.MOST_ROUNDS
+    assert busy.rounds == rounds.MAX_ROUNDS
 
 
 def test_probing_comes_to_an_end_in_the_time_it_has(
@@ -213,10 +212,10 @@ def test_probes_beside_another_measurement_are_doubtful(
 
 def test_a_clock_that_was_missing_or_far_too_low_misled_a_search() -> None:
     known = Probes({"f32": [118.0]}, clock_ghz=3.7)
-    assert misleading(replace(known, clock_ghz=0.0), known)
-    assert misleading(replace(known, clock_ghz=1.9), known)
-    assert not misleading(replace(known, clock_ghz=3.5), known)
-    assert not misleading(known, replace(known, clock_ghz=0.0))
+    assert is_misleading(replace(known, clock_ghz=0.0), known)
+    assert is_misleading(replace(known, clock_ghz=1.9), known)
+    assert not is_misleading(replace(known, clock_ghz=3.5), known)
+    assert not is_misleading(known, replace(known, clock_ghz=0.0))
 
 
 def test_working_sets_lie_inside_their_level() -> None:

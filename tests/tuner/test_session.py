@@ -16,11 +16,11 @@ from tilewright.schedules.record import MeasureResult, MeasureStatus, Toolchain,
 from tilewright.schedules.space import Candidate, ScheduleSpace
 from tilewright.schedules.target import Probes
 from tilewright.schedules.trace import Trace
-from tilewright.tuner.machine.roofline import bound
+from tilewright.tuner.machine.roofline import bound_for
 from tilewright.tuner.measure.mocked.simulated import SimulatedMachine, SimulatedMeasurer, uniform
 from tilewright.tuner.measure.protocol import MeasureRequest, OnResult, measure_each
 from tilewright.tuner.process.control import Control
-from tilewright.tuner.search.prior_ranking import default_look
+from tilewright.tuner.search.prior_ranking import rank_for_default
 from tilewright.tuner.search.strategies.annealing import AnnealingStrategy
 from tilewright.tuner.session.memory_sink import MemorySink
 from tilewright.tuner.session.options import SessionOptions
@@ -393,10 +393,10 @@ def test_reused_trials_are_told_as_such() -> None:
 
 
 def test_a_measured_bound_ends_the_search_an_assumed_one_does_not() -> None:
-    at_the_bound = Scripted(lambda r: ok(1.01 * bound(space().workload, space().target).secs))
+    at_the_bound = Scripted(lambda r: ok(1.01 * bound_for(space().workload, space().target).secs))
     assert "of the bound" in tune(at_the_bound).stopped_because
     unprobed = _with_probes(space(), Probes())
-    assumed_secs = bound(unprobed.workload, unprobed.target).secs
+    assumed_secs = bound_for(unprobed.workload, unprobed.target).secs
     report = tune(Scripted(lambda r: ok(1.01 * assumed_secs)), space=unprobed)
     assert "of the bound" not in report.stopped_because
 
@@ -429,7 +429,7 @@ def test_report_is_the_documented_one() -> None:
 def test_first_trial_is_the_default_schedule() -> None:
     measurer = Scripted(by_trial)
     tune(measurer, strategy="random")
-    expected = space().trace(default_look(space()).default)
+    expected = space().trace(rank_for_default(space()).default)
     assert measurer.requests[0].trace == expected
 
 

@@ -37,7 +37,7 @@ from tilewright.tuner.process.control import (
     rounded_up,
 )
 from tilewright.tuner.process.linux import process_age_secs
-from tilewright.tuner.search.prior_ranking import default_look
+from tilewright.tuner.search.prior_ranking import rank_for_default
 from tilewright.tuner.session import tuning_run
 from tilewright.tuner.session.memory_sink import MemorySink
 from tilewright.tuner.session.options import SessionOptions
@@ -339,8 +339,8 @@ def test_a_space_is_not_built_for_longer_than_there_is_time() -> None:
 
 
 def test_the_reserve_is_never_most_of_a_budget() -> None:
-    assert tuning_run.MOST_RESERVED < 1.0
-    assert tuning_run.CAUTION > 1.0
+    assert tuning_run.MAX_RESERVED_SHARE < 1.0
+    assert tuning_run.RESERVE_MARGIN > 1.0
 
 
 # -- this machine
@@ -357,7 +357,7 @@ def opened(tmp_path: Path, control: Control, **settings: Any) -> Iterator[LocalM
 
 def default_request() -> MeasureRequest:
     space = space_for(MATMUL, detect())
-    return MeasureRequest(1, space.trace(default_look(space).default))
+    return MeasureRequest(1, space.trace(rank_for_default(space).default))
 
 
 def ends(ask: Callable[[], object], error: type[Exception], says: str) -> float:

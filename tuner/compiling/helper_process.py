@@ -23,7 +23,7 @@ from ..process.child_command import tail
 from ..process.environment import child_environment
 from ..process.frames import Frame, FrameReader, write_frame
 from ..process.serving import end_with, limit_memory, take_over_pipes
-from .deadline import DEADLINE_SECS, DeadlineError, late
+from .deadline import DEADLINE_SECS, DeadlineError, late_message
 
 START_SECS = 20.0
 """What is added for a process that has to start and import first, on a busy machine."""
@@ -36,7 +36,7 @@ class CompileError(TilewrightError):
 
 
 @dataclass(slots=True)
-class Aside:
+class HelperProcess:
     """One helper process, started with the first call and replaced when it is late or gone.
 
     Calls of several threads take turns, and the deadline includes the wait for one's turn.
@@ -60,7 +60,7 @@ class Aside:
         allowed = self.deadline_secs if secs is None else min(secs, self.deadline_secs)
         end = time.monotonic() + allowed
         if allowed <= 0.0 or not self._turn.acquire(timeout=allowed):
-            raise DeadlineError(late(what, allowed))
+            raise DeadlineError(late_message(what, allowed))
         try:
             if self._process is not None and self._process.poll() is not None:
                 self.close()  # it ended while idle
@@ -124,7 +124,7 @@ class Aside:
                     raise CompileError(f"{what}: {self._last_words()}")
                 if time.monotonic() >= end:
                     self.close()
-                    raise DeadlineError(late(what, allowed))
+                    raise DeadlineError(late_message(what, allowed))
 
     def _last_words(self) -> str:
         """How the process ended, which LLVM may have said."""
@@ -156,10 +156,10 @@ def _result(frame: Frame) -> Frame:
     raise RuntimeError(f"a helper process failed in our own code:\n{detail}")
 
 
-_shared = Aside()
+_shared = HelperProcess()
 
 
-def shared() -> Aside:
+def shared_helper() -> HelperProcess:
     """The helper of this process; it ends with it."""
     return _shared
 
@@ -167,7 +167,7 @@ def shared() -> Aside:
 os.register_at_fork(after_in_child=_shared.forget)
 
 
-def _done(function: str, document: dict[str, Any]) -> Frame:
+def _carried_out(function: str, document: dict[str, Any]) -> Frame:
     module, _, name = function.partition(":")
     try:
         frame: Frame = getattr(import_module(module), name)(document)
@@ -198,7 +198,7 @@ def main() -> None:
     limit_memory()
     reader = FrameReader(requests)
     while (frame := reader.read_frame()) is not None:
-        write_frame(answers, _done(frame.document["function"], frame.document["document"]))
+        write_frame(answers, _carried_out(frame.document["function"], frame.document["document"]))
 
 
 if __name__ == "__main__":

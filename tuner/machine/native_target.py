@@ -27,7 +27,7 @@ from tilewright.schedules.target import Probes, Target
 from ..codegen.version import llvmlite_version
 from ..process.control import Control
 from ..process.host import available_cores, cpu_affinity, cpu_identity
-from .probe_merging import LEAST_SECS, merged
+from .probe_merging import LEAST_SECS, merged_probes
 from .x86_levels import LEVELS, is_level, level_target
 
 CACHE_FORMAT = 4
@@ -164,7 +164,7 @@ class _CachedTarget:
         """Probed again; what was known and is not too old counts as well."""
         probes = prober(self.target)
         if self._since(now, MAX_PROBE_AGE_SECS):
-            probes = merged(self.target, self.target.probes, probes)
+            probes = merged_probes(self.target, self.target.probes, probes)
         return _CachedTarget(replace(self.target, probes=probes), probed_at=now)
 
     def _since(self, now: float, age_secs: float) -> bool:
@@ -197,7 +197,7 @@ class ThisMachine:
                 return None
             entry = entry.probed(now, lambda target: self.prober(target, within_secs))
             _write_cache(path, entry)
-        return replace(target, probes=merged(target, target.probes, entry.target.probes))
+        return replace(target, probes=merged_probes(target, target.probes, entry.target.probes))
 
     def keep(self, target: Target) -> None:
         """Keep probes that a kernel proved too low, for the next run; doubtful ones are taken again
@@ -205,7 +205,7 @@ class ThisMachine:
         path = _cache_file(self.cache_dir)
         entry = self._entry(path, target)
         if entry is not None and entry.probed_at is not None:
-            probes = merged(target, entry.target.probes, target.probes)
+            probes = merged_probes(target, entry.target.probes, target.probes)
             _write_cache(path, replace(entry, target=replace(entry.target, probes=probes)))
 
     def _entry(self, path: Path, target: Target) -> _CachedTarget | None:

@@ -23,7 +23,7 @@ from tilewright.schedules.target import Target
 from tilewright.schedules.trace import Trace
 from tilewright.schedules.workload.workload import Workload
 from tilewright.tuner.machine.bound import Bound
-from tilewright.tuner.machine.roofline import bound
+from tilewright.tuner.machine.roofline import bound_for
 from tilewright.tuner.process.host import cpu_affinity
 
 from ..backend.registry import backend_for
@@ -39,8 +39,8 @@ from .checking.runner_client import RunnerClient
 from .protocol import MeasureRequest, OnResult
 
 _MIN_DEADLINE_SECS, _FIRST_DEADLINE_SECS = 5.0, 10.0
-_TOO_SLOW = 10  # a candidate this many times slower than the best is not worth waiting for
-_IMPOSSIBLE = 8.0
+_DEADLINE_RATIO = 10  # a candidate this many times slower than the best is not worth waiting for
+_IMPLAUSIBLE_RATIO = 8.0
 """A kernel that passed its checks and is this many times as fast as its operations allow has a time
 that was not measured: a clock that stood still. Drifting clocks, busy probes, and all that a bound
 leaves out come to less; what is faster by less proves the bound wrong
@@ -48,12 +48,15 @@ leaves out come to less; what is faster by less proves the bound wrong
 
 _CONFIRM_SECS = 0.15  # of timing: three times a finalist's
 _LOOK_SECS = 0.1
-_OVERRUN, _LEAST_OVERRUN_SECS = 0.25, 0.5  # of the reserve: the candidate that is running then
+_OVERRUN_SHARE, _LEAST_OVERRUN_SECS = (
+    0.25,
+    0.5,
+)  # of the reserve: the candidate that is running then
 _CHECK_SHARE = 0.25  # of a run's seconds, which the reference of a full check may take
 _CALLS_OF_A_CASE = 1.5  # of a full check, in terms of a quick check
 _CALLS_AT_BOUND = 20.0  # at the bound: what a quick check takes of a kernel nobody has run
 _MOST_REFERENCE_SECS, _MOST_CHECK_SECS = 120.0, 120.0
-_TIMES_PREDICTED = 10.0
+_MAX_OVER_PREDICTED = 10.0
 """Where a run has no seconds, opening a workload, which computes its reference, and a full check
 take this many times as long as was predicted before they are ended, and no less than so many
 seconds."""
@@ -156,13 +159,13 @@ class LocalMeasurer:
             secs = min(_CHECK_SHARE * control.allowed_secs, DEFAULT_CHECK_SECS)
             self._runner.document["check_secs"] = secs
 
-    def take_bound(self, bound: Bound) -> None:
+    def take_bound(self, bound_for: Bound) -> None:
         """See `TakesBound`; nobody who calls `measure` has to: it is derived where it is needed."""
-        self._bound = bound
+        self._bound = bound_for
 
     def _bound_of_work(self) -> Bound:
         if self._bound is None:
-            self._bound = bound(self._workload, self._target)
+            self._bound = bound_for(self._workload, self._target)
         return self._bound
 
     def _least_secs(self) -> float:
@@ -190,7 +193,7 @@ class LocalMeasurer:
         self, requests: Sequence[MeasureRequest], on_result: OnResult | None = None
     ) -> list[MeasureResult]:
         """One result a request, in order; see `Measurer`."""
-        batch = _Batch(tuple(r.trace for r in requests), on_result or _unheard)
+        batch = _Batch(tuple(r.trace for r in requests), on_result or _ignore_result)
         self._pool.start()
         try:
             self._run(batch, requests)
@@ -339,7 +342,7 @@ class LocalMeasurer:
             MeasureStatus.OK, verify_secs=_CALLS_AT_BOUND * self._bound_of_work().secs
         )
         predicted_secs = self.confirm_secs(known)
-        most_secs = max(_MOST_CHECK_SECS, _TIMES_PREDICTED * predicted_secs)
+        most_secs = max(_MOST_CHECK_SECS, _MAX_OVER_PREDICTED * predicted_secs)
         held, holds = ExitStack(), False
 
         def on_note(note: dict[str, Any]) -> None:
@@ -387,7 +390,7 @@ class LocalMeasurer:
                 raise self._control.used_up()
             compiled = batch.ready.pop(0)
             batch.running = compiled
-            self._doing(_measuring(requests[compiled.key]))
+            self._doing(_activity_of(requests[compiled.key]))
             usual_secs, left_secs = self._deadline_secs(compiled.threads), self._secs_for_a_run()
             batch.cut = left_secs < usual_secs
             deadline_secs = min(usual_secs, left_secs)
@@ -414,7 +417,7 @@ class LocalMeasurer:
         if not reserve_secs:
             return max(self._control.killed_in_secs, _LOOK_SECS)
         left_secs = self._control.left_secs - reserve_secs
-        return max(left_secs, 0.0) + max(_OVERRUN * reserve_secs, _LEAST_OVERRUN_SECS)
+        return max(left_secs, 0.0) + max(_OVERRUN_SHARE * reserve_secs, _LEAST_OVERRUN_SECS)
 
     def _wait(self) -> None:
         """Until a compile worker or the runner has something to say, a compile is overdue or the
@@ -450,7 +453,7 @@ class LocalMeasurer:
         calls = 5 + 4 * threads  # the shares of a parallel kernel are run alone, some twice
         if self._incumbent_secs is None:
             return max(_FIRST_DEADLINE_SECS, 50 * calls * self._bound_of_work().secs)
-        return max(_MIN_DEADLINE_SECS, _TOO_SLOW * calls * self._incumbent_secs)
+        return max(_MIN_DEADLINE_SECS, _DEADLINE_RATIO * calls * self._incumbent_secs)
 
     def _result(self, compiled: Compiled, answer: dict[str, Any]) -> MeasureResult:
         costs = ("fork_secs", "child_secs", "load_secs", "verify_secs", "measure_secs")
@@ -471,7 +474,7 @@ class LocalMeasurer:
         )
         estimate = result.run_secs_estimate
         least_secs = self._least_secs() if result.ok else 0.0
-        if result.ok and estimate is not None and estimate * _IMPOSSIBLE < least_secs:
+        if result.ok and estimate is not None and estimate * _IMPLAUSIBLE_RATIO < least_secs:
             return MeasureResult(
                 MeasureStatus.IMPLAUSIBLE,
                 compile_secs=compiled.secs,
@@ -523,13 +526,13 @@ class _Batch:
                 self.settle(outcome.key, failed)
 
 
-def _measuring(request: MeasureRequest) -> Activity:
+def _activity_of(request: MeasureRequest) -> Activity:
     if request.compared:
         return Activity("race", "final race")
     return Activity("measuring", f"measuring trial {request.trial}")
 
 
-def _unheard(position: int, result: MeasureResult) -> None:
+def _ignore_result(position: int, result: MeasureResult) -> None:
     """Nobody is listening."""
 
 

@@ -9,7 +9,7 @@ from tilewright.schedules.target import Probes, Target
 from ..machine.native_target import load_target, unprobed_target
 from ..machine.probe_merging import LEAST_SECS, ProbingLateError
 from ..process.control import Control
-from .local_spec import factory_here
+from .local_spec import local_factory
 from .protocol import MeasurerError, MeasurerFactory
 
 PROBING_SHARE, FEW_SECS = 0.5, 10.0
@@ -29,7 +29,7 @@ def parse_measurer(spec: str, should_stop: Callable[[], bool] | None = None) -> 
         from .fleet.measurer import read_fleet  # Start-up: most runs have no fleet
 
         return read_fleet(path, should_stop)
-    factory = factory_here(spec)
+    factory = local_factory(spec)
     if factory is None:
         raise MeasurerError(f"measurer must be {CHOICES}; got {spec!r}")
     return factory

@@ -12,8 +12,8 @@ from tilewright.schedules.arrays import FloatArray, IntArray
 from .setting_grid import Codes, SettingGrid
 
 
-class Pool:
-    """Settings of one lattice with their descriptions. It grows, and forgets the least promising.
+class CandidatePool:
+    """Settings of one grid with their descriptions. It grows, and forgets the least promising.
 
     A description costs more than a prediction, so candidates that were found good in one round
     are looked at again in the next for little.

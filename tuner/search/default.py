@@ -7,11 +7,11 @@ from tilewright.schedules.target import Target
 from tilewright.schedules.trace import Trace
 from tilewright.schedules.workload.workload import Workload
 
-from .prior_ranking import default_look
+from .prior_ranking import rank_for_default
 
 
 def default_trace(workload: Workload, target: Target) -> Trace:
     """The analytic prior's best of the space that is legal. ScheduleError: no kernel can be made of
     the workload at all, as where its intermediate tensors exceed `MAX_WORKSPACE_BYTES`.
     Deterministic; needs neither LLVM nor xgboost."""
-    return default_look(space_for(workload, target)).default_trace
+    return rank_for_default(space_for(workload, target)).default_trace

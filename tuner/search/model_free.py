@@ -13,10 +13,10 @@ from tilewright.schedules.target import Target
 
 from .base import Observation, SearchGoal
 from .ledger import Ledger
-from .prior_ranking import first_look
+from .prior_ranking import rank_by_prior
 
 
-class Unlearned:
+class ModelFreeStrategy:
     """`SearchStrategy` but for its name and for `further`."""
 
     stop_reason = None
@@ -40,7 +40,7 @@ class Unlearned:
     def ask(self, count: int) -> list[Candidate]:
         found: list[Candidate] = []
         if not self.ledger.asked:
-            found.append(first_look(self.space, self._prior, keep=1).default)
+            found.append(rank_by_prior(self.space, self._prior, keep=1).default)
         chosen = self.further(found, count)[:count]
         for candidate in chosen:
             settings = np.array([candidate.setting], np.int64)

@@ -16,23 +16,23 @@ from tilewright.schedules.trace import Trace
 
 from .annealing_walk import Cooling, anneal
 from .descent import descend
-from .setting_grid import CHUNK, SettingGrid, keep_best, lattices
+from .setting_grid import CHUNK, SettingGrid, keep_best, setting_grids
 
-MOST_LISTED = 1_500_000
+MAX_LISTED_POINTS = 1_500_000
 """Points, feasible or not, up to which a space is looked at in full (well under a second)."""
 
-MOST_SCORED = 200_000
+MAX_SCORED_POINTS = 200_000
 """Feasible points up to which every one is scored by the prior."""
 
 DESCENTS = 4
 """From how many of the walk's best places, far apart, the way down is followed to its end."""
 
-MANY_PARTS = 8
+MAX_DESCENT_PARTS = 8
 """Parts beyond which two knobs at a time are too few of all pairs to be worth a look."""
 
-NEAR_KNOBS = 4
+MIN_KNOBS_APART = 4
 
-MOST_TRIED = 16
+MAX_DEFAULTS_TRIED = 16
 """How many points, best first, are tried for a default before the sketches' own ones."""
 
 CHAINS, STEPS = 512, 40
@@ -54,12 +54,12 @@ class PriorRanking:
     default_trace: Trace
 
 
-def first_look(space: ScheduleSpace, prior: Prior, keep: int = 16384) -> PriorRanking:
+def rank_by_prior(space: ScheduleSpace, prior: Prior, keep: int = 16384) -> PriorRanking:
     """Rank the space by the prior: all of it if it is small, else by annealing on the prior.
 
     Deterministic and free of any seed: `default` is a promise to users, the same for every run.
     """
-    grids = lattices(space)
+    grids = setting_grids(space)
     listed = _listed(grids)
     codes, costs = [], []
     for grid in grids:
@@ -72,8 +72,8 @@ def first_look(space: ScheduleSpace, prior: Prior, keep: int = 16384) -> PriorRa
         costs.append(-scores)
     best_first = list(_best_first(grids, codes, costs))
     trace = _legal_trace(space, best_first[0])
-    if trace is None and keep < MOST_TRIED:
-        return first_look(space, prior, MOST_TRIED)  # with others to choose from
+    if trace is None and keep < MAX_DEFAULTS_TRIED:
+        return rank_by_prior(space, prior, MAX_DEFAULTS_TRIED)  # with others to choose from
     default = best_first[0]
     if trace is None:
         default, trace = _first_legal(space, best_first[1:])
@@ -81,9 +81,9 @@ def first_look(space: ScheduleSpace, prior: Prior, keep: int = 16384) -> PriorRa
     return PriorRanking(tuple(codes), tuple(costs), feasible, default, trace)
 
 
-def default_look(space: ScheduleSpace) -> PriorRanking:
+def rank_for_default(space: ScheduleSpace) -> PriorRanking:
     """No more than the default needs: the schedule chosen with no measurement at all."""
-    return first_look(space, Prior(space), keep=1)
+    return rank_by_prior(space, Prior(space), keep=1)
 
 
 def _best_first(
@@ -93,9 +93,9 @@ def _best_first(
     best = sorted(
         (float(cost), grid.index, n)
         for grid, found in zip(grids, costs, strict=True)
-        for n, cost in enumerate(found[:MOST_TRIED])
+        for n, cost in enumerate(found[:MAX_DEFAULTS_TRIED])
     )
-    for _, sketch, n in best[:MOST_TRIED]:
+    for _, sketch, n in best[:MAX_DEFAULTS_TRIED]:
         yield grids[sketch].candidate(codes[sketch][n])
     for grid in grids:
         yield Candidate(grid.index, grid.sketch.default())
@@ -132,14 +132,14 @@ def _checked_trace(space: ScheduleSpace, candidate: Candidate) -> Trace:
 
 def _listed(grids: tuple[SettingGrid, ...]) -> list[IntArray] | None:
     """All feasible codes of every sketch, or None where there are too many to score."""
-    if sum(grid.points for grid in grids) > MOST_LISTED:
+    if sum(grid.points for grid in grids) > MAX_LISTED_POINTS:
         return None
     result, total = [], 0
     for grid in grids:
         chunks = []
         for chunk in grid.feasible_codes():
             total += len(chunk)
-            if total > MOST_SCORED:
+            if total > MAX_SCORED_POINTS:
                 return None
             chunks.append(chunk)
         result.append(np.concatenate(chunks))
@@ -176,7 +176,7 @@ def _rank_by_annealing(
     walked = anneal(grid, score, start, rng, cooling)
     codes, scores = [walked.codes], [walked.scores]
     # In many parts the way down is followed in each alone: their times add up.
-    far = _far_apart(grid.decode(walked.codes)) if len(grid.parts) <= MANY_PARTS else ()
+    far = _far_apart(grid.decode(walked.codes)) if len(grid.parts) <= MAX_DESCENT_PARTS else ()
     for setting in far:
         found, theirs = descend(grid, score, setting, rng)
         codes.append(found)
@@ -186,11 +186,11 @@ def _rank_by_annealing(
 
 def _far_apart(settings: IntArray) -> IntArray:
     """(<= DESCENTS, J) the first of `settings` (P, J), best first, that differ from those before by
-    more than `NEAR_KNOBS`: two steps of a descent do not lead from one to another."""
+    more than `MIN_KNOBS_APART`: two steps of a descent do not lead from one to another."""
     taken = settings[:1]
     while len(taken) < DESCENTS:
         apart = (settings[:, None, :] != taken[None, :, :]).sum(axis=2).min(axis=1)
-        others = np.flatnonzero(apart > NEAR_KNOBS)
+        others = np.flatnonzero(apart > MIN_KNOBS_APART)
         if not len(others):
             break
         taken = np.concatenate([taken, settings[others[:1]]])
@@ -207,7 +207,7 @@ def _best_of_parts(grid: SettingGrid, prior: Prior, chains: int) -> IntArray:
     best: dict[int, IntArray] = {}
     for group in program.alike:
         alone = ScheduleSpace(program.workload, prior.space.target, (program.alone(group[0]),))
-        (own,) = lattices(alone)
+        (own,) = setting_grids(alone)
         codes, _ = _best_of_part(own, Prior(alone, prior.check), chains // len(program.parts))
         rows = own.decode(codes[np.arange(count) % len(codes)])
         best |= dict.fromkeys(group, rows)

@@ -24,11 +24,11 @@ from tilewright.schedules.space import Candidate, ScheduleSpace, Sketch, SpacePa
 CHUNK = 1 << 15
 """Points handled at once: the arrays of a chunk stay in the caches of one core."""
 
-MOST_NUMBERED = 1 << 62
-"""Points of a lattice whose codes are integers; more would not fit."""
+MAX_INT64_CODE = 1 << 62
+"""Points of a grid whose codes are integers; more would not fit."""
 
 Codes: TypeAlias = npt.NDArray[Any]
-"""(P,) points of one lattice, of its `dtype`."""
+"""(P,) points of one grid, of its `dtype`."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class SettingGrid:
     @cached_property
     def dtype(self) -> np.dtype[Any]:
         """The type of a code: int64, or as many bytes as a setting takes."""
-        if self.points < MOST_NUMBERED:
+        if self.points < MAX_INT64_CODE:
             return np.dtype(np.int64)
         return np.dtype((np.void, len(self.sizes) * self._digit.itemsize))
 
@@ -196,8 +196,8 @@ def _combined(first: SettingGrid, rest: list[SettingGrid]) -> Iterator[IntArray]
                 yield np.hstack([np.tile(head, (len(tails), 1)), tails])
 
 
-def lattice_of(index: int, sketch: Sketch) -> SettingGrid:
-    """The lattice of `sketch`, number `index` of what it is one of."""
+def setting_grid_of(index: int, sketch: Sketch) -> SettingGrid:
+    """The grid of `sketch`, number `index` of what it is one of."""
     parts = sketch.parts if len(sketch.parts) > 1 else ()
     own = tuple(SettingGrid(n, part, _sizes(part)) for n, part in enumerate(parts))
     return SettingGrid(index, sketch, _sizes(sketch), own)
@@ -207,9 +207,9 @@ def _sizes(sketch: Sketch | SpacePart) -> tuple[int, ...]:
     return tuple(len(knob.values) for knob in sketch.knobs)
 
 
-def lattices(space: ScheduleSpace) -> tuple[SettingGrid, ...]:
-    """One lattice a sketch, of however many points."""
-    return tuple(lattice_of(index, sketch) for index, sketch in enumerate(space.sketches))
+def setting_grids(space: ScheduleSpace) -> tuple[SettingGrid, ...]:
+    """One grid a sketch, of however many points."""
+    return tuple(setting_grid_of(index, sketch) for index, sketch in enumerate(space.sketches))
 
 
 def _distinct(codes: Codes) -> Codes:

@@ -19,9 +19,9 @@ from tilewright.schedules.space import Candidate, ScheduleSpace
 from .batch import Scored
 from .descent import descend
 from .prior_ranking import PriorRanking
-from .setting_grid import SettingGrid, lattices
+from .setting_grid import SettingGrid, setting_grids
 
-IN_REACH = 2.2
+MAX_SLOWDOWN = 2.2
 """How many times as long as the default the other kind may take, by the prior. It takes short
 kernels for up to twice as slow as they are, and with them what threads gain."""
 
@@ -31,14 +31,16 @@ hand each other some six cache lines. What that takes depends on which cores the
 virtual machines are dealt anew several times a second, whenever they rest: 0.45 to 0.55 us a region
 or 1.2 to 1.4, on one machine in one minute. A short measurement meets one of the two."""
 
-MOST_REGIONS = 10
+MAX_REGIONS = 10
 """Kernels that take as long as so many regions gain by threads for sure."""
 
 PROHIBITIVE_SECS = 1.0
 """What no region may cost where schedules without any are looked for."""
 
 
-def other_kind(space: ScheduleSpace, prior: Prior, look: PriorRanking) -> Scored | None:
+def best_with_other_threading(
+    space: ScheduleSpace, prior: Prior, look: PriorRanking
+) -> Scored | None:
     """The best by the prior of those with regions where the default has none, and the other way
     round; None where there is none in reach, or threads pay for sure."""
     if space.target.threads == 1:
@@ -47,21 +49,21 @@ def other_kind(space: ScheduleSpace, prior: Prior, look: PriorRanking) -> Scored
     usual = float(prior.log2_secs(look.default.sketch, default)[0])
     region = prior.machine.region_secs + REGION_DOUBT_SECS
     shared = bool(_enters_regions(prior, look.default.sketch, default)[0])
-    if shared and 2.0**usual > MOST_REGIONS * region:
+    if shared and 2.0**usual > MAX_REGIONS * region:
         return None
     elsewhere = Prior(space, prior.check)
     cost = PROHIBITIVE_SECS if shared else 0.0
     elsewhere.machine = replace(prior.machine, region_secs=cost)
     found = [
         (float(prior.log2_secs(grid.index, best[None])[0]), grid.index, best)
-        for grid, codes in zip(lattices(space), look.codes, strict=True)
+        for grid, codes in zip(setting_grids(space), look.codes, strict=True)
         if len(codes)
         and (best := _best(grid, grid.decode(codes), elsewhere, not shared)) is not None
     ]
     if not found:
         return None
     log2_secs, sketch, setting = min(found, key=lambda item: item[:2])
-    if log2_secs > usual + np.log2(IN_REACH):
+    if log2_secs > usual + np.log2(MAX_SLOWDOWN):
         return None
     return Scored(Candidate(sketch, tuple(setting.tolist())), log2_secs, 0.0, -log2_secs)
 

@@ -11,11 +11,11 @@ from ..measure.protocol import MeasureRequest
 from ..process.control import OutOfTime
 from .tuning_run import TuningRun
 
-MOST_CONFIRMED = 8
+MAX_FULL_CHECKS = 8
 """Candidates that may fail the full check before a run tries the default and gives up."""
 
 FINALISTS = 4
-CLOSE = 1.1
+FINALIST_RATIO = 1.1
 FINAL_ROUNDS = 2
 """The fastest few within a tenth of the best, and the default, are timed this often at the end."""
 
@@ -39,7 +39,7 @@ def confirm_best(run: TuningRun) -> TuningRecord | None:
     for record in contenders:
         known = checked.get(record.trace_key)
         if known is None:
-            if confirmed >= MOST_CONFIRMED and record.trace_key != default:
+            if confirmed >= MAX_FULL_CHECKS and record.trace_key != default:
                 continue
             confirmed += 1
             known = checked[record.trace_key] = confirm(run, record)
@@ -100,7 +100,7 @@ def _final_race(run: TuningRun, contenders: list[TuningRecord]) -> list[TuningRe
     close = [
         record
         for record in contenders[:FINALISTS]
-        if (record.result.run_secs_estimate or best) <= CLOSE * best
+        if (record.result.run_secs_estimate or best) <= FINALIST_RATIO * best
     ]
     if default.result.ok and default not in close:
         close.append(default)

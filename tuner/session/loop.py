@@ -14,16 +14,16 @@ from tilewright.schedules.space import Candidate
 from tilewright.schedules.target import Target
 from tilewright.schedules.trace import Trace
 
-from ..machine.probe_merging import misleading
+from ..machine.probe_merging import is_misleading
 from ..measure.protocol import MeasureRequest
 from ..process.control import Activity, MeasurementAborted, OutOfTime
 from ..search.base import SearchGoal
-from .report import MOST_KNOBS_TOLD, TrialEvent
+from .report import MAX_KNOBS_REPORTED, TrialEvent
 from .stopping_rule import MAX_BATCH, StoppingRule
 from .trials import Trial
 from .tuning_run import TuningRun
 
-MOST_LOOKED_AT = 8
+MAX_TRACES_COMPARED = 8
 """Trials of an earlier process whose traces are written again, to see that they are of this space:
 what a record says is right anyhow, its place in the space is what the search learns from."""
 
@@ -34,7 +34,7 @@ class Stopped(BaseException):
 
 
 @dataclass(frozen=True, slots=True)
-class _New:
+class _NewTrial:
     """A candidate this run has not met before, and what an earlier run measured of it. `document`
     is its trace as records hold it, `key` what `trace_key` gives for these."""
 
@@ -67,13 +67,13 @@ class TuningLoop:
         stored = {record.key: record for record in run.stored()} if run.options.begun else {}
         found = list(takewhile(lambda begun: begun.record_key in stored, run.options.begun))
         pairs = [(begun.candidate, stored[begun.record_key]) for begun in found]
-        if not pairs or not all(self._is_of_space(*pair) for pair in _some(pairs)):
+        if not pairs or not all(self._is_of_space(*pair) for pair in _sampled(pairs)):
             return
         run.strategy.resume([(candidate, record.result) for candidate, record in pairs])
         for number, (candidate, record) in enumerate(pairs, start=1):
             key, trace = record.trace_key, Trace.from_json(record.trace)
             self.asked.setdefault(key, []).append(candidate)
-            self._enter(number, _New(candidate, trace, record.trace, key, record), record)
+            self._enter(number, _NewTrial(candidate, trace, record.trace, key, record), record)
 
     def step(self) -> str | None:
         """One batch; the reason to stop after it, or None."""
@@ -93,7 +93,7 @@ class TuningLoop:
         if not batch:
             return "every candidate of the space has been tried"
         told: list[tuple[Candidate, MeasureResult]] = []
-        new: list[_New] = []
+        new: list[_NewTrial] = []
         waiting: dict[bytes, list[Candidate]] = {}
         for candidate, trace in made:
             if trace is None:
@@ -109,7 +109,7 @@ class TuningLoop:
                 waiting[key].append(candidate)
             else:
                 waiting[key] = [candidate]
-                new.append(_New(candidate, trace, document, key, self.known.get(key)))
+                new.append(_NewTrial(candidate, trace, document, key, self.known.get(key)))
         try:
             self._enter_all(new)
         except Stopped as stopped:
@@ -126,7 +126,7 @@ class TuningLoop:
             self.ending.hold_bound_against(run.best_secs)
             self.goal.bound_secs = self.ending.bound_to_end_at
         reason = self.ending.reason()
-        if reason is None and misleading(self.searched.probes, run.limit.target.probes):
+        if reason is None and is_misleading(self.searched.probes, run.limit.target.probes):
             self.searched = run.limit.target
             run.strategy.correct(self.searched)
         run.spend("propose")
@@ -140,7 +140,7 @@ class TuningLoop:
             return False
         return canonical_bytes(trace.to_json()) == record.trace_key
 
-    def _enter_all(self, new: list[_New]) -> None:
+    def _enter_all(self, new: list[_NewTrial]) -> None:
         """Measure what is not known; store each result durably as it comes, and only then tell.
 
         Numbers are given in the order in which candidates were asked for, so that a resumed run
@@ -189,7 +189,7 @@ class TuningLoop:
         finally:
             run.share_out(results)
 
-    def _enter(self, number: int, new: _New, record: TuningRecord) -> None:
+    def _enter(self, number: int, new: _NewTrial, record: TuningRecord) -> None:
         """Count a trial whose record is durable, and report it."""
         run = self.run
         is_stored = new.known is not None
@@ -249,9 +249,9 @@ class TuningLoop:
             for knob, index in zip(knobs, candidate.setting, strict=True)
             if len(knob.values) > 1
         }
-        return dict(islice(values.items(), MOST_KNOBS_TOLD))
+        return dict(islice(values.items(), MAX_KNOBS_REPORTED))
 
-    def _record(self, number: int, new: _New, result: MeasureResult) -> TuningRecord:
+    def _record(self, number: int, new: _NewTrial, result: MeasureResult) -> TuningRecord:
         run = self.run
         return TuningRecord(
             workload_key=run.workload.key,
@@ -275,7 +275,7 @@ class TuningLoop:
             return None
 
 
-def _some(pairs: list[tuple[Candidate, TuningRecord]]) -> list[tuple[Candidate, TuningRecord]]:
+def _sampled(pairs: list[tuple[Candidate, TuningRecord]]) -> list[tuple[Candidate, TuningRecord]]:
     """A few of many, the first and the last among them."""
-    step = max((len(pairs) - 1) // (MOST_LOOKED_AT - 1), 1)
+    step = max((len(pairs) - 1) // (MAX_TRACES_COMPARED - 1), 1)
     return [*pairs[:-1:step], pairs[-1]]

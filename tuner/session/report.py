@@ -22,7 +22,7 @@ class Budget:
     seconds: float | None = None
 
 
-MOST_KNOBS_TOLD = 48
+MAX_KNOBS_REPORTED = 48
 """Programs of many parts have hundreds; who wants them all has the trace."""
 
 
@@ -42,8 +42,8 @@ class TrialEvent:
     `fraction_of_bound` is None also where the best time proves the bound wrong. `predicted_secs` is
     what the strategy expected before it was measured, None where it expected nothing. `sketch` and
     `knobs` are the candidate's settings: of each knob with a choice its value, at most
-    `MOST_KNOBS_TOLD` of them. `candidate` is for who resumes the run (`SessionOptions.begun`): the
-    same in numbers, which mean something in this space alone.
+    `MAX_KNOBS_REPORTED` of them. `candidate` is for who resumes the run (`SessionOptions.begun`):
+    the same in numbers, which mean something in this space alone.
     """
 
     trial: int
@@ -137,7 +137,7 @@ class TuneReport:
     """The fastest few, timed once more in turns at the end: `trial` (None: of an earlier run) and
     `run_secs`, fastest first. Empty where none was close to the fastest."""
     bound: dict[str, Any] = field(default_factory=dict)
-    """Of what `best.fraction_of_bound` is a share: `limit.Limit.to_json`."""
+    """Of what `best.fraction_of_bound` is a share: `roofline_bound.RooflineBound.to_json`."""
     out_of_time: dict[str, Any] | None = None
     """Where the seconds of the budget ended the run in the midst of something: `during` which phase
     (`control.PHASES`), `done` of `total` parts of it, and seconds that `would_do_secs`."""

@@ -81,10 +81,10 @@ def run_session(
         options=options,
         limit=limit,
     )
-    return _carried_out(run, goal)
+    return _run_to_end(run, goal)
 
 
-def _carried_out(run: TuningRun, goal: SearchGoal) -> TuneReport:
+def _run_to_end(run: TuningRun, goal: SearchGoal) -> TuneReport:
     control = run.control
     loop = TuningLoop(run, goal, run.space.target, run.known())
     run.spend("start")
@@ -108,10 +108,14 @@ def _carried_out(run: TuningRun, goal: SearchGoal) -> TuneReport:
     run.spend("store")
     why = explain(reason, run.trials, run.failed.values(), found=best is not None)
     report = summary.report(run, best, why)
-    return report if out_of_time is None else replace(report, out_of_time=_told(run, out_of_time))
+    return (
+        report
+        if out_of_time is None
+        else replace(report, out_of_time=_out_of_time_document(run, out_of_time))
+    )
 
 
-def _told(run: TuningRun, over: OutOfTime) -> dict[str, Any]:
+def _out_of_time_document(run: TuningRun, over: OutOfTime) -> dict[str, Any]:
     """That the end of the budget cut the run off, and in the midst of what."""
     activity = run.control.activity
     return {

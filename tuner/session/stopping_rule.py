@@ -16,7 +16,7 @@ from .tuning_run import TuningRun
 MAX_BATCH = 16
 """Candidates of one batch: as many trials without a success end a run."""
 
-MOST_LUCKY = 3
+MAX_RECHECKS_AT_BOUND = 3
 """Times at the bound that may fail to come again before the bound ends this search no more: where
 single trials mislead so often, each check costs as much as several trials."""
 
@@ -84,7 +84,9 @@ class StoppingRule:
     @property
     def bound_to_end_at(self) -> float | None:
         """The bound, unless times near it have too often not come again."""
-        return None if len(self.run.timed_again) > MOST_LUCKY else self.run.limit.goal_secs
+        return (
+            None if len(self.run.timed_again) > MAX_RECHECKS_AT_BOUND else self.run.limit.goal_secs
+        )
 
     def _secs_for_probes(self) -> float:
         """What is left before the end; 0 where a run has measured nothing, or is to stop."""

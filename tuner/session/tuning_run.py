@@ -24,8 +24,8 @@ PHASES = ("start", "propose", "compile", "measure", "verify", "store", "wait")
 RACE_RUNS, RACE_COMPILES = 10, 6
 """What a final race takes, in runs and compiles like those of the fastest candidate."""
 
-CAUTION = 1.25
-MOST_RESERVED = 0.6
+RESERVE_MARGIN = 1.25
+MAX_RESERVED_SHARE = 0.6
 """The end of a run is given so much more time than it should take, but no more than this share of
 the budget."""
 
@@ -124,8 +124,8 @@ class TuningRun:
 
     def reserve(self, secs: float) -> None:
         """Keep `secs` of the budget for what is to come."""
-        most_secs = MOST_RESERVED * self.control.allowed_secs
-        self.control.reserve_secs = min(CAUTION * secs, most_secs)
+        most_secs = MAX_RESERVED_SHARE * self.control.allowed_secs
+        self.control.reserve_secs = min(RESERVE_MARGIN * secs, most_secs)
 
     # -- its trials
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from tilewright.service.errors import TooBusy
 from tilewright.service.http.state import Gate
-from tilewright.tuner.compiling.helper_process import Aside
+from tilewright.tuner.compiling.helper_process import HelperProcess
 
 DEADLINE_SECS = 20.0
 MOST_WAITING = 4
@@ -73,7 +73,7 @@ def _size(document: Document) -> int:
     return sum(len(str(value)) for value in document.values())
 
 
-_helper = Aside(DEADLINE_SECS)
+_helper = HelperProcess(DEADLINE_SECS)
 atexit.register(_helper.close)
 
 

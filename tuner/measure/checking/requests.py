@@ -11,7 +11,7 @@ from typing import Any
 from tilewright.schedules.trace import Trace
 
 from ...codegen.abi import Needs
-from ...judge.team_sizes import checked_teams, further_teams
+from ...judge.team_sizes import checked_team_sizes, further_team_sizes
 
 _REPEATS = 10
 
@@ -31,12 +31,12 @@ def kernel_job(symbol: str, threads: int, needs: Needs, trace: Trace) -> dict[st
 
 
 def checked_in_full(job: dict[str, Any]) -> dict[str, Any]:
-    """`job` for the runner's "check": every entry, each number of threads that `checked_teams`
+    """`job` for the runner's "check": every entry, each number of threads that `checked_team_sizes`
     names, and, for kernels of several threads, repeated on the real runtime."""
     threads = job["threads"]
     return job | {
-        "team_sizes": checked_teams(threads),
-        "further_teams": further_teams(threads),
+        "team_sizes": checked_team_sizes(threads),
+        "further_team_sizes": further_team_sizes(threads),
         "repeats": _REPEATS if threads > 1 else 1,
         "every_entry": True,
     }
@@ -44,4 +44,4 @@ def checked_in_full(job: dict[str, Any]) -> dict[str, Any]:
 
 def full_check_calls(job: dict[str, Any]) -> int:
     """How many times the work of a quick check's first case the longest case of a full one is."""
-    return _REPEATS + len(checked_teams(job["threads"]))
+    return _REPEATS + len(checked_team_sizes(job["threads"]))

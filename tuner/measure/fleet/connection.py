@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from .address import check_listens
 from .errors import FleetError
-from .heartbeat import Silence
+from .heartbeat import HeartbeatMonitor
 from .host import run
 from .machines import FleetMachine, machines_of, resource_name
 from .messages import WIRE_VERSION
@@ -60,7 +60,7 @@ class Line:
     futures: dict[str, Future] = field(default_factory=dict)
     _machines: list[FleetMachine] = field(default_factory=list)
     _looked: float = float("-inf")
-    _silence: Silence = field(default_factory=Silence)
+    _silence: HeartbeatMonitor = field(default_factory=HeartbeatMonitor)
 
     @property
     def broken(self) -> bool:

@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 
 from tilewright.schedules.record import MeasureResult, MeasureStatus
 
-MOST_DEATHS = 3
+MAX_DEATHS = 3
 """Machines that may be lost while they measure one candidate alone, before it is LOST."""
 
-MOST_UNBEGUN = 5
+MAX_UNBEGUN = 5
 """Losses of an order that nobody saw begin. A machine may die too fast to say that it began."""
 
 
@@ -161,7 +161,7 @@ class Dispatch:
         if not assignment.begun:
             for position in left:
                 self._unbegun[position] = self._unbegun.get(position, 0) + 1
-            hopeless = any(self._unbegun[p] > MOST_UNBEGUN for p in left)
+            hopeless = any(self._unbegun[p] > MAX_UNBEGUN for p in left)
             if not hopeless:
                 self._back(left)
                 return []
@@ -170,7 +170,7 @@ class Dispatch:
             return []
         (position,) = left
         self._deaths[position] = self._deaths.get(position, 0) + 1
-        if self._deaths[position] >= MOST_DEATHS:
+        if self._deaths[position] >= MAX_DEATHS:
             return self._settle(position, _deadly(self._deaths[position]))
         self._suspects.append(position)
         return []
@@ -178,8 +178,8 @@ class Dispatch:
     def _all_again(self, begun: bool) -> list[int]:
         self._held.clear()
         self._deaths[0] = self._deaths.get(0, 0) + begun
-        if self._deaths[0] >= MOST_DEATHS:
-            return [p for i in range(self.count) for p in self._settle(i, _deadly(MOST_DEATHS))]
+        if self._deaths[0] >= MAX_DEATHS:
+            return [p for i in range(self.count) for p in self._settle(i, _deadly(MAX_DEATHS))]
         self._waiting = deque(range(self.count))
         return []
 

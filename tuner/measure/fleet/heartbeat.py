@@ -19,7 +19,7 @@ _GAP_SECS = 2.0
 
 
 @dataclass(slots=True)
-class Silence:
+class HeartbeatMonitor:
     """How long each machine has said nothing, by this process's clock alone: those of other
     machines may be wrong. It counts only while somebody looks."""
 

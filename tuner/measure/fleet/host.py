@@ -19,14 +19,14 @@ from tilewright.schedules.errors import TargetError, WorkloadError
 from tilewright.schedules.record import MeasureResult
 from tilewright.schedules.target import Target
 from tilewright.schedules.workload.workload import Workload
-from tilewright.tuner.measure.local_spec import factory_here
+from tilewright.tuner.measure.local_spec import local_factory
 from tilewright.tuner.measure.protocol import Measurer
 from tilewright.tuner.process.control import Control, Controllable, MeasurementAborted, OutOfTime
 
 from .machines import kind
 from .messages import MachineDescription, Note, Order
 
-MOST_OPEN = 2
+MAX_OPEN_MEASURERS = 2
 """Workloads kept open, with their processes: a machine may serve two jobs in turns."""
 
 IDLE_SECS = 60.0
@@ -36,7 +36,7 @@ _LOOK_SECS = 0.25
 """How often a machine asks whether what it measures is still wanted."""
 
 
-class GivenUp(BaseException):
+class OrderAbandoned(BaseException):
     """The coordinator does not want the rest of an order; nothing may take it for a failure."""
 
 
@@ -49,7 +49,7 @@ class _Opened:
 
 
 @dataclass(slots=True)
-class Host:
+class FleetHost:
     """One machine at work: the measurers it has open, and what it did.
 
     One order at a time; `run_order` is called by one thread, the rest by any.
@@ -85,7 +85,7 @@ class Host:
                 tell(Note(order.task, "refused", error="WorkloadError", code=over.code,
                           detail=str(over)))  # fmt: skip
             except MeasurementAborted:
-                raise GivenUp from None
+                raise OrderAbandoned from None
             except Exception:
                 tell(Note(order.task, "bug", detail=traceback.format_exc()))
                 raise
@@ -103,7 +103,7 @@ class Host:
             self.measured += 1
             tell(Note(order.task, "result", positions[i], result))
             if not is_wanted():
-                raise GivenUp
+                raise OrderAbandoned
 
         identity, opened = self._opened(order)
         try:
@@ -138,11 +138,11 @@ class Host:
         target = self._target(order.target)
         identity = (str(order.workload), target.key, order.seed)
         if identity not in self._open:
-            while len(self._open) >= MOST_OPEN:
+            while len(self._open) >= MAX_OPEN_MEASURERS:
                 _, oldest = self._open.popitem(last=False)
                 oldest.measurer.__exit__(None, None, None)
             workload = Workload.from_json(order.workload)
-            factory = factory_here(self.description.measurer)
+            factory = local_factory(self.description.measurer)
             assert factory is not None, "who joins has a measurer of one machine"
             control = Control()
             measurer = factory(workload, target, order.seed)
@@ -181,13 +181,13 @@ def _watched(control: Control, is_wanted: Callable[[], bool]) -> Iterator[None]:
         watcher.join()
 
 
-_host: Host | None = None
+_host: FleetHost | None = None
 
 
-def set_up(description: MachineDescription) -> Host:
+def set_up(description: MachineDescription) -> FleetHost:
     """Make this process a machine of a fleet."""
     global _host  # noqa: PLW0603  # Dask calls a bare function: there is nothing else to hang it on
-    _host = Host(description)
+    _host = FleetHost(description)
     return _host
 
 
@@ -205,7 +205,7 @@ def run(payload: bytes) -> None:
         state = worker.state.tasks.get(key)
         return state is not None and state.state == "executing"
 
-    with suppress(GivenUp):
+    with suppress(OrderAbandoned):
         _host.run_order(
             order, lambda note: worker.log_event(order.topic, note.to_bytes()), is_wanted
         )

@@ -21,7 +21,7 @@ from .messages import MachineDescription
 
 log = logging.getLogger("tilewright.fleet")
 
-ALIKE = 1.1
+ALIKE_RATIO = 1.1
 """Probed figures of one CPU model that differ by more than its clock does are of two machines."""
 
 LABEL = "tilewright"
@@ -177,7 +177,7 @@ def _alike_probes(one: Probes, other: Probes) -> bool:
         for name in known.keys() & found.keys()
         for x, y in zip(known[name], found[name], strict=False)
     ]
-    return all(max(pair) <= ALIKE * min(pair) for pair in pairs)
+    return all(max(pair) <= ALIKE_RATIO * min(pair) for pair in pairs)
 
 
 def largest_group(machines: Sequence[FleetMachine]) -> list[FleetMachine]:

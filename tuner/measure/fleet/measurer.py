@@ -24,8 +24,8 @@ from .dispatch import Assignment, Dispatch
 from .errors import FleetError
 from .machines import FleetMachine, able, alike, kind, largest_group
 from .messages import Note, Order, Purpose
-from .reservations import bookings_of, share_of
-from .waiting import Wait, aside
+from .reservations import reservations_of, share_of
+from .waiting import MachineWait, interruptible
 
 log = logging.getLogger("tilewright.fleet")
 
@@ -80,11 +80,11 @@ class FleetMeasurer:
         self._like: FleetMachine | None = None
         self.home = ""
         """The machine that compares and confirms; "" before there was one."""
-        self._wait = Wait(fleet.address, fleet.patience_secs)
+        self._wait = MachineWait(fleet.address, fleet.patience_secs)
         self._refused: set[str] = set()
         self._names: dict[str, str] = {}
         self._control = Control()
-        self._bookings = bookings_of(fleet.address)
+        self._bookings = reservations_of(fleet.address)
         self._owner = next(_OWNERS)
 
     def __enter__(self) -> FleetMeasurer:
@@ -117,11 +117,11 @@ class FleetMeasurer:
     ) -> list[MeasureResult]:
         """One result a request, in order; see `Measurer`."""
         compared = any(request.compared for request in requests)
-        return self._work(_Run("measure", requests, on_result or _unheard, together=compared))
+        return self._work(_Run("measure", requests, on_result or _ignore_result, together=compared))
 
     def confirm(self, request: MeasureRequest) -> MeasureResult:
         """Rebuilt and checked in full on the machine of the last comparison, if it still lives."""
-        (result,) = self._work(_Run("confirm", [request], _unheard, together=True))
+        (result,) = self._work(_Run("confirm", [request], _ignore_result, together=True))
         return result
 
     def _work(self, run: _Run) -> list[MeasureResult]:
@@ -235,8 +235,10 @@ class FleetMeasurer:
         try:
             if self._line is None:
                 address = self._fleet.address
-                self._line = aside(lambda: open_line(address), self._control, undo=Line.close)
-            found = able(aside(self._line.machines, self._control), self._target)
+                self._line = interruptible(
+                    lambda: open_line(address), self._control, undo=Line.close
+                )
+            found = able(interruptible(self._line.machines, self._control), self._target)
         except FleetError as error:
             log.info("%s: %s", self._fleet.address, error)
             self._wait.reason = str(error)
@@ -245,7 +247,7 @@ class FleetMeasurer:
         if self._like is None and found:
             self._like = largest_group(found)[0]
         alike_ones = [m for m in found if self._like is not None and alike(m, self._like)]
-        self._wait.reason = _why_not(self._target, found, alike_ones)
+        self._wait.reason = _refusal_reason(self._target, found, alike_ones)
         return alike_ones
 
     def _hang_up(self) -> None:
@@ -297,7 +299,7 @@ class _Run:
             self.on_result(position, self.batch.results[position])
 
 
-def _why_not(
+def _refusal_reason(
     target: Target, found: Sequence[FleetMachine], alike_ones: Sequence[FleetMachine]
 ) -> str:
     if alike_ones:
@@ -331,5 +333,5 @@ def _refusal(note: Note) -> TilewrightError | RuntimeError:
     return TargetError(note.detail)
 
 
-def _unheard(position: int, result: MeasureResult) -> None:
+def _ignore_result(position: int, result: MeasureResult) -> None:
     """Nobody is listening."""

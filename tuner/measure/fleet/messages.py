@@ -1,6 +1,6 @@
 """What coordinator and machines say to each other: canonical JSON, both ways.
 
-Nothing of ours is pickled but the name of one function (`task.run`), so machines of another
+Nothing of ours is pickled but the name of one function (`host.run`), so machines of another
 version are told apart by `WIRE_VERSION` instead of failing somewhere inside.
 """
 

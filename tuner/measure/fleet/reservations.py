@@ -18,7 +18,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from .dispatch import Assignment
-from .host import MOST_OPEN
+from .host import MAX_OPEN_MEASURERS
 
 ORDERS_A_MACHINE = 2
 """One at work and one in the queue, so that no machine waits for the coordinator."""
@@ -29,7 +29,7 @@ keeps nobody from it."""
 
 
 @dataclass(slots=True)
-class Booking:
+class Reservation:
     """An order of `owner` that `machine` has; `candidates` are not answered yet."""
 
     owner: int
@@ -38,7 +38,7 @@ class Booking:
 
 
 @dataclass(slots=True)
-class Wish:
+class WaitingBatch:
     """Somebody with more candidates than places; `wake` is called when a place may be free."""
 
     machines: AbstractSet[str]
@@ -47,11 +47,11 @@ class Wish:
 
 
 @dataclass(slots=True)
-class Bookings:
+class Reservations:
     """The orders that the machines of one fleet have from this process. Safe for any thread."""
 
-    _booked: dict[str, Booking] = field(default_factory=dict)
-    _wishes: dict[int, Wish] = field(default_factory=dict)
+    _booked: dict[str, Reservation] = field(default_factory=dict)
+    _wishes: dict[int, WaitingBatch] = field(default_factory=dict)
     _has_open: dict[str, deque[int]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -69,10 +69,10 @@ class Bookings:
         another thread, once there may be more; `forgo` ends it.
         """
         with self._lock:
-            self._wishes[owner] = Wish(frozenset(machines), wake)
+            self._wishes[owner] = WaitingBatch(frozenset(machines), wake)
             places = self._places(owner, machines)
             for made in assign(places, len(self._interested(machines))):
-                self._booked[made.task] = Booking(owner, made.machine, len(made.left))
+                self._booked[made.task] = Reservation(owner, made.machine, len(made.left))
                 self._note_open(made.machine, owner)
 
     def forgo(self, owner: int) -> None:
@@ -133,7 +133,7 @@ class Bookings:
         return wanting | {b.owner for b in self._booked.values() if b.machine in machines}
 
     def _note_open(self, machine: str, owner: int) -> None:
-        known = self._has_open.setdefault(machine, deque(maxlen=MOST_OPEN))
+        known = self._has_open.setdefault(machine, deque(maxlen=MAX_OPEN_MEASURERS))
         if owner in known:
             known.remove(owner)
         known.append(owner)
@@ -146,18 +146,18 @@ class Bookings:
                 wish.wake()
 
 
-def _is_awake(wish: Wish) -> bool:
+def _is_awake(wish: WaitingBatch) -> bool:
     return wish.woken_at is None or time.monotonic() - wish.woken_at < _REACTION_SECS
 
 
-_of_fleets: dict[str, Bookings] = {}
+_of_fleets: dict[str, Reservations] = {}
 _guard = threading.Lock()
 
 
-def bookings_of(address: str) -> Bookings:
+def reservations_of(address: str) -> Reservations:
     """The one book of this process for the fleet whose scheduler is at `address`."""
     with _guard:
-        return _of_fleets.setdefault(address, Bookings())
+        return _of_fleets.setdefault(address, Reservations())
 
 
 def share_of(count: int, machines: int, jobs: int) -> int:

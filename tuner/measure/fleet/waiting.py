@@ -22,15 +22,15 @@ _LOOK_SECS = 0.1
 _FIRST_REMARK_SECS, _REMARK_SECS = 2.0, 30.0
 
 
-def aside(
+def interruptible(
     call: Callable[[], T], control: Control, *, undo: Callable[[T], None] = lambda made: None
 ) -> T:
     """What `call` returns or raises. MeasurementAborted once that is asked for, though `call`
     goes on; `undo` is given what comes of it then."""
-    return _Aside(call, undo).outcome(control)
+    return _InterruptibleCall(call, undo).outcome(control)
 
 
-class _Aside(Generic[T]):
+class _InterruptibleCall(Generic[T]):
     """A call in a thread of its own, so that whoever waits for it can be told not to."""
 
     def __init__(self, call: Callable[[], T], undo: Callable[[T], None]) -> None:
@@ -68,7 +68,7 @@ class _Aside(Generic[T]):
 
 
 @dataclass(slots=True)
-class Wait:
+class MachineWait:
     """How long nothing could be measured, and for what `reason`. `control` hears of it."""
 
     address: str

@@ -27,11 +27,11 @@ from tilewright.schedules.target import Target
 from ..annealing_walk import Cooling, anneal
 from ..base import Observation, SearchGoal
 from ..batch import Scored, distinct_tiles, diverse, scored
-from ..candidate_pool import Pool
+from ..candidate_pool import CandidatePool
 from ..ledger import Ledger, run_secs
-from ..prior_ranking import PriorRanking, first_look
-from ..setting_grid import SettingGrid, lattices
-from ..threading_choice import other_kind
+from ..prior_ranking import PriorRanking, rank_by_prior
+from ..setting_grid import SettingGrid, setting_grids
+from ..threading_choice import best_with_other_threading
 
 OPENING = (4, 4)
 """Trials before the first model: the prior's best, then some from all over the space."""
@@ -42,27 +42,27 @@ SMALL_BLOCKS, BLOCK = ((16, 2), (32, 4)), 8
 FIRST_DESCENT = 32
 """Trials from which every other block is half neighbours of the fastest."""
 
-KAPPA, LEAST_KAPPA, KAPPA_HALVED_AFTER = 2.0, 0.3, 24
+KAPPA, MIN_KAPPA, KAPPA_HALVED_AFTER = 2.0, 0.3, 24
 """Optimism in sigmas: at first, at last, and the trials in which it halves."""
 
 NOVELTY = 0.2
 """Bonus for knob values new to a batch, log2 units."""
 
-EXPLORED = 4
+EXPLORE_ONE_IN = 4
 """One trial in this many goes to what is little known."""
 
-CLOSE_TO_BOUND = 1.03
+AT_BOUND_RATIO = 1.03
 SMALL_GAIN = 0.005
 QUIET_TRIALS = 24
-ENOUGH_TRIALS = 32
+MIN_TRIALS = 32
 
-STANDS = 1.01
+PRIOR_BEATEN_RATIO = 1.01
 """A prior's choice that nothing is this many times as fast as stands: the prior is right here."""
 
-NEAR_BOUND, ENOUGH_NEAR_BOUND = 1.06, 16
+NEAR_BOUND_RATIO, MIN_TRIALS_NEAR_BOUND = 1.06, 16
 """Where the prior's choice stands, and is this near a bound, fewer trials are enough."""
 
-ELITE = 384
+ELITE_SIZE = 384
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +96,8 @@ class AnnealingStrategy:
         self.settings = settings
         self.model: CostModel = model if model is not None else BlendedModel(space)
         self.ledger = Ledger()
-        self._grids = lattices(space)
-        self._pools = [Pool(grid, self.model) for grid in self._grids]
+        self._grids = setting_grids(space)
+        self._pools = [CandidatePool(grid, self.model) for grid in self._grids]
         self._look: PriorRanking | None = None
         self._opening: list[Scored] = []
         self._chains: dict[int, IntArray] = {}
@@ -136,15 +136,16 @@ class AnnealingStrategy:
     @property
     def stop_reason(self) -> str | None:
         best, bound = self.ledger.best_secs, self.goal.bound_secs
-        if best is not None and bound is not None and best <= CLOSE_TO_BOUND * bound:
-            return f"within {CLOSE_TO_BOUND - 1:.0%} of the bound: nothing worth its cost is left"
+        if best is not None and bound is not None and best <= AT_BOUND_RATIO * bound:
+            return f"within {AT_BOUND_RATIO - 1:.0%} of the bound: nothing worth its cost is left"
         done = len(self.ledger.results)
-        near = best is not None and bound is not None and best <= NEAR_BOUND * bound
-        enough = ENOUGH_NEAR_BOUND if near else ENOUGH_TRIALS
+        near = best is not None and bound is not None and best <= NEAR_BOUND_RATIO * bound
+        enough = MIN_TRIALS_NEAR_BOUND if near else MIN_TRIALS
         gain = self.gain_over_prior
-        if gain is not None and gain < STANDS and done - self._corrected_at >= enough:
-            return f"nothing in {done} trials is {STANDS - 1:.0%} faster than the prior's choice"
-        if done >= ENOUGH_TRIALS and done - self._last_promise >= QUIET_TRIALS:
+        if gain is not None and gain < PRIOR_BEATEN_RATIO and done - self._corrected_at >= enough:
+            gain = PRIOR_BEATEN_RATIO - 1
+            return f"nothing in {done} trials is {gain:.0%} faster than the prior's choice"
+        if done >= MIN_TRIALS and done - self._last_promise >= QUIET_TRIALS:
             return f"predicted gain under {SMALL_GAIN:.1%} for {QUIET_TRIALS} trials in a row"
         return None
 
@@ -176,8 +177,8 @@ class AnnealingStrategy:
         self.space = replace(self.space, target=target)
         if isinstance(self.model, BlendedModel):
             self.model = BlendedModel(self.space)
-        self._grids = lattices(self.space)
-        self._pools = [Pool(grid, self.model) for grid in self._grids]
+        self._grids = setting_grids(self.space)
+        self._pools = [CandidatePool(grid, self.model) for grid in self._grids]
         self._look, self._opening, self._own_choice = None, [], []
         self._chains, self._fitted = {}, -1
         self._corrected_at = self._last_promise = len(self.ledger.asked)
@@ -192,7 +193,7 @@ class AnnealingStrategy:
     def _first_look(self) -> PriorRanking:
         if self._look is None:
             keep = max(self._share(self.settings.first), 256)
-            self._look = first_look(self.space, self._prior(), keep)
+            self._look = rank_by_prior(self.space, self._prior(), keep)
         return self._look
 
     def _prior(self) -> Prior:
@@ -218,7 +219,7 @@ class AnnealingStrategy:
         ]
         pool.sort(key=lambda item: -item.score)
         first = Scored(look.default, pool[0].log2_secs if pool else 0.0, 0.0, 0.0)
-        other = other_kind(self.space, self._prior(), look)
+        other = best_with_other_threading(self.space, self._prior(), look)
         begun = [first] if other is None else [first, other]
         rest = distinct_tiles(self.space, pool, count + 2)
         known = {item.candidate for item in begun}
@@ -241,7 +242,7 @@ class AnnealingStrategy:
         """The model's choice, with explorers; in a descent block, half neighbours first."""
         self._refit()
         number = len(self.ledger.asked)
-        kappa = max(KAPPA * 0.5 ** (number / KAPPA_HALVED_AFTER), LEAST_KAPPA)
+        kappa = max(KAPPA * 0.5 ** (number / KAPPA_HALVED_AFTER), MIN_KAPPA)
         rng = np.random.default_rng([self.goal.seed, 1, number])
         pool = self._unasked(self._best_predicted(kappa, rng)) or self._unasked(
             [
@@ -261,12 +262,12 @@ class AnnealingStrategy:
     def _explored(
         self, picked: list[Scored], pool: Sequence[Scored], rng: np.random.Generator, kappa: float
     ) -> list[Scored]:
-        """`picked` with one trial in `EXPLORED` given to what is little known: in turns the least
-        certain good candidate and the best of some that are drawn at random."""
+        """`picked` with one trial in `EXPLORE_ONE_IN` given to what is little known: in turns the
+        least certain good candidate and the best of some that are drawn at random."""
         result = list(picked)
         for place in range(len(picked)):
-            turn, rest = divmod(len(self.ledger.asked) + place, EXPLORED)
-            if rest != EXPLORED - 1:
+            turn, rest = divmod(len(self.ledger.asked) + place, EXPLORE_ONE_IN)
+            if rest != EXPLORE_ONE_IN - 1:
                 continue
             taken = {item.candidate for item in result}
             others = [item for item in pool if item.candidate not in taken]
@@ -326,17 +327,17 @@ class AnnealingStrategy:
             elites[index] = self._elite(self._pools[index], kappa)
         return sorted((i for items in elites for i in items), key=lambda item: -item.score)
 
-    def _elite(self, pool: Pool, kappa: float) -> list[Scored]:
+    def _elite(self, pool: CandidatePool, kappa: float) -> list[Scored]:
         """The best of a pool by the model, with `kappa` sigmas; the pool forgets others."""
         if not len(pool):
             return []
         prediction = pool.predict()
         optimistic = prediction.log2_secs - kappa * prediction.sigma
         order = np.lexsort((pool.codes, optimistic))
-        best = order[: ELITE + len(self.ledger.asked)]
+        best = order[: ELITE_SIZE + len(self.ledger.asked)]
         mu, sigma = prediction.log2_secs[best], prediction.sigma[best]
         items = scored(pool.grid, pool.codes[best], mu, sigma, kappa)
-        most = max(self._share(self.settings.pool), 2 * ELITE)
+        most = max(self._share(self.settings.pool), 2 * ELITE_SIZE)
         if len(pool) > most:
             pool.keep(order[:most])
         return items
@@ -347,7 +348,7 @@ class AnnealingStrategy:
         return min(count, self.settings.most_numbers // knobs) // len(self._grids)
 
     def _walk(
-        self, pool: Pool, elite: Sequence[Scored], kappa: float, rng: np.random.Generator
+        self, pool: CandidatePool, elite: Sequence[Scored], kappa: float, rng: np.random.Generator
     ) -> None:
         """Anneal from the fastest measured and their neighbours, the elite, places drawn at random
         and where chains ended before; the pool takes in what is met."""

@@ -21,8 +21,8 @@ from tilewright.schedules.target import Target
 from ..base import Observation, SearchGoal
 from ..batch import Scored, diverse, scored
 from ..ledger import Ledger
-from ..prior_ranking import PriorRanking, first_look
-from ..setting_grid import SettingGrid, lattices
+from ..prior_ranking import PriorRanking, rank_by_prior
+from ..setting_grid import SettingGrid, setting_grids
 
 POPULATION = 256
 GENERATIONS = 6
@@ -47,7 +47,7 @@ class EvolutionStrategy:
         self.goal = goal
         self.model: CostModel = model if model is not None else ResidualModel(space)
         self.ledger = Ledger()
-        self._grids = lattices(space)
+        self._grids = setting_grids(space)
         self._look: PriorRanking | None = None
 
     @property
@@ -57,7 +57,7 @@ class EvolutionStrategy:
     def ask(self, count: int) -> list[Candidate]:
         number = len(self.ledger.asked)
         if self._look is None:
-            self._look = first_look(self.space, Prior(self.space, check=self.goal.check), 4096)
+            self._look = rank_by_prior(self.space, Prior(self.space, check=self.goal.check), 4096)
         rng = np.random.default_rng([self.goal.seed, 3, number])
         self.model.fit(self.ledger.samples)
         pool = [

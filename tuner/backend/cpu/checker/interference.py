@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from ..loading.loader import OPENMP_LIBRARY
 from ..loading.native import Helpers
 
-DISTURBED = 1.25
+DISTURBED_RATIO = 1.25
 """A burst this many times longer than at the session's clock is not the clock's drift."""
 
 PATIENCE_SECS = 1.5
@@ -27,7 +27,7 @@ _AWAKE_SECS = 2e-3
 
 
 @dataclass
-class Quiet:
+class InterferenceGuard:
     """Says after each round of a candidate's races whether it counts, and waits where it does not.
 
     `burst_steps` and `burst_secs` are the reference burst's; `team_burst_secs` is the fastest on
@@ -63,13 +63,13 @@ class Quiet:
         return True
 
     def _disturbed(self, burst_secs: float) -> bool:
-        if burst_secs > DISTURBED * self.burst_secs:
+        if burst_secs > DISTURBED_RATIO * self.burst_secs:
             return True
         if self.threads == 1:
             return False
         team_secs = self._team_burst()
         self.team_burst_secs = min(team_secs, self.team_burst_secs or team_secs)
-        return team_secs > DISTURBED * self.team_burst_secs
+        return team_secs > DISTURBED_RATIO * self.team_burst_secs
 
     def _burst(self) -> float:
         """The fastest burst of the calling thread."""
