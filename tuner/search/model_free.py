@@ -17,7 +17,7 @@ from .prior_ranking import rank_by_prior
 
 
 class ModelFreeStrategy:
-    """`SearchStrategy` but for its name and for `further`."""
+    """`SearchStrategy` but for its name and for `extend`."""
 
     stop_reason = None
     prior_trust = None
@@ -33,15 +33,15 @@ class ModelFreeStrategy:
     def predictions(self) -> Mapping[Candidate, float]:
         return self.ledger.predictions
 
-    def further(self, found: list[Candidate], count: int) -> list[Candidate]:
+    def extend(self, found: list[Candidate], count: int) -> list[Candidate]:
         """`found` and others that were not asked for, `count` of them or more where there are."""
         raise NotImplementedError
 
     def ask(self, count: int) -> list[Candidate]:
         found: list[Candidate] = []
-        if not self.ledger.asked:
+        if not self.ledger.proposed:
             found.append(rank_by_prior(self.space, self._prior, keep=1).default)
-        chosen = self.further(found, count)[:count]
+        chosen = self.extend(found, count)[:count]
         for candidate in chosen:
             settings = np.array([candidate.setting], np.int64)
             predicted = self._prior.log2_secs(candidate.sketch, settings)[0]

@@ -26,10 +26,10 @@ def confirm_best(run: TuningRun) -> TuningRecord | None:
     After new measurements the close ones race once more; a run that measured nothing new
     finds what an earlier one confirmed.
     """
-    stored = run.earlier()
-    checked = run.checked(stored)
+    stored = run.earlier_records()
+    checked = run.full_checks(stored)
     contenders = _contenders(run, stored)
-    if all(trial.stored for trial in run.trials):
+    if all(trial.reused for trial in run.trials):
         contenders.sort(key=lambda r: _confirmed_secs(checked.get(r.trace_key)))
     elif not run.options.should_stop():
         contenders = _final_race(run, contenders)
@@ -46,7 +46,7 @@ def confirm_best(run: TuningRun) -> TuningRecord | None:
         if known.result.ok:
             best = known
             break
-    run.failed = _failed(checked)
+    run.rejected = _failed(checked)
     if best is not None:
         run.sink.promote(best)
     return best
@@ -54,9 +54,9 @@ def confirm_best(run: TuningRun) -> TuningRecord | None:
 
 def confirmed_before(run: TuningRun) -> TuningRecord | None:
     """The fastest candidate that passed a full check already; nothing is run for it."""
-    checked = run.checked(run.earlier())
+    checked = run.full_checks(run.earlier_records())
     passed = [record for record in checked.values() if record.result.ok]
-    run.failed = _failed(checked)
+    run.rejected = _failed(checked)
     best = min(passed, key=_confirmed_secs, default=None)
     if best is not None:
         run.sink.promote(best)
@@ -83,7 +83,7 @@ def confirm(run: TuningRun, record: TuningRecord) -> TuningRecord:
     if result.status is not MeasureStatus.LOST:
         run.sink.add([full])
         run.confirmed[full.trace_key] = full
-    run.spend("verify")
+    run.charge_phase("verify")
     return full
 
 
@@ -124,8 +124,8 @@ def _final_race(run: TuningRun, contenders: list[TuningRecord]) -> list[TuningRe
                 key = record.trace_key
                 before = secs.get(key, result.run_secs_estimate)
                 secs[key] = min(before, result.run_secs_estimate)
-    run.share_out(results)
-    run.raced = secs
+    run.apportion_batch(results)
+    run.race_times = secs
     close.sort(key=lambda record: secs.get(record.trace_key, float("inf")))
     return close + [record for record in contenders if record not in close]
 

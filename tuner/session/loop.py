@@ -42,7 +42,7 @@ class _NewTrial:
     trace: Trace
     document: list[Any]
     key: bytes
-    known: TuningRecord | None
+    earlier: TuningRecord | None
 
 
 @dataclass
@@ -54,25 +54,31 @@ class TuningLoop:
     goal: SearchGoal
     searched: Target
     known: dict[bytes, TuningRecord]
-    asked: dict[bytes, list[Candidate]] = field(default_factory=dict)
+    candidates_of: dict[bytes, list[Candidate]] = field(default_factory=dict)
     predictions: Mapping[Candidate, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.ending = StoppingRule(self.run, self.goal, self.asked)
+        self.ending = StoppingRule(self.run, self.goal, self.candidates_of)
 
-    def take_up(self) -> None:
+    def resume(self) -> None:
         """Enter the trials that an earlier process of this run told; the strategy goes on from
         there. Where they are of another space, nothing is taken up: all is asked for again."""
         run = self.run
-        stored = {record.key: record for record in run.stored()} if run.options.begun else {}
-        found = list(takewhile(lambda begun: begun.record_key in stored, run.options.begun))
+        stored = (
+            {record.key: record for record in run.stored_records()}
+            if run.options.previous_trials
+            else {}
+        )
+        found = list(
+            takewhile(lambda begun: begun.record_key in stored, run.options.previous_trials)
+        )
         pairs = [(begun.candidate, stored[begun.record_key]) for begun in found]
         if not pairs or not all(self._is_of_space(*pair) for pair in _sampled(pairs)):
             return
         run.strategy.resume([(candidate, record.result) for candidate, record in pairs])
         for number, (candidate, record) in enumerate(pairs, start=1):
             key, trace = record.trace_key, Trace.from_json(record.trace)
-            self.asked.setdefault(key, []).append(candidate)
+            self.candidates_of.setdefault(key, []).append(candidate)
             self._enter(number, _NewTrial(candidate, trace, record.trace, key, record), record)
 
     def step(self) -> str | None:
@@ -89,7 +95,7 @@ class TuningLoop:
         except Stopped as stopped:
             return str(stopped)
         finally:
-            run.spend("propose")
+            run.charge_phase("propose")
         if not batch:
             return "every candidate of the space has been tried"
         told: list[tuple[Candidate, MeasureResult]] = []
@@ -101,7 +107,7 @@ class TuningLoop:
                 continue
             document = trace.to_json()
             key = canonical_bytes(document)
-            self.asked.setdefault(key, []).append(candidate)
+            self.candidates_of.setdefault(key, []).append(candidate)
             if key in run.by_trace:
                 # Two settings, one trace: the same candidate, already measured.
                 told.append((candidate, run.result_of(run.by_trace[key])))
@@ -121,15 +127,15 @@ class TuningLoop:
         for key, candidates in waiting.items():
             told += [(candidate, run.by_trace[key].record.result) for candidate in candidates]
         run.strategy.tell(told)
-        run.spend("propose")
+        run.charge_phase("propose")
         if run.best_secs is not None:
-            self.ending.hold_bound_against(run.best_secs)
+            self.ending.check_bound(run.best_secs)
             self.goal.bound_secs = self.ending.bound_to_end_at
         reason = self.ending.reason()
-        if reason is None and is_misleading(self.searched.probes, run.limit.target.probes):
-            self.searched = run.limit.target
+        if reason is None and is_misleading(self.searched.probes, run.bound.target.probes):
+            self.searched = run.bound.target
             run.strategy.correct(self.searched)
-        run.spend("propose")
+        run.charge_phase("propose")
         return reason
 
     def _is_of_space(self, candidate: Candidate, record: TuningRecord) -> bool:
@@ -149,8 +155,8 @@ class TuningLoop:
         run = self.run
         first = len(run.trials) + 1
         numbered = dict(enumerate(new, start=first))
-        records = {number: n.known for number, n in numbered.items() if n.known is not None}
-        requests = [MeasureRequest(i, n.trace) for i, n in numbered.items() if n.known is None]
+        records = {number: n.earlier for number, n in numbered.items() if n.earlier is not None}
+        requests = [MeasureRequest(i, n.trace) for i, n in numbered.items() if n.earlier is None]
         untold = list(numbered)
 
         def tell(number: int) -> None:
@@ -164,7 +170,7 @@ class TuningLoop:
         results: list[MeasureResult] = []
 
         def on_result(position: int, result: MeasureResult) -> None:
-            run.spend_on_batch()
+            run.charge_batch()
             reserve_secs = run.control.reserve_secs
             number = requests[position].trial
             record = self._record(number, numbered[number], result)
@@ -172,7 +178,7 @@ class TuningLoop:
             records[number] = record
             results.append(result)
             tell_ready()
-            run.spend("store")
+            run.charge_phase("store")
             reason = run.out_of_time(reserve_secs) if len(results) < len(requests) else None
             if reason is not None:
                 raise Stopped(reason)
@@ -187,12 +193,12 @@ class TuningLoop:
                 tell(number)
             raise
         finally:
-            run.share_out(results)
+            run.apportion_batch(results)
 
     def _enter(self, number: int, new: _NewTrial, record: TuningRecord) -> None:
         """Count a trial whose record is durable, and report it."""
         run = self.run
-        is_stored = new.known is not None
+        is_stored = new.earlier is not None
         trial = Trial(number, new.candidate, new.trace, record, is_stored, new.key)
         run.trials.append(trial)
         run.by_trace[new.key] = trial
@@ -214,11 +220,11 @@ class TuningLoop:
             result=trial.record.result,
             is_best=is_best,
             best_run_secs=best,
-            fraction_of_bound=run.limit.fraction(best) if best else None,
+            fraction_of_bound=run.bound.fraction(best) if best else None,
             wall_secs=elapsed,
             eta_secs=self._eta_secs(trial.number),
             record_key=trial.record.key,
-            reused=trial.stored,
+            reused=trial.reused,
             predicted_secs=self._predicted_secs(trial.candidate),
             sketch=run.space.sketches[trial.candidate.sketch].name,
             knobs=self._knobs(trial.candidate),
@@ -229,7 +235,7 @@ class TuningLoop:
         """How long the trials after `number`, the final race and the full check should take, as far
         as there is time; None before anything was measured."""
         run = self.run
-        measured = sum(not t.stored for t in run.trials)
+        measured = sum(not t.reused for t in run.trials)
         if not measured:
             return None
         since = run.control.used_secs - run.phases["start"]
@@ -271,7 +277,7 @@ class TuningLoop:
         try:
             return self.run.space.trace(candidate)
         except ScheduleError:
-            self.run.refused += 1
+            self.run.illegal += 1
             return None
 
 

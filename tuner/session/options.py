@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from ..process.control import Control
-from .report import Begun, TrialEvent
+from .report import PreviousTrial, TrialEvent
 from .roofline_bound import MeasuringMachine
 
 EventHandler = Callable[[TrialEvent], None]
@@ -23,8 +23,9 @@ class SessionOptions:
     far is confirmed and promoted as ever. `control` is the clock of the run, bounds it by the
     seconds of its budget, hears what it does, and is asked all the time, also while candidates are
     chosen; its `pause`, which may wait, is called before each batch and before the best is
-    confirmed. `begun` are the first trials of this run, as an earlier process of it told them: they
-    are entered as they are, as far as their records are stored, and the search goes on from there.
+    confirmed. `previous_trials` are the first trials of this run, as an earlier process of it told
+    them: they are entered as they are, as far as their records are stored, and the search goes on
+    from there.
     """
 
     fresh: bool = False
@@ -32,4 +33,4 @@ class SessionOptions:
     timestamp: Callable[[], str] = lambda: datetime.now(UTC).isoformat(timespec="milliseconds")
     should_stop: Callable[[], bool] = lambda: False
     control: Control = field(default_factory=Control)
-    begun: Sequence[Begun] = ()
+    previous_trials: Sequence[PreviousTrial] = ()

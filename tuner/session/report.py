@@ -27,7 +27,7 @@ MAX_KNOBS_REPORTED = 48
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class PreviousTrial:
     """A trial that an earlier process of the same run told: what was asked, and its record."""
 
     candidate: Candidate
@@ -42,8 +42,9 @@ class TrialEvent:
     `fraction_of_bound` is None also where the best time proves the bound wrong. `predicted_secs` is
     what the strategy expected before it was measured, None where it expected nothing. `sketch` and
     `knobs` are the candidate's settings: of each knob with a choice its value, at most
-    `MAX_KNOBS_REPORTED` of them. `candidate` is for who resumes the run (`SessionOptions.begun`):
-    the same in numbers, which mean something in this space alone.
+    `MAX_KNOBS_REPORTED` of them. `candidate` is for who resumes the run
+    (`SessionOptions.previous_trials`): the same in numbers, which mean something in this space
+    alone.
     """
 
     trial: int

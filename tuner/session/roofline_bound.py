@@ -55,7 +55,7 @@ class RooflineBound:
     raised_by: str | None = field(default=None, init=False)
     notes: list[str] = field(default_factory=list, init=False)
     _disproved: bool = field(default=False, init=False)
-    _asked: bool = field(default=False, init=False)
+    _was_reprobed: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
         self.current = bound_of(self.work, self.target)
@@ -77,15 +77,15 @@ class RooflineBound:
         return None if self.is_beaten_by(secs) else self.share(secs)
 
     def share(self, secs: float) -> float:
-        """The bound's share of the confirmed `secs`, which it was held against (`settle`): what is
-        faster by no more than a probe's error is at the bound."""
+        """The bound's share of the confirmed `secs`, which it was held against (`finalise`): what
+        is faster by no more than a probe's error is at the bound."""
         return min(self.current.secs / secs, 1.0)
 
     def is_beaten_by(self, secs: float) -> bool:
         """Whether a kernel of `secs` a call is faster than any can be."""
         return secs * PROBE_ERROR < self.current.secs
 
-    def hold(self, secs: float, *, within_secs: float) -> None:
+    def challenge(self, secs: float, *, within_secs: float) -> None:
         """Hold the bound against the best time so far. A time that is not confirmed raises nothing
         by itself: it has the machine probed again, or keeps the bound from ending the search.
 
@@ -93,7 +93,7 @@ class RooflineBound:
         """
         if not self.is_beaten_by(secs):
             return
-        self._probe_again(PROVED_WRONG_SECS, within_secs, f"a kernel was {self._ahead(secs)}")
+        self._probe_again(PROVED_WRONG_SECS, within_secs, f"a kernel was {self._ratio_text(secs)}")
         if self.is_beaten_by(secs):
             self._disproved = True
 
@@ -101,12 +101,12 @@ class RooflineBound:
         """Before a search ends because it is at the bound: is that where the bound is?"""
         self._probe_again(RELIED_ON_SECS, within_secs, "a search was about to end at the bound")
 
-    def settle(self, secs: float, *, keep: bool) -> None:
+    def finalise(self, secs: float, *, keep: bool) -> None:
         """At the end, with the confirmed time of the best: the bound is raised to what it shows,
         and with `keep` later runs know."""
         if not self.is_beaten_by(secs):
             return
-        self.notes.append(f"raised to what the best kernel shows: it is {self._ahead(secs)}")
+        self.notes.append(f"raised to what the best kernel shows: it is {self._ratio_text(secs)}")
         raised = replace(self.target, probes=shown_by_kernel(self.work, self.target, secs))
         if raised.probes != self.target.probes and keep and self.machine is not None:
             self.machine.keep(raised)
@@ -126,14 +126,14 @@ class RooflineBound:
         }
 
     def _probe_again(self, recent_secs: float, within_secs: float, why: str) -> None:
-        if self.machine is None or self._asked or within_secs <= 0:
+        if self.machine is None or self._was_reprobed or within_secs <= 0:
             return
         try:
             probed = self.machine.probe_again(self.target, recent_secs, within_secs)
         except TargetError as error:  # a run goes on without: what it measured is as good
             probed = None
             self.notes.append(f"{why}, and the machine could not be probed again: {error}")
-        self._asked = probed is None or recent_secs == PROVED_WRONG_SECS
+        self._was_reprobed = probed is None or recent_secs == PROVED_WRONG_SECS
         if probed is None or probed.probes == self.target.probes:
             return
         before = self.current.secs
@@ -145,5 +145,5 @@ class RooflineBound:
                 f" {1e6 * self.current.secs:.4g} us a call, not {1e6 * before:.4g}"
             )
 
-    def _ahead(self, secs: float) -> str:
+    def _ratio_text(self, secs: float) -> str:
         return f"{self.current.secs / secs:.2f} times as fast as the bound"

@@ -2,8 +2,8 @@
 
 This is the one place that sees every part; each part is handed in. An interrupted run goes on by
 running it again: the strategy is deterministic, so it asks for the same candidates, and those whose
-results are stored are not measured a second time. Whoever kept what was asked (`begun`) goes on
-without asking again, in no time.
+results are stored are not measured a second time. Whoever kept what was asked (`previous_trials`)
+goes on without asking again, in no time.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ def run_session(
     control = options.control
     control.allow(budget.seconds)
     control.reserve_secs = 0.0
-    limit = RooflineBound(least_work(workload, space.forms), space.target, options.machine)
+    bound = RooflineBound(least_work(workload, space.forms), space.target, options.machine)
     if isinstance(measurer, TakesBound):
-        measurer.take_bound(limit.current)
+        measurer.take_bound(bound.current)
 
     def check() -> None:
         control.check()
@@ -68,7 +68,7 @@ def run_session(
         if reason is not None:
             raise Stopped(reason)
 
-    goal = SearchGoal(seed, limit.goal_secs, check)
+    goal = SearchGoal(seed, bound.goal_secs, check)
     run = TuningRun(
         workload=workload,
         space=space,
@@ -79,18 +79,18 @@ def run_session(
         seed=seed,
         on_event=on_event,
         options=options,
-        limit=limit,
+        bound=bound,
     )
     return _run_to_end(run, goal)
 
 
 def _run_to_end(run: TuningRun, goal: SearchGoal) -> TuneReport:
     control = run.control
-    loop = TuningLoop(run, goal, run.space.target, run.known())
-    run.spend("start")
+    loop = TuningLoop(run, goal, run.space.target, run.reusable_records())
+    run.charge_phase("start")
     reason, out_of_time = None, None
     try:
-        loop.take_up()
+        loop.resume()
         while reason is None:
             control.pause()
             reason = loop.step()
@@ -103,10 +103,10 @@ def _run_to_end(run: TuningRun, goal: SearchGoal) -> TuneReport:
     except MeasurementAborted as aborted:
         best, reason = confirmed_before(run), str(aborted)
     if best is not None and best.result.run_secs_estimate is not None:
-        loop.ending.hold_bound_against(best.result.run_secs_estimate)
-        run.limit.settle(best.result.run_secs_estimate, keep=run.measured_now)
-    run.spend("store")
-    why = explain(reason, run.trials, run.failed.values(), found=best is not None)
+        loop.ending.check_bound(best.result.run_secs_estimate)
+        run.bound.finalise(best.result.run_secs_estimate, keep=run.measured_now)
+    run.charge_phase("store")
+    why = explain(reason, run.trials, run.rejected.values(), found=best is not None)
     report = summary.report(run, best, why)
     return (
         report

@@ -23,12 +23,12 @@ single trials mislead so often, each check costs as much as several trials."""
 
 @dataclass
 class StoppingRule:
-    """Says after each batch whether a run goes on. `goal` is what the strategy looks at, `asked`
-    the candidates of each trace."""
+    """Says after each batch whether a run goes on. `goal` is what the strategy looks at,
+    `candidates_of` has the candidates of each trace."""
 
     run: TuningRun
     goal: SearchGoal
-    asked: dict[bytes, list[Candidate]]
+    candidates_of: dict[bytes, list[Candidate]]
 
     def reason(self) -> str | None:
         """Why nothing more is asked for; None while it is."""
@@ -41,10 +41,10 @@ class StoppingRule:
             return f"stopped: none of {len(run.trials)} candidates could be measured"
         return run.out_of_time() or self._strategy_reason()
 
-    def hold_bound_against(self, secs: float) -> None:
+    def check_bound(self, secs: float) -> None:
         """Hold the bound against a time that was measured."""
-        if self.run.limit.is_beaten_by(secs):
-            self.run.limit.hold(secs, within_secs=self._secs_for_probes())
+        if self.run.bound.is_beaten_by(secs):
+            self.run.bound.challenge(secs, within_secs=self._secs_for_probes())
 
     def _strategy_reason(self) -> str | None:
         """Why the strategy would stop. It ends for the bound's sake only if the machine, asked
@@ -56,7 +56,7 @@ class StoppingRule:
         self.goal.bound_secs = None
         if run.strategy.stop_reason is not None:
             return reason
-        run.limit.confirm(within_secs=self._secs_for_probes())
+        run.bound.confirm(within_secs=self._secs_for_probes())
         self.goal.bound_secs = self.bound_to_end_at
         while run.strategy.stop_reason is not None and self._time_fastest_again():
             self.goal.bound_secs = self.bound_to_end_at
@@ -70,23 +70,21 @@ class StoppingRule:
         timed = [trial for trial in run.trials if run.result_of(trial).ok]
         fastest = min(timed, key=lambda trial: run.result_of(trial).run_secs_estimate or inf)
         key = fastest.key
-        if key in run.timed_again:
+        if key in run.rechecked:
             return False
-        known = run.checked(run.earlier()).get(key)
+        known = run.full_checks(run.earlier_records()).get(key)
         if known is None and run.measured_now and run.out_of_time() is None:
             known = confirm(self.run, fastest.record)
         if known is None or known.result.status is MeasureStatus.LOST:
             return False
-        run.timed_again[key] = known.result
-        run.strategy.tell([(candidate, known.result) for candidate in self.asked[key]])
+        run.rechecked[key] = known.result
+        run.strategy.tell([(candidate, known.result) for candidate in self.candidates_of[key]])
         return True
 
     @property
     def bound_to_end_at(self) -> float | None:
         """The bound, unless times near it have too often not come again."""
-        return (
-            None if len(self.run.timed_again) > MAX_RECHECKS_AT_BOUND else self.run.limit.goal_secs
-        )
+        return None if len(self.run.rechecked) > MAX_RECHECKS_AT_BOUND else self.run.bound.goal_secs
 
     def _secs_for_probes(self) -> float:
         """What is left before the end; 0 where a run has measured nothing, or is to stop."""

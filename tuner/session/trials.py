@@ -23,7 +23,7 @@ class Trial:
     candidate: Candidate
     trace: Trace
     record: TuningRecord
-    stored: bool
+    reused: bool
     key: bytes
 
 

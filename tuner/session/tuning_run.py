@@ -36,9 +36,9 @@ STOPPED = "stopped on request"
 class TuningRun:
     """The parts that were handed in, and what became of them so far.
 
-    `by_trace` finds a trial by its `trace_key`; so do `timed_again` and `confirmed`, which hold
-    what full checks said, `raced`, the seconds of the final race, and `failed`, the records of the
-    full checks that kept candidates from being the best.
+    `by_trace` finds a trial by its `trace_key`; so do `rechecked` and `confirmed`, which hold what
+    full checks said, `race_times`, the seconds of the final race, and `rejected`, the records of
+    the full checks that kept candidates from being the best.
     """
 
     workload: Workload
@@ -50,17 +50,17 @@ class TuningRun:
     seed: int
     on_event: EventHandler
     options: SessionOptions
-    limit: RooflineBound
+    bound: RooflineBound
     trials: list[Trial] = field(default_factory=list)
     by_trace: dict[bytes, Trial] = field(default_factory=dict)
     phases: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PHASES, 0.0))
     curve: list[dict[str, float]] = field(default_factory=list)
-    refused: int = 0
+    illegal: int = 0
     best_secs: float | None = None
-    timed_again: dict[bytes, MeasureResult] = field(default_factory=dict)
+    rechecked: dict[bytes, MeasureResult] = field(default_factory=dict)
     confirmed: dict[bytes, TuningRecord] = field(default_factory=dict)
-    raced: dict[bytes, float] = field(default_factory=dict)
-    failed: dict[bytes, TuningRecord] = field(default_factory=dict)
+    race_times: dict[bytes, float] = field(default_factory=dict)
+    rejected: dict[bytes, TuningRecord] = field(default_factory=dict)
     race_secs: float = 0.0
     check_secs: float = 0.0
     """How long the final race and the full check of the fastest so far should take."""
@@ -74,17 +74,17 @@ class TuningRun:
     def control(self) -> Control:
         return self.options.control
 
-    def spend(self, phase: str) -> None:
+    def charge_phase(self, phase: str) -> None:
         """Count the time since the last call, without that of others, for a phase."""
         self.phases[phase] += self._lap_secs()
 
-    def spend_on_batch(self) -> None:
+    def charge_batch(self) -> None:
         """Count the time since the last call for the batch that is being measured."""
         self._batch_secs += self._lap_secs()
 
-    def share_out(self, results: list[MeasureResult]) -> None:
+    def apportion_batch(self, results: list[MeasureResult]) -> None:
         """Count the time of a batch as its candidates say they spent it."""
-        self.spend_on_batch()
+        self.charge_batch()
         parts = {
             "compile": sum(r.compile_secs for r in results),
             "measure": sum(r.measure_secs for r in results),
@@ -132,7 +132,7 @@ class TuningRun:
     @property
     def measured_now(self) -> bool:
         """Whether anything was measured, and not only found."""
-        return any(not trial.stored for trial in self.trials)
+        return any(not trial.reused for trial in self.trials)
 
     def trace_of(self, record: TuningRecord) -> Trace:
         """The trace of a record: that of a trial of this run where there is one."""
@@ -141,27 +141,27 @@ class TuningRun:
 
     def result_of(self, trial: Trial) -> MeasureResult:
         """What the strategy is told of a trial: that of its full check where there was one."""
-        return self.timed_again.get(trial.key, trial.record.result)
+        return self.rechecked.get(trial.key, trial.record.result)
 
     # -- what is stored
 
-    def known(self) -> dict[bytes, TuningRecord]:
+    def reusable_records(self) -> dict[bytes, TuningRecord]:
         """The earliest usable result of each trace: what a first run saw, a second must see too.
 
         Records of other toolchains do not count, nor lost measurements, which say nothing.
         """
         found: dict[bytes, TuningRecord] = {}
-        for record in self.earlier():
+        for record in self.earlier_records():
             lost = record.result.status is MeasureStatus.LOST
             if not lost and record.verified_level == "quick":
                 found.setdefault(record.trace_key, record)
         return found
 
-    def earlier(self) -> list[TuningRecord]:
-        """What a run goes by of what is `stored`: nothing where it is fresh."""
-        return [] if self.options.fresh else self.stored()
+    def earlier_records(self) -> list[TuningRecord]:
+        """What a run goes by of what is `stored_records`: nothing where it is fresh."""
+        return [] if self.options.fresh else self.stored_records()
 
-    def stored(self) -> list[TuningRecord]:
+    def stored_records(self) -> list[TuningRecord]:
         """Records made by exactly this toolchain, and not merely claimed by an import; read from
         the sink at each call."""
         records = self.sink.records(self.workload.key, self.space.target.key)
@@ -171,13 +171,13 @@ class TuningRun:
             if r.toolchain == self.measurer.toolchain and r.verified_level in ("quick", "full")
         ]
 
-    def checked(self, stored: list[TuningRecord]) -> dict[bytes, TuningRecord]:
+    def full_checks(self, stored: list[TuningRecord]) -> dict[bytes, TuningRecord]:
         """What passed or failed the full check, in this run or among what is `stored`. What one
         check disproved has failed, also in a fresh run, whatever another said."""
         seen = [r for r in (*stored, *self.confirmed.values()) if r.verified_level == FULL]
         disproved = [
             r
-            for r in (self.stored() if self.options.fresh else ())
+            for r in (self.stored_records() if self.options.fresh else ())
             if r.verified_level == FULL and r.result.status in DISPROVED
         ]
         found: dict[bytes, TuningRecord] = {}

@@ -113,7 +113,7 @@ class AnnealingStrategy:
     def predictions(self) -> Mapping[Candidate, float]:
         """Those of the opening are the bare prior's; they are moved by one common offset to the
         level that was measured, so that all can be ranked together."""
-        first = list(self.ledger.asked)[: sum(OPENING)]
+        first = list(self.ledger.proposed)[: sum(OPENING)]
         opening = [c for c in first if c in self.ledger.predictions]
         told = ((c, run_secs(self.ledger.results[c])) for c in opening if c in self.ledger.results)
         misses = [log2(secs) - self.ledger.predictions[c] for c, secs in told if secs is not None]
@@ -150,12 +150,12 @@ class AnnealingStrategy:
         return None
 
     def ask(self, count: int) -> list[Candidate]:
-        number = len(self.ledger.asked) - self._corrected_at
+        number = len(self.ledger.proposed) - self._corrected_at
         if number < self._opening_trials:
             end = OPENING[0] if number < OPENING[0] else sum(OPENING)
             batch = self._from_opening(number, min(end, self._opening_trials))
         else:
-            number = len(self.ledger.asked)
+            number = len(self.ledger.proposed)
             batch = self._from_model(_block_end(number) - number)
         for item in batch[:count]:
             self.ledger.ask(item.candidate, item.log2_secs)
@@ -165,7 +165,7 @@ class AnnealingStrategy:
         """The prior's own choice is what was asked first; chains begin anew, and so does the wait
         for something better than the best."""
         self.ledger.resume(told)
-        asked = list(self.ledger.asked)
+        asked = list(self.ledger.proposed)
         self._own_choice = asked[: OPENING[0]]
         self._last_promise = max((asked.index(c) + 1 for c in self.ledger.fastest(1)), default=0)
 
@@ -181,7 +181,7 @@ class AnnealingStrategy:
         self._pools = [CandidatePool(grid, self.model) for grid in self._grids]
         self._look, self._opening, self._own_choice = None, [], []
         self._chains, self._fitted = {}, -1
-        self._corrected_at = self._last_promise = len(self.ledger.asked)
+        self._corrected_at = self._last_promise = len(self.ledger.proposed)
 
     # -- the opening
 
@@ -205,7 +205,7 @@ class AnnealingStrategy:
             best = self._prior_best(OPENING[0])
             self._own_choice = [item.candidate for item in best]
             self._opening = best + self._spread(best, self._opening_trials - OPENING[0])
-        left = [i for i in self._opening if i.candidate not in self.ledger.asked]
+        left = [i for i in self._opening if i.candidate not in self.ledger.proposed]
         return left[: end - number] or self._from_model(end - number)
 
     def _prior_best(self, count: int) -> list[Scored]:
@@ -241,7 +241,7 @@ class AnnealingStrategy:
     def _from_model(self, count: int) -> list[Scored]:
         """The model's choice, with explorers; in a descent block, half neighbours first."""
         self._refit()
-        number = len(self.ledger.asked)
+        number = len(self.ledger.proposed)
         kappa = max(KAPPA * 0.5 ** (number / KAPPA_HALVED_AFTER), MIN_KAPPA)
         rng = np.random.default_rng([self.goal.seed, 1, number])
         pool = self._unasked(self._best_predicted(kappa, rng)) or self._unasked(
@@ -266,7 +266,7 @@ class AnnealingStrategy:
         least certain good candidate and the best of some that are drawn at random."""
         result = list(picked)
         for place in range(len(picked)):
-            turn, rest = divmod(len(self.ledger.asked) + place, EXPLORE_ONE_IN)
+            turn, rest = divmod(len(self.ledger.proposed) + place, EXPLORE_ONE_IN)
             if rest != EXPLORE_ONE_IN - 1:
                 continue
             taken = {item.candidate for item in result}
@@ -306,7 +306,7 @@ class AnnealingStrategy:
         return scored(grid, codes, prediction.log2_secs, prediction.sigma, kappa)
 
     def _unasked(self, items: Sequence[Scored]) -> list[Scored]:
-        return [item for item in items if item.candidate not in self.ledger.asked]
+        return [item for item in items if item.candidate not in self.ledger.proposed]
 
     def _best_predicted(self, kappa: float, rng: np.random.Generator) -> list[Scored]:
         """The elite of every sketch by the model, best first, after walks in some of them."""
@@ -334,7 +334,7 @@ class AnnealingStrategy:
         prediction = pool.predict()
         optimistic = prediction.log2_secs - kappa * prediction.sigma
         order = np.lexsort((pool.codes, optimistic))
-        best = order[: ELITE_SIZE + len(self.ledger.asked)]
+        best = order[: ELITE_SIZE + len(self.ledger.proposed)]
         mu, sigma = prediction.log2_secs[best], prediction.sigma[best]
         items = scored(pool.grid, pool.codes[best], mu, sigma, kappa)
         most = max(self._share(self.settings.pool), 2 * ELITE_SIZE)
@@ -376,7 +376,7 @@ class AnnealingStrategy:
         promised = max((item.sigma - item.log2_secs for item in pool), default=-np.inf)
         gain = 1.0 - 2.0 ** (-promised) / best if np.isfinite(promised) else 0.0
         if gain >= SMALL_GAIN:
-            self._last_promise = len(self.ledger.asked)
+            self._last_promise = len(self.ledger.proposed)
 
 
 def _block_end(number: int) -> int:

@@ -55,7 +55,7 @@ class EvolutionStrategy:
         return self.ledger.predictions
 
     def ask(self, count: int) -> list[Candidate]:
-        number = len(self.ledger.asked)
+        number = len(self.ledger.proposed)
         if self._look is None:
             self._look = rank_by_prior(self.space, Prior(self.space, check=self.goal.check), 4096)
         rng = np.random.default_rng([self.goal.seed, 3, number])
@@ -64,7 +64,7 @@ class EvolutionStrategy:
             item
             for grid in self._grids
             for item in self._evolve(grid, self._look.codes[grid.index], rng)
-            if item.candidate not in self.ledger.asked
+            if item.candidate not in self.ledger.proposed
         ]
         pool.sort(key=lambda item: -item.score)
         size = FIRST_BATCH if number < FIRST_BATCH else BLOCK

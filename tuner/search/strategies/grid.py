@@ -35,7 +35,7 @@ class GridStrategy(ModelFreeStrategy):
         super().__init__(space, goal)
         self._walks = [_Walk(grid) for grid in setting_grids(space)]
 
-    def further(self, found: list[Candidate], count: int) -> list[Candidate]:
+    def extend(self, found: list[Candidate], count: int) -> list[Candidate]:
         while len(found) < count:
             turn = [c for c in (walk.next() for walk in self._walks) if c is not None]
             if not turn:

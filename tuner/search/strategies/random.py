@@ -23,8 +23,8 @@ class RandomStrategy(ModelFreeStrategy):
         super().__init__(space, goal)
         self._grids = setting_grids(space)
 
-    def further(self, found: list[Candidate], count: int) -> list[Candidate]:
-        rng = np.random.default_rng([self.goal.seed, 2, len(self.ledger.asked)])
+    def extend(self, found: list[Candidate], count: int) -> list[Candidate]:
+        rng = np.random.default_rng([self.goal.seed, 2, len(self.ledger.proposed)])
         # Small spaces run out: after this many fruitless draws, the rest is taken in order.
         for _ in range(20 * count):
             if len(found) >= count:
