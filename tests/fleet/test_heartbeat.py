@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tilewright.tuner.measure.fleet.heartbeat import SILENT_SECS, HeartbeatMonitor
+from tilewright.tuner import timeouts
+from tilewright.tuner.measure.fleet.heartbeat import HeartbeatMonitor
 from tilewright.tuner.measure.fleet.waiting import interruptible
 from tilewright.tuner.process.control import Control, MeasurementAborted
 
@@ -18,18 +19,18 @@ def seen(**machines: float) -> dict[str, Any]:
 
 def test_a_machine_is_silent_once_nothing_was_heard_for_long_whatever_its_clock_says() -> None:
     silence = HeartbeatMonitor()
-    looks = int(SILENT_SECS) * 2
+    looks = int(timeouts.SILENT_SECS) * 2
     for look in range(looks):
         assert silence.of(seen(a=9e9 + look, b=-5.0), 100 + look / 2) == set()
-    assert silence.of(seen(a=9e9 + looks, b=-5.0), 100 + SILENT_SECS) == {"b"}
-    assert silence.of(seen(a=9e9 + looks, b=-4.0), 100 + SILENT_SECS + 0.5) == set()
+    assert silence.of(seen(a=9e9 + looks, b=-5.0), 100 + timeouts.SILENT_SECS) == {"b"}
+    assert silence.of(seen(a=9e9 + looks, b=-4.0), 100 + timeouts.SILENT_SECS + 0.5) == set()
 
 
 def test_time_in_which_nobody_looked_does_not_count_but_the_silent_stay_silent() -> None:
     silence = HeartbeatMonitor()
     assert silence.of(seen(a=1.0), 0.0) == set()
     assert silence.of(seen(a=1.0), 1000.0) == set()
-    for look in range(int(SILENT_SECS) + 1):
+    for look in range(int(timeouts.SILENT_SECS) + 1):
         found = silence.of(seen(a=1.0), 1000.0 + look)
     assert found == {"a"}
     assert silence.of(seen(a=1.0), 5000.0) == {"a"}

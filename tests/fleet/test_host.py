@@ -14,6 +14,7 @@ from tilewright.schedules.primitives import Split
 from tilewright.schedules.record import MeasureResult, MeasureStatus
 from tilewright.schedules.target import Probes
 from tilewright.schedules.trace import Trace
+from tilewright.tuner import timeouts
 from tilewright.tuner.emit.object_code import toolchain
 from tilewright.tuner.machine.native_target import detect
 from tilewright.tuner.measure.fleet import host as host_module
@@ -98,7 +99,7 @@ def test_a_machine_keeps_few_workloads_open_and_none_when_idle(
     assert len(host._open) == host_module.MAX_OPEN_MEASURERS
     host.close_idle()
     assert len(host._open) == host_module.MAX_OPEN_MEASURERS
-    monkeypatch.setattr(host_module, "IDLE_SECS", 0.0)
+    monkeypatch.setattr(timeouts, "HOST_IDLE_SECS", 0.0)
     host.close_idle()
     assert not host._open
 

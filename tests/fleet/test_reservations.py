@@ -7,6 +7,7 @@ from itertools import count
 
 import pytest
 
+from tilewright.tuner import timeouts
 from tilewright.tuner.measure.fleet import reservations
 from tilewright.tuner.measure.fleet.dispatch import Assignment
 from tilewright.tuner.measure.fleet.reservations import Reservations, share_of
@@ -90,7 +91,7 @@ def test_who_was_woken_and_does_not_come_holds_no_place(monkeypatch: pytest.Monk
     stuck.ask("a")
     first.end("a")
     assert first.ask("a") == []
-    monkeypatch.setattr(reservations, "_REACTION_SECS", 0.0)
+    monkeypatch.setattr(timeouts, "WAKE_REACTION_SECS", 0.0)
     assert first.ask("a") == ["a"]
 
 

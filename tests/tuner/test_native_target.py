@@ -16,10 +16,9 @@ import pytest
 from tilewright.schedules.dtypes import DType
 from tilewright.schedules.errors import TargetError
 from tilewright.schedules.target import Cache, Probes, Target
+from tilewright.tuner import timeouts
 from tilewright.tuner.isa.instruction_set import vector_shape
 from tilewright.tuner.machine.native_target import (
-    MAX_DOUBTFUL_AGE_SECS,
-    MAX_PROBE_AGE_SECS,
     ThisMachine,
     detect,
     load_target,
@@ -82,13 +81,13 @@ def test_vector_shape(triple: str, features: tuple[str, ...], shape: tuple[int, 
 def test_probes_are_taken_once_and_kept(tmp_path: Path) -> None:
     prober = CountingProber()
     first = native(tmp_path, prober)
-    again = native(tmp_path, prober, now=1e9 + MAX_PROBE_AGE_SECS)
+    again = native(tmp_path, prober, now=1e9 + timeouts.MAX_PROBE_AGE_SECS)
     assert prober.calls == 1
     assert first.probes == again.probes == Probes({"f32": [1.0]}, {}, 1e-6)
     assert first == again == detect()
 
 
-@pytest.mark.parametrize("now", [1e9 + MAX_PROBE_AGE_SECS + 1, 1e9 - 1])
+@pytest.mark.parametrize("now", [1e9 + timeouts.MAX_PROBE_AGE_SECS + 1, 1e9 - 1])
 def test_old_probes_and_probes_of_the_future_are_taken_again(tmp_path: Path, now: float) -> None:
     prober = CountingProber()
     native(tmp_path, prober)
@@ -114,11 +113,17 @@ def test_probes_of_a_busy_machine_are_soon_taken_again_and_the_best_is_kept(tmp_
     def at(secs: float) -> Probes:
         return native_target(cache_dir=tmp_path, prober=prober, clock=lambda: 1e9 + secs).probes
 
-    assert at(0) == at(MAX_DOUBTFUL_AGE_SECS) == Probes({"f32": [9.0, 10.0]}, {}, 1e-6, True)
-    assert at(MAX_DOUBTFUL_AGE_SECS + 1) == Probes({"f32": [9.0, 12.0]}, {}, 1e-6, True)
-    quiet = at(3 * MAX_DOUBTFUL_AGE_SECS)
+    assert (
+        at(0)
+        == at(timeouts.MAX_DOUBTFUL_PROBE_AGE_SECS)
+        == Probes({"f32": [9.0, 10.0]}, {}, 1e-6, True)
+    )
+    assert at(timeouts.MAX_DOUBTFUL_PROBE_AGE_SECS + 1) == Probes(
+        {"f32": [9.0, 12.0]}, {}, 1e-6, True
+    )
+    quiet = at(3 * timeouts.MAX_DOUBTFUL_PROBE_AGE_SECS)
     assert quiet == Probes({"f32": [10.0, 20.0]}, {}, 5e-7, False)
-    assert at(MAX_PROBE_AGE_SECS) == quiet, "kept for a week"
+    assert at(timeouts.MAX_PROBE_AGE_SECS) == quiet, "kept for a week"
 
 
 def test_a_disturbed_figure_is_not_kept_because_the_clock_fell_since() -> None:

@@ -17,11 +17,12 @@ from llvmlite import binding as llvm
 from tilewright.schedules.dtypes import FLOATS, DType
 from tilewright.schedules.errors import TargetError
 from tilewright.schedules.target import Cache, Probes, Target
+from tilewright.tuner import timeouts
 from tilewright.tuner.backend.cpu.probing import kernels, machine, prober, rounds
 from tilewright.tuner.backend.cpu.probing.machine import probed_dots
 from tilewright.tuner.machine import machine_lock, probe
 from tilewright.tuner.machine.native_target import detect
-from tilewright.tuner.machine.probe_merging import LEAST_SECS, is_misleading
+from tilewright.tuner.machine.probe_merging import is_misleading
 from tilewright.tuner.process.control import Control, MeasurementAborted
 
 ROOT = Path(__file__).parents[2]
@@ -195,15 +196,15 @@ def test_probing_comes_to_an_end_in_the_time_it_has(
 
     monkeypatch.setattr(probe, "_probe_now", probe_now)
     with machine_lock.machine_lock():
-        assert probe.probe_target(detect(), LEAST_SECS).doubtful
-    assert 0.0 < left[0] <= LEAST_SECS
+        assert probe.probe_target(detect(), timeouts.MIN_PROBING_SECS).doubtful
+    assert 0.0 < left[0] <= timeouts.MIN_PROBING_SECS
 
 
 def test_probes_beside_another_measurement_are_doubtful(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(machine_lock, "lock_path", lambda: tmp_path / "lock")
-    monkeypatch.setattr(probe, "LOCK_PATIENCE_SECS", 0.0)
+    monkeypatch.setattr(timeouts, "PROBING_LOCK_WAIT_SECS", 0.0)
     monkeypatch.setattr(probe, "_probe_now", lambda *_: Probes({"f32": [1.0]}))
     assert not probe.probe_target(detect()).doubtful
     with machine_lock.machine_lock():
@@ -300,7 +301,7 @@ def test_a_probe_that_dies_says_how(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_probe_that_hangs_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     program(monkeypatch, "import time; time.sleep(60)")
-    monkeypatch.setattr(probe, "PROCESS_DEADLINE_SECS", 0.2)
+    monkeypatch.setattr(timeouts, "PROBING_DEADLINE_SECS", 0.2)
     with pytest.raises(TargetError, match=r"took longer than 0 s and was stopped"):
         probe.probe_target(detect())
 

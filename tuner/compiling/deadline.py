@@ -12,9 +12,6 @@ from contextlib import contextmanager
 
 from tilewright.schedules.errors import TilewrightError
 
-DEADLINE_SECS = 30.0
-"""How long a default or a compile may take outside of a search: as long as a candidate in one."""
-
 
 class DeadlineError(TilewrightError):
     """A default was not chosen, or a kernel not compiled, by its deadline."""

@@ -19,14 +19,12 @@ from typing import IO, Any
 from tilewright.schedules.errors import ScheduleError, TargetError, TilewrightError, WorkloadError
 from tilewright.tuner.process.child_command import module_command
 
+from .. import timeouts
 from ..process.child_command import tail
 from ..process.environment import child_environment
 from ..process.frames import Frame, FrameReader, write_frame
 from ..process.serving import end_with, limit_memory, take_over_pipes
-from .deadline import DEADLINE_SECS, DeadlineError, late_message
-
-START_SECS = 20.0
-"""What is added for a process that has to start and import first, on a busy machine."""
+from .deadline import DeadlineError, late_message
 
 
 class CompileError(TilewrightError):
@@ -42,7 +40,7 @@ class HelperProcess:
     Calls of several threads take turns, and the deadline includes the wait for one's turn.
     """
 
-    deadline_secs: float = DEADLINE_SECS
+    deadline_secs: float = timeouts.COMPILE_DEADLINE_SECS
     _process: subprocess.Popen[bytes] | None = None
     _reader: FrameReader | None = None
     _errors: IO[bytes] | None = None
@@ -66,7 +64,7 @@ class HelperProcess:
                 self.close()  # it ended while idle
             if self._process is None:
                 self._start()
-                end = max(end, time.monotonic() + START_SECS)
+                end = max(end, time.monotonic() + timeouts.HELPER_START_SECS)
             return self._answer(function, document, what, end, allowed)
         finally:
             self._turn.release()

@@ -23,13 +23,13 @@ from functools import lru_cache
 from tilewright.schedules.errors import TargetError
 from tilewright.schedules.target import Target
 
+from .. import timeouts
 from ..process.child_command import module_command
 from ..process.environment import child_environment
 
 _CPUS = "Available CPUs for this target:"
 _FEATURES = "Available features for this target:"
 _ENTRY = re.compile(r"^  +(\S+) +- ", re.MULTILINE)
-_DEADLINE_SECS = 20.0
 _ONE_AT_A_TIME = threading.Lock()
 
 # No kernel is without loads, sums and stores of floats.
@@ -103,7 +103,7 @@ def _listed_by_llvm(
             env=child_environment(1),
             input=asked,
             capture_output=True,
-            timeout=_DEADLINE_SECS,
+            timeout=timeouts.LLVM_NAMES_DEADLINE_SECS,
             check=False,
         )
     except subprocess.TimeoutExpired as error:

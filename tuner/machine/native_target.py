@@ -24,16 +24,14 @@ from tilewright.schedules.canonical import canonical_bytes
 from tilewright.schedules.errors import TargetError
 from tilewright.schedules.target import Probes, Target
 
+from .. import timeouts
 from ..codegen.version import llvmlite_version
 from ..process.control import Control
 from ..process.host import available_cores, cpu_affinity, cpu_identity
-from .probe_merging import LEAST_SECS, merged_probes
+from .probe_merging import merged_probes
 from .x86_levels import LEVELS, is_level, level_target
 
 CACHE_FORMAT = 4
-MAX_PROBE_AGE_SECS = 7 * 86400.0
-MAX_DOUBTFUL_AGE_SECS = 60.0
-"""Probes of a busy machine serve the commands of a minute; then they are taken again."""
 
 _MAX_FILE_BYTES = 1 << 20
 
@@ -150,7 +148,10 @@ class _CachedTarget:
     probed_at: float | None
 
     def has_probes(self, now: float) -> bool:
-        return self._since(now, MAX_DOUBTFUL_AGE_SECS if self.doubtful else MAX_PROBE_AGE_SECS)
+        return self._since(
+            now,
+            timeouts.MAX_DOUBTFUL_PROBE_AGE_SECS if self.doubtful else timeouts.MAX_PROBE_AGE_SECS,
+        )
 
     @property
     def doubtful(self) -> bool:
@@ -163,7 +164,7 @@ class _CachedTarget:
     def probed(self, now: float, prober: Prober) -> _CachedTarget:
         """Probed again; what was known and is not too old counts as well."""
         probes = prober(self.target)
-        if self._since(now, MAX_PROBE_AGE_SECS):
+        if self._since(now, timeouts.MAX_PROBE_AGE_SECS):
             probes = merged_probes(self.target, self.target.probes, probes)
         return _CachedTarget(replace(self.target, probes=probes), probed_at=now)
 
@@ -193,7 +194,7 @@ class ThisMachine:
         if entry is None:
             return None
         if not entry.recent(now, recent_secs):
-            if within_secs < LEAST_SECS:
+            if within_secs < timeouts.MIN_PROBING_SECS:
                 return None
             entry = entry.probed(now, lambda target: self.prober(target, within_secs))
             _write_cache(path, entry)

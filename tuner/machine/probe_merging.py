@@ -18,9 +18,6 @@ class ProbingLateError(TargetError):
     """Probing did not come to its end in the time it was given."""
 
 
-LEAST_SECS = 2.0
-"""What probing takes on a quiet machine, imports included; it is not begun with less to spare."""
-
 CLOCK_DRIFT = 1.1
 """Between two quiet probes of one core; more is a disturbance."""
 

@@ -26,11 +26,12 @@ from tilewright.tuner.machine.bound import Bound
 from tilewright.tuner.machine.roofline import bound_for
 from tilewright.tuner.process.host import cpu_affinity
 
+from .. import timeouts
 from ..backend.registry import backend_for
 from ..compiling.pool import Compiled, CompilePool
 from ..compiling.worker import DEFAULT_COMPILER
 from ..emit.object_code import toolchain
-from ..judge.cases import DEFAULT_CASES, DEFAULT_CHECK_SECS, refuse_unaffordable
+from ..judge.cases import DEFAULT_CASES, refuse_unaffordable
 from ..machine.machine_lock import machine_lock
 from ..process.control import Activity, Control, OutOfTime, rounded_up
 from ..process.environment import openmp_environment
@@ -38,7 +39,6 @@ from .checking.requests import checked_in_full, full_check_calls, kernel_job
 from .checking.runner_client import RunnerClient
 from .protocol import MeasureRequest, OnResult
 
-_MIN_DEADLINE_SECS, _FIRST_DEADLINE_SECS = 5.0, 10.0
 _DEADLINE_RATIO = 10  # a candidate this many times slower than the best is not worth waiting for
 _IMPLAUSIBLE_RATIO = 8.0
 """A kernel that passed its checks and is this many times as fast as its operations allow has a time
@@ -47,15 +47,10 @@ leaves out come to less; what is faster by less proves the bound wrong
 (`session/roofline_bound.py`)."""
 
 _CONFIRM_SECS = 0.15  # of timing: three times a finalist's
-_LOOK_SECS = 0.1
-_OVERRUN_SHARE, _LEAST_OVERRUN_SECS = (
-    0.25,
-    0.5,
-)  # of the reserve: the candidate that is running then
+_OVERRUN_SHARE = 0.25  # of the reserve: the candidate that runs when it begins may take this
 _CHECK_SHARE = 0.25  # of a run's seconds, which the reference of a full check may take
 _CALLS_OF_A_CASE = 1.5  # of a full check, in terms of a quick check
 _CALLS_AT_BOUND = 20.0  # at the bound: what a quick check takes of a kernel nobody has run
-_MOST_REFERENCE_SECS, _MOST_CHECK_SECS = 120.0, 120.0
 _MAX_OVER_PREDICTED = 10.0
 """Where a run has no seconds, opening a workload, which computes its reference, and a full check
 take this many times as long as was predicted before they are ended, and no less than so many
@@ -72,13 +67,13 @@ class MeasureSettings:
     """
 
     compile_workers: int | None = None
-    compile_deadline_secs: float = 30.0
+    compile_deadline_secs: float = timeouts.COMPILE_DEADLINE_SECS
     run_deadline_secs: float | None = None
     final_secs: float = 0.05
     lock_path: Path | None = None
     compiler: str = DEFAULT_COMPILER
     cases: str = DEFAULT_CASES
-    check_secs: float = DEFAULT_CHECK_SECS
+    check_secs: float = timeouts.REFERENCE_SECS
 
 
 class LocalMeasurer:
@@ -156,7 +151,7 @@ class LocalMeasurer:
         self._control = control
         control.on_abort(self._kill)
         if control.allowed_secs < inf:
-            secs = min(_CHECK_SHARE * control.allowed_secs, DEFAULT_CHECK_SECS)
+            secs = min(_CHECK_SHARE * control.allowed_secs, timeouts.REFERENCE_SECS)
             self._runner.document["check_secs"] = secs
 
     def take_bound(self, bound_for: Bound) -> None:
@@ -229,7 +224,7 @@ class LocalMeasurer:
         others may have the machine."""
         while self._pool.pending and not (batch.ready and self._overlaps):
             self._doing(Activity("compiling", "compiling"))
-            batch.take(self._compiled(_LOOK_SECS))
+            batch.take(self._compiled(timeouts.MEASURE_POLL_SECS))
             batch.tell()
             self._let_others()
         if batch.ready:
@@ -240,9 +235,9 @@ class LocalMeasurer:
         start = self._control.clock()
         if not self._runner.running:
             self._runner.start()
-        while not self._runner.opened and not self._runner.has_answer(_LOOK_SECS):
+        while not self._runner.opened and not self._runner.has_answer(timeouts.MEASURE_POLL_SECS):
             self._doing(Activity("reference", "computing the reference"))
-            self._end_late(start, _MOST_REFERENCE_SECS)
+            self._end_late(start, timeouts.MAX_REFERENCE_SECS)
             self._let_others()
 
     def _let_others(self) -> None:
@@ -297,7 +292,7 @@ class LocalMeasurer:
         """The runner's answer, unless it was killed from outside. `look` is called while it is
         waited for: what it raises ends the wait."""
         try:
-            while not self._runner.has_answer(_LOOK_SECS):
+            while not self._runner.has_answer(timeouts.MEASURE_POLL_SECS):
                 look()
             return self._runner.result()
         finally:
@@ -342,7 +337,7 @@ class LocalMeasurer:
             MeasureStatus.OK, verify_secs=_CALLS_AT_BOUND * self._bound_of_work().secs
         )
         predicted_secs = self.confirm_secs(known)
-        most_secs = max(_MOST_CHECK_SECS, _MAX_OVER_PREDICTED * predicted_secs)
+        most_secs = max(timeouts.MAX_FULL_CHECK_SECS, _MAX_OVER_PREDICTED * predicted_secs)
         held, holds = ExitStack(), False
 
         def on_note(note: dict[str, Any]) -> None:
@@ -368,7 +363,7 @@ class LocalMeasurer:
         first one's took, and the calls on every case, which for the first are many."""
         opening = self._runner.opening
         cases = max(int(opening.get("cases", 0)), 1)
-        most_secs = float(self._runner.document.get("check_secs", DEFAULT_CHECK_SECS))
+        most_secs = float(self._runner.document.get("check_secs", timeouts.REFERENCE_SECS))
         reference_secs = min(cases * float(opening.get("quick_secs", 0.0)), most_secs)
         calls_secs = (cases + full_check_calls({"threads": self._target.threads})) * (
             _CALLS_OF_A_CASE * result.verify_secs
@@ -415,9 +410,9 @@ class LocalMeasurer:
         all where there is nothing to check at the end."""
         reserve_secs = self._control.reserve_secs
         if not reserve_secs:
-            return max(self._control.killed_in_secs, _LOOK_SECS)
+            return max(self._control.killed_in_secs, timeouts.MEASURE_POLL_SECS)
         left_secs = self._control.left_secs - reserve_secs
-        return max(left_secs, 0.0) + max(_OVERRUN_SHARE * reserve_secs, _LEAST_OVERRUN_SECS)
+        return max(left_secs, 0.0) + max(_OVERRUN_SHARE * reserve_secs, timeouts.MIN_OVERRUN_SECS)
 
     def _wait(self) -> None:
         """Until a compile worker or the runner has something to say, a compile is overdue or the
@@ -452,8 +447,8 @@ class LocalMeasurer:
             return self._settings.run_deadline_secs
         calls = 5 + 4 * threads  # the shares of a parallel kernel are run alone, some twice
         if self._incumbent_secs is None:
-            return max(_FIRST_DEADLINE_SECS, 50 * calls * self._bound_of_work().secs)
-        return max(_MIN_DEADLINE_SECS, _DEADLINE_RATIO * calls * self._incumbent_secs)
+            return max(timeouts.FIRST_RUN_DEADLINE_SECS, 50 * calls * self._bound_of_work().secs)
+        return max(timeouts.RUN_DEADLINE_SECS, _DEADLINE_RATIO * calls * self._incumbent_secs)
 
     def _result(self, compiled: Compiled, answer: dict[str, Any]) -> MeasureResult:
         costs = ("fork_secs", "child_secs", "load_secs", "verify_secs", "measure_secs")

@@ -6,14 +6,15 @@ from collections.abc import Callable
 
 from tilewright.schedules.target import Probes, Target
 
+from .. import timeouts
 from ..machine.native_target import load_target, unprobed_target
-from ..machine.probe_merging import LEAST_SECS, ProbingLateError
+from ..machine.probe_merging import ProbingLateError
 from ..process.control import Control
 from .local_spec import local_factory
 from .protocol import MeasurerError, MeasurerFactory
 
-PROBING_SHARE, FEW_SECS = 0.5, 10.0
-"""What probing may take of a run's seconds; with fewer to spare, probes that are known will do."""
+PROBING_SHARE = 0.5
+"""Of a run's seconds, that probing may take."""
 
 CHOICES = "local, replay:FILE, simulated:FILE or dask:tcp://HOST:PORT"
 
@@ -63,9 +64,9 @@ def _probed_in_time(spec: str, threads: int | None, control: Control) -> Target:
     """The target with its probes; a run of few seconds goes by those that are known, however old or
     doubtful, or by none, rather than spend them on probing."""
     within_secs = PROBING_SHARE * control.left_secs
-    if within_secs < FEW_SECS:
+    if within_secs < timeouts.COMFORTABLE_PROBING_SECS:
         known = load_target(spec, threads, probe=False)
-        if known.probes != Probes() or within_secs < LEAST_SECS:
+        if known.probes != Probes() or within_secs < timeouts.MIN_PROBING_SECS:
             return known
     try:
         return load_target(spec, threads, within_secs=within_secs, control=control)

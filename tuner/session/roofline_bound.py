@@ -14,17 +14,13 @@ from typing import Any, Protocol
 from tilewright.schedules.errors import TargetError
 from tilewright.schedules.target import Target
 
+from .. import timeouts
 from ..machine.bound import Bound
 from ..machine.least_work import Work
 from ..machine.roofline import bound_of, shown_by_kernel
 
 PROBE_ERROR = 1.02
 """A kernel this many times as fast as its bound proves that the bound is wrong."""
-
-PROVED_WRONG_SECS = 60.0
-RELIED_ON_SECS = 3600.0
-"""How old the probes may be, in seconds, that are not taken again when a kernel was too fast, and
-when a search would end because it is at the bound: the clock of a machine drifts between hours."""
 
 
 class MeasuringMachine(Protocol):
@@ -93,13 +89,21 @@ class RooflineBound:
         """
         if not self.is_beaten_by(secs):
             return
-        self._probe_again(PROVED_WRONG_SECS, within_secs, f"a kernel was {self._ratio_text(secs)}")
+        self._probe_again(
+            timeouts.MAX_DISPROVED_PROBE_AGE_SECS,
+            within_secs,
+            f"a kernel was {self._ratio_text(secs)}",
+        )
         if self.is_beaten_by(secs):
             self._disproved = True
 
     def confirm(self, *, within_secs: float) -> None:
         """Before a search ends because it is at the bound: is that where the bound is?"""
-        self._probe_again(RELIED_ON_SECS, within_secs, "a search was about to end at the bound")
+        self._probe_again(
+            timeouts.MAX_TRUSTED_PROBE_AGE_SECS,
+            within_secs,
+            "a search was about to end at the bound",
+        )
 
     def finalise(self, secs: float, *, keep: bool) -> None:
         """At the end, with the confirmed time of the best: the bound is raised to what it shows,
@@ -133,7 +137,7 @@ class RooflineBound:
         except TargetError as error:  # a run goes on without: what it measured is as good
             probed = None
             self.notes.append(f"{why}, and the machine could not be probed again: {error}")
-        self._was_reprobed = probed is None or recent_secs == PROVED_WRONG_SECS
+        self._was_reprobed = probed is None or recent_secs == timeouts.MAX_DISPROVED_PROBE_AGE_SECS
         if probed is None or probed.probes == self.target.probes:
             return
         before = self.current.secs

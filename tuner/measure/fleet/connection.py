@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ... import timeouts
 from .address import check_listens
 from .errors import FleetError
 from .heartbeat import HeartbeatMonitor
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("tilewright.fleet")
 
-LOOK_SECS = 0.5
-"""How often the list of machines is asked for; sooner if the scheduler tells of a change."""
 
 WAKE = b""
 """Among what was received: nothing was, but somebody wants the reader to look up."""
@@ -38,8 +37,6 @@ _TOPICS = 16
 _CHANGES = "all"
 """The topic under which Dask tells of machines that come and go."""
 
-_CALL_SECS = 10.0
-_CONNECT_SECS = 5.0
 _DASK_SAYS = (
     "distributed.batched",
     "distributed.client",
@@ -69,15 +66,17 @@ class Line:
         return lost or self.client.status != "running"
 
     def machines(self) -> list[FleetMachine]:
-        """The machines that were heard of lately, as known at most `LOOK_SECS` ago; FleetError
-        if the line broke."""
+        """The machines that were heard of lately, as known at most
+        `timeouts.FLEET_POLL_SECS` ago; FleetError if the line broke."""
         if self.broken:
             raise FleetError("the line to the scheduler was lost")
-        if time.monotonic() - self._looked < LOOK_SECS:
+        if time.monotonic() - self._looked < timeouts.FLEET_POLL_SECS:
             return self._machines
         try:
             identity: dict[str, Any] = self.client.sync(
-                self.client.scheduler.identity, n_workers=-1, callback_timeout=_CALL_SECS
+                self.client.scheduler.identity,
+                n_workers=-1,
+                callback_timeout=timeouts.FLEET_CALL_SECS,
             )
         except Exception as error:  # whatever Dask says when its line breaks
             raise FleetError(f"the scheduler does not answer: {error!r}") from error
@@ -114,7 +113,7 @@ class Line:
         future = self.futures.get(task)
         if future is None or future.status not in ("error", "lost"):
             return None
-        found = future.exception(timeout=_CALL_SECS)
+        found = future.exception(timeout=timeouts.FLEET_CALL_SECS)
         return found if isinstance(found, BaseException) else FleetError(str(found))
 
     def is_over(self, task: str) -> bool:
@@ -144,13 +143,13 @@ class Line:
 
 def open_line(address: str) -> Line:
     """A line to the scheduler at `address`; FleetError if there is none."""
-    check_listens(address, _CONNECT_SECS)
+    check_listens(address, timeouts.FLEET_CONNECT_SECS)
     from distributed import Client
 
     _hush()
     received: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
     try:
-        client = Client(address, timeout=_CONNECT_SECS, set_as_default=False)
+        client = Client(address, timeout=timeouts.FLEET_CONNECT_SECS, set_as_default=False)
     except (OSError, TimeoutError, ValueError) as error:
         raise FleetError(f"no scheduler answers at {address}: {error}") from error
     # A scheduler keeps the last events of every topic for ever: jobs share a fixed few.
@@ -159,7 +158,9 @@ def open_line(address: str) -> Line:
     client.subscribe_topic(_CHANGES, lambda event: _on_change(event[1], received))
     line = Line(client, topic, received, scheduler_id="")
     try:
-        identity = client.sync(client.scheduler.identity, n_workers=0, callback_timeout=_CALL_SECS)
+        identity = client.sync(
+            client.scheduler.identity, n_workers=0, callback_timeout=timeouts.FLEET_CALL_SECS
+        )
         line.scheduler_id = identity["id"]
     except Exception as error:  # whatever Dask says
         line.close()

@@ -2,8 +2,9 @@
 
 A scheduler lists them until its own patience ends (20 s with ours, 300 with Dask's). Each machine
 tells it twice a second that it lives, every two seconds in a fleet of hundreds, whatever it is
-measuring; so who was not heard for `SILENT_SECS` gets no orders, and what it had goes to others.
-One that is heard again takes part again.
+measuring; so a machine that was not heard for
+`timeouts.SILENT_SECS` gets no orders, and what it had goes to others. One that is heard again takes
+part again.
 """
 
 from __future__ import annotations
@@ -12,10 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-SILENT_SECS = 8.0
-
-_GAP_SECS = 2.0
-"""Who has not looked for so long does not know what was said meanwhile."""
+from ... import timeouts
 
 
 @dataclass(slots=True)
@@ -28,12 +26,12 @@ class HeartbeatMonitor:
 
     def of(self, identity: Mapping[str, Any], now: float) -> set[str]:
         """The silent ones among the workers of a scheduler's `identity`, got at `now`."""
-        gap = now - self._looked > _GAP_SECS
+        gap = now - self._looked > timeouts.HEARTBEAT_GAP_SECS
         heard: dict[str, tuple[float, float]] = {}
         for address, worker in identity.get("workers", {}).items():
             told = float(worker.get("last_seen", 0.0))
             before, at = self._heard.get(address, (None, now))
-            was_silent = before == told and self._looked - at >= SILENT_SECS
+            was_silent = before == told and self._looked - at >= timeouts.SILENT_SECS
             heard[address] = (told, at if before == told and (was_silent or not gap) else now)
         self._heard, self._looked = heard, now
-        return {address for address, (_, at) in heard.items() if now - at >= SILENT_SECS}
+        return {address for address, (_, at) in heard.items() if now - at >= timeouts.SILENT_SECS}

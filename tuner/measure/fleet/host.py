@@ -23,17 +23,12 @@ from tilewright.tuner.measure.local_spec import local_factory
 from tilewright.tuner.measure.protocol import Measurer
 from tilewright.tuner.process.control import Control, Controllable, MeasurementAborted, OutOfTime
 
+from ... import timeouts
 from .machines import kind
 from .messages import MachineDescription, Note, Order
 
 MAX_OPEN_MEASURERS = 2
 """Workloads kept open, with their processes: a machine may serve two jobs in turns."""
-
-IDLE_SECS = 60.0
-
-
-_LOOK_SECS = 0.25
-"""How often a machine asks whether what it measures is still wanted."""
 
 
 class OrderAbandoned(BaseException):
@@ -120,7 +115,9 @@ class FleetHost:
 
     def close_idle(self) -> None:
         """End the processes of measurers that nobody has used for a while."""
-        if time.monotonic() - self._idle_since > IDLE_SECS and self._turn.acquire(blocking=False):
+        if time.monotonic() - self._idle_since > timeouts.HOST_IDLE_SECS and self._turn.acquire(
+            blocking=False
+        ):
             try:
                 self.close()
             finally:
@@ -168,7 +165,7 @@ def _watched(control: Control, is_wanted: Callable[[], bool]) -> Iterator[None]:
     over = threading.Event()
 
     def watch() -> None:
-        while not over.wait(_LOOK_SECS):
+        while not over.wait(timeouts.ORDER_POLL_SECS):
             if not is_wanted():
                 control.abort()
 

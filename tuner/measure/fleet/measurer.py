@@ -18,8 +18,9 @@ from tilewright.schedules.workload.workload import Workload
 from tilewright.tuner.measure.protocol import MeasureRequest, OnResult
 from tilewright.tuner.process.control import Control
 
+from ... import timeouts
 from .address import parse_address
-from .connection import LOOK_SECS, WAKE, Line, open_line
+from .connection import WAKE, Line, open_line
 from .dispatch import Assignment, Dispatch
 from .errors import FleetError
 from .machines import FleetMachine, able, alike, kind, largest_group
@@ -29,8 +30,6 @@ from .waiting import MachineWait, interruptible
 
 log = logging.getLogger("tilewright.fleet")
 
-PATIENCE_SECS = 600.0
-"""How long a job waits for a scheduler, or a machine of its kind, before it ends with an error."""
 
 _OWNERS = count(1)
 
@@ -47,7 +46,7 @@ class Fleet:
     """
 
     address: str
-    patience_secs: float = PATIENCE_SECS
+    patience_secs: float = timeouts.FLEET_WAIT_SECS
     should_stop: Callable[[], bool] = _never
 
     def __call__(self, workload: Workload, target: Target, seed: int) -> FleetMeasurer:
@@ -312,7 +311,7 @@ def _refusal_reason(
 
 def _notes(line: Line) -> Iterator[Note]:
     """Notes as they come: waits for the first for a moment, then gives what is there."""
-    timeout_secs = LOOK_SECS
+    timeout_secs = timeouts.FLEET_POLL_SECS
     while True:
         try:
             received = line.received.get(timeout=timeout_secs)

@@ -11,10 +11,10 @@ import threading
 import time
 from collections.abc import Callable
 
+from ... import timeouts
+
 PARENT = "TILEWRIGHT_FLEET_PARENT"
 """The process to end with."""
-
-_LOOK_SECS = 0.25
 
 
 def dask_setup(server: object) -> None:
@@ -30,7 +30,7 @@ def watch_parent(also: Callable[[], None] = lambda: None) -> None:
 
 def _watch(parent: int, also: Callable[[], None]) -> None:
     while True:
-        time.sleep(_LOOK_SECS)
+        time.sleep(timeouts.PARENT_POLL_SECS)
         also()
         if parent and os.getppid() != parent:
             os._exit(0)

@@ -10,14 +10,13 @@ import os
 import threading
 from typing import Any
 
+from ... import timeouts
 from .host import set_up
 from .machines import LABEL
 from .messages import MachineDescription
 from .parent_watch import watch_parent
 
 ENVIRONMENT = "TILEWRIGHT_MACHINE"
-
-_LEAVE_SECS = 2.0
 
 
 def dask_setup(worker: Any) -> None:
@@ -32,6 +31,6 @@ def dask_setup(worker: Any) -> None:
 def dask_teardown(worker: Any) -> None:
     """The worker closes, by request or because its scheduler is gone. What it measures is of no
     use to anybody, so it is not waited for: its processes end with this one."""
-    leaving = threading.Timer(_LEAVE_SECS, os._exit, args=(0,))
+    leaving = threading.Timer(timeouts.LEAVE_SECS, os._exit, args=(0,))
     leaving.daemon = True
     leaving.start()

@@ -17,15 +17,12 @@ from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
+from ... import timeouts
 from .dispatch import Assignment
 from .host import MAX_OPEN_MEASURERS
 
 ORDERS_A_MACHINE = 2
 """One at work and one in the queue, so that no machine waits for the coordinator."""
-
-_REACTION_SECS = 0.2
-"""Who was told of a place and has not come by then, since its thread waits for something else,
-keeps nobody from it."""
 
 
 @dataclass(slots=True)
@@ -147,7 +144,7 @@ class Reservations:
 
 
 def _is_awake(wish: WaitingBatch) -> bool:
-    return wish.woken_at is None or time.monotonic() - wish.woken_at < _REACTION_SECS
+    return wish.woken_at is None or time.monotonic() - wish.woken_at < timeouts.WAKE_REACTION_SECS
 
 
 _of_fleets: dict[str, Reservations] = {}

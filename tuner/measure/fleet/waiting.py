@@ -11,15 +11,12 @@ from typing import Generic, TypeVar
 
 from tilewright.tuner.process.control import Control
 
+from ... import timeouts
 from .errors import FleetError
 
 log = logging.getLogger("tilewright.fleet")
 
 T = TypeVar("T")
-
-_RETRY_SECS = 0.25
-_LOOK_SECS = 0.1
-_FIRST_REMARK_SECS, _REMARK_SECS = 2.0, 30.0
 
 
 def interruptible(
@@ -57,7 +54,7 @@ class _InterruptibleCall(Generic[T]):
 
     def outcome(self, control: Control) -> T:
         """What the call returned or raised. MeasurementAborted."""
-        while not self._over.wait(_LOOK_SECS):
+        while not self._over.wait(timeouts.ABORT_POLL_SECS):
             with self._lock:
                 self._abandoned = control.aborted and not self._made
             if self._abandoned:
@@ -76,13 +73,13 @@ class MachineWait:
     reason: str = ""
     control: Control = field(default_factory=Control)
     _since: float | None = None
-    _remark_at: float = _FIRST_REMARK_SECS
+    _remark_at: float = timeouts.FIRST_REPORT_SECS
 
     def over(self) -> None:
         """Something is being measured again."""
-        if self._remark_at > _FIRST_REMARK_SECS:
+        if self._remark_at > timeouts.FIRST_REPORT_SECS:
             self.control.waiting("")
-        self._since, self._remark_at = None, _FIRST_REMARK_SECS
+        self._since, self._remark_at = None, timeouts.FIRST_REPORT_SECS
 
     def go_on(self) -> None:
         """Wait a moment; FleetError if that was so for too long, MeasurementAborted."""
@@ -97,8 +94,8 @@ class MachineWait:
                 f"let one join: tilewright worker --join {self.address}"
             )
         if waited_secs >= self._remark_at:
-            self._remark_at += _REMARK_SECS
+            self._remark_at += timeouts.REPORT_SECS
             left_secs = self.patience_secs - waited_secs
             log.warning("waiting up to %.0f s more for a machine: %s", left_secs, self.reason)
             self.control.waiting(f"a machine of the fleet: {self.reason}")
-        time.sleep(_RETRY_SECS)
+        time.sleep(timeouts.FLEET_RETRY_SECS)

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from tilewright.schedules.record import MeasureStatus
 
+from .... import timeouts
 from ....judge.timing_race import TimingRace
 from ....process.frames import Frame
 from ...protocol import LoadError
@@ -35,10 +36,7 @@ from .job import CheckerEnv, CheckJob
 from .parallel_checks import verify_parallel
 
 _MIN_PLACES = 4  # further cases have other ones
-_PLACES_SECS = 0.03  # of processor time, as are those that follow
-_TEAMS_SECS = 0.1
 _MAX_CALLS = 4096
-_CALLS_SECS = 0.2
 _SLOW_VERIFY_SECS = 0.05  # a serial kernel slower than this is run guarded once only
 
 
@@ -240,7 +238,7 @@ def _call_with(
     start = time.process_time()
     checks.openmp.watch(races.forward)
     for team in teams:
-        if time.process_time() - start > _TEAMS_SECS:
+        if time.process_time() - start > timeouts.TEAM_SIZE_CHECK_SECS:
             return
         checks.openmp.threads = team
         run = guarded_run(checks, entry, Flush.LEFT)
@@ -265,7 +263,7 @@ def _call_again(checks: Checks, runs: Sequence[Guarded]) -> None:
             same(checks.arena.outputs, expected, run.results(), "depends on calls before it")
             if same_bytes(left, run.workspace.view()):
                 break
-            if time.process_time() - start > _CALLS_SECS:
+            if time.process_time() - start > timeouts.REPEATED_CALL_CHECK_SECS:
                 break
 
 
@@ -275,7 +273,7 @@ def _lie_elsewhere(checks: Checks, entry: Entry, expected: Sequence[NDArray[np.u
     checks.openmp.watch(races.forward)
     start = time.process_time()
     for turn in range(TURNS):
-        if turn >= _MIN_PLACES and time.process_time() - start > _PLACES_SECS:
+        if turn >= _MIN_PLACES and time.process_time() - start > timeouts.ALIGNMENT_CHECK_SECS:
             return
         moved = guarded_run(checks, entry, tuple(Flush)[turn % 2], turn=turn)
         compare(checks.arena, expected, moved.results())

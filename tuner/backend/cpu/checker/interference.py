@@ -12,16 +12,14 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from .... import timeouts
 from ..loading.loader import OPENMP_LIBRARY
 from ..loading.native import Helpers
 
 DISTURBED_RATIO = 1.25
 """A burst this many times longer than at the session's clock is not the clock's drift."""
 
-PATIENCE_SECS = 1.5
-"""How long one candidate waits in all."""
 
-_PAUSE_SECS = 0.02
 _AWAKE_SECS = 2e-3
 """Vector units wake up in the first millisecond or two of dense work."""
 
@@ -41,7 +39,7 @@ class InterferenceGuard:
     burst_secs: float
     threads: int
     team_burst_secs: float | None = None
-    patience_secs: float = PATIENCE_SECS
+    patience_secs: float = timeouts.QUIET_WAIT_SECS
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
     waited_secs: float = field(default=0.0, init=False)
@@ -55,7 +53,7 @@ class InterferenceGuard:
         self.waited_secs += round_secs
         start = self.clock()
         while (left := self.patience_secs - self.waited_secs) > 0:
-            self.sleep(min(_PAUSE_SECS, left))
+            self.sleep(min(timeouts.QUIET_POLL_SECS, left))
             self.waited_secs += self.clock() - start
             start = self.clock()
             if not self._disturbed(self._burst()):
