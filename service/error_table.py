@@ -295,7 +295,7 @@ TABLE: dict[str, Kind] = {
         "No such measurer, or a bad file of timings",
         "local, replay:FILE, simulated:FILE or dask:tcp://HOST:PORT will do; docs/ says more.",
     ),
-    "tilewright.tuner.measure.fleet.errors.FleetError": Kind(
+    "tilewright.tuner.measure.fleet.address.FleetError": Kind(
         503,
         "fleet_unavailable",
         ExitCode.UNREACHABLE,

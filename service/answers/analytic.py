@@ -34,6 +34,6 @@ def default_trace(workload: Workload, target: Target, secs: float | None = None)
 
     document = {"workload": workload.to_json(), "target": target.to_json()}
     frame = shared_helper().call(
-        "tilewright.tuner.compiling.default_request:choose_default", document, what, secs
+        "tilewright.tuner.search.default:default_of_document", document, what, secs
     )
     return Trace.from_json(frame.document["trace"])

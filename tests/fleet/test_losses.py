@@ -18,7 +18,7 @@ from tests.support.fleet.local_fleet import LocalFleet, free_port
 from tests.support.fleet.simulated import SPACE, TARGET, another_target, candidates
 from tilewright.schedules.record import MeasureStatus
 from tilewright.tuner import timeouts
-from tilewright.tuner.measure.fleet.errors import FleetError
+from tilewright.tuner.measure.fleet.address import FleetError
 from tilewright.tuner.measure.fleet.measurer import Fleet
 from tilewright.tuner.process.control import Control, MeasurementAborted
 

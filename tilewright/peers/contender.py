@@ -27,8 +27,7 @@ from tilewright.tuner.codegen.abi import Needs
 from tilewright.tuner.judge.compare import Case
 from tilewright.tuner.judge.oracle import Oracle
 from tilewright.tuner.process import linux
-from tilewright.tuner.process.frames import Frame, FrameReader, write_frame
-from tilewright.tuner.process.refusals import refusal
+from tilewright.tuner.process.frames import Frame, FrameReader, refusal, write_frame
 from tilewright.tuner.process.serving import take_over_pipes
 
 from .library_peers import numpy_peer, torch_peer

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tilewright.schedules.sketches import space_for
 from tilewright.schedules.target import Target
 from tilewright.schedules.trace import Trace
 from tilewright.schedules.workload.workload import Workload
 
+from ..process.frames import Frame
 from .prior_ranking import rank_for_default
 
 
@@ -15,3 +18,11 @@ def default_trace(workload: Workload, target: Target) -> Trace:
     the workload at all, as where its intermediate tensors exceed `MAX_WORKSPACE_BYTES`.
     Deterministic; needs neither LLVM nor xgboost."""
     return rank_for_default(space_for(workload, target)).default_trace
+
+
+def default_of_document(document: dict[str, Any]) -> Frame:
+    """What a helper process calls: the default trace of `workload` on `target`."""
+    trace = default_trace(
+        Workload.from_json(document["workload"]), Target.from_json(document["target"])
+    )
+    return Frame({"trace": trace.to_json()})

@@ -20,8 +20,7 @@ from ...backend.registry import BACKENDS
 from ...process import linux
 from ...process.child_command import tail
 from ...process.environment import child_environment
-from ...process.frames import Frame, FrameReader, write_frame
-from ...process.refusals import raise_refusal
+from ...process.frames import Frame, FrameReader, raise_refusal, write_frame
 
 _DEATHS_IN_A_ROW = 3
 

@@ -7,9 +7,11 @@ import socket
 
 from tilewright.tuner.measure.protocol import MeasurerError
 
-from .errors import FleetError
-
 _ADDRESS = re.compile(r"(?:(tcp|tls)://)?(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})/?")
+
+
+class FleetError(MeasurerError):
+    """No scheduler answers, no machine of the kind has joined, or it speaks another version."""
 
 
 def parse_address(text: str) -> str:

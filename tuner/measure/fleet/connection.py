@@ -17,8 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ... import timeouts
-from .address import check_listens
-from .errors import FleetError
+from .address import FleetError, check_listens
 from .heartbeat import HeartbeatMonitor
 from .host import run
 from .machines import FleetMachine, machines_of, resource_name

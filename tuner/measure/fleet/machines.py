@@ -15,8 +15,7 @@ from tilewright.schedules.target import Probes, Target
 from tilewright.tuner.codegen.version import CODEGEN_VERSION
 from tilewright.tuner.machine.native_target import unprobed_target
 
-from .address import check_listens, parse_address
-from .errors import FleetError
+from .address import FleetError, check_listens, parse_address
 from .messages import MachineDescription
 
 log = logging.getLogger("tilewright.fleet")

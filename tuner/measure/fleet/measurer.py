@@ -19,10 +19,9 @@ from tilewright.tuner.measure.protocol import MeasureRequest, OnResult
 from tilewright.tuner.process.control import Control
 
 from ... import timeouts
-from .address import parse_address
+from .address import FleetError, parse_address
 from .connection import WAKE, Line, open_line
 from .dispatch import Assignment, Dispatch
-from .errors import FleetError
 from .machines import FleetMachine, able, alike, kind, largest_group
 from .messages import Note, Order, Purpose
 from .reservations import reservations_of, share_of

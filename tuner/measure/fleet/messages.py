@@ -17,7 +17,7 @@ from tilewright.schedules.target import Target
 from tilewright.schedules.trace import Trace
 from tilewright.tuner.measure.protocol import MeasureRequest
 
-from .errors import FleetError
+from .address import FleetError
 
 WIRE_VERSION = 1
 

@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 from tilewright.tuner.process.control import Control
 
 from ... import timeouts
-from .errors import FleetError
+from .address import FleetError
 
 log = logging.getLogger("tilewright.fleet")
 

@@ -28,8 +28,7 @@ from tilewright.tuner.process.host import available_memory_bytes
 
 from ....judge.cases import Cases, CheckCase
 from ....process import linux
-from ....process.frames import Frame, FrameReader, write_frame
-from ....process.refusals import refusal
+from ....process.frames import Frame, FrameReader, refusal, write_frame
 from ....process.serving import take_over_pipes
 from ..loading.native import Helpers, build_helpers
 from ..memory.arena import Arena, build_arena, give_guarded
