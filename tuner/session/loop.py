@@ -1,4 +1,4 @@
-"""The loop of a run: ask -> measure -> store -> tell."""
+"""The loop of a tuning run: ask the strategy, measure, store, tell the strategy."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from .trials import Trial
 from .tuning_run import TuningRun
 
 MAX_TRACES_COMPARED = 8
-"""Trials of an earlier process whose traces are written again, to see that they are of this space:
-what a record says is right anyhow, its place in the space is what the search learns from."""
+"""Trials of an earlier process whose traces are compared with those of this space. Records are
+right in any space; the search learns from where their settings lie in this one."""
 
 
 class Stopped(BaseException):
-    """Ends a batch from within, or the choice of one, for the reason given; no measurer and no
-    strategy may take it for a failure."""
+    """Ends a batch, or the choice of one, for the reason given. A BaseException, so that no
+    measurer and no strategy handles it as a failure."""
 
 
 @dataclass(frozen=True, slots=True)
 class _NewTrial:
-    """A candidate this run has not met before, and what an earlier run measured of it. `document`
-    is its trace as records hold it, `key` what `trace_key` gives for these."""
+    """A candidate that is new to this run. `document` is its trace as records store it, `key` the
+    `trace_key` of such records, `earlier` the record of an earlier run, if there is one."""
 
     candidate: Candidate
     trace: Trace
@@ -47,8 +47,11 @@ class _NewTrial:
 
 @dataclass
 class TuningLoop:
-    """The batches of `run`. `goal` is what its strategy looks at, `searched` the target whose
-    probes it goes by; `known` are results of earlier runs, by trace."""
+    """Proposes and measures the batches of `run`.
+
+    `goal` is what the strategy reads, `searched` the target whose probes it uses; `known` has the
+    records of earlier runs, and `candidates_of` the candidates proposed so far, both by trace key.
+    """
 
     run: TuningRun
     goal: SearchGoal
@@ -61,8 +64,8 @@ class TuningLoop:
         self.ending = StoppingRule(self.run, self.goal, self.candidates_of)
 
     def resume(self) -> None:
-        """Enter the trials that an earlier process of this run told; the strategy goes on from
-        there. Where they are of another space, nothing is taken up: all is asked for again."""
+        """Enter the trials that an earlier process of this run reported; the strategy goes on from
+        there. If they belong to another space, the run starts over, with stored results."""
         run = self.run
         stored = (
             {record.key: record for record in run.stored_records()}
@@ -82,7 +85,7 @@ class TuningLoop:
             self._enter(number, _NewTrial(candidate, trace, record.trace, key, record), record)
 
     def step(self) -> str | None:
-        """One batch; the reason to stop after it, or None."""
+        """Run one batch. The reason to stop after it, or None."""
         run = self.run
         count = min(MAX_BATCH, run.budget.trials - len(run.trials))
         if count <= 0:
@@ -139,7 +142,7 @@ class TuningLoop:
         return reason
 
     def _is_of_space(self, candidate: Candidate, record: TuningRecord) -> bool:
-        """Whether a candidate of this space has the trace of a record."""
+        """Whether `candidate` has the record's trace in this space."""
         try:
             trace = self.run.space.trace(candidate)
         except (ScheduleError, IndexError, ValueError):
@@ -147,10 +150,10 @@ class TuningLoop:
         return canonical_bytes(trace.to_json()) == record.trace_key
 
     def _enter_all(self, new: list[_NewTrial]) -> None:
-        """Measure what is not known; store each result durably as it comes, and only then tell.
+        """Measure candidates without a record; store each result before it is reported.
 
-        Numbers are given in the order in which candidates were asked for, so that a resumed run
-        has those of a whole one, and trials are told in that order. Stopped ends the run.
+        Trials are numbered and reported in the order in which they were proposed, so that a resumed
+        run has the numbers of an uninterrupted one. Stopped ends the run.
         """
         run = self.run
         first = len(run.trials) + 1
@@ -196,7 +199,7 @@ class TuningLoop:
             run.apportion_batch(results)
 
     def _enter(self, number: int, new: _NewTrial, record: TuningRecord) -> None:
-        """Count a trial whose record is durable, and report it."""
+        """Count a trial whose record is stored, and report it."""
         run = self.run
         is_stored = new.earlier is not None
         trial = Trial(number, new.candidate, new.trace, record, is_stored, new.key)
@@ -232,8 +235,8 @@ class TuningLoop:
         )
 
     def _eta_secs(self, number: int) -> float | None:
-        """How long the trials after `number`, the final race and the full check should take, as far
-        as there is time; None before anything was measured."""
+        """Expected time of the trials after `number`, the final race and the full check, at most
+        the time that is left; None before anything was measured."""
         run = self.run
         measured = sum(not t.reused for t in run.trials)
         if not measured:
@@ -248,7 +251,7 @@ class TuningLoop:
         return None if predicted is None else float(2.0**predicted)
 
     def _knobs(self, candidate: Candidate) -> dict[str, Any]:
-        """The values of the knobs that leave a choice, by name."""
+        """The candidate's values of knobs that have more than one, by name."""
         knobs = self.run.space.sketches[candidate.sketch].knobs
         values = {
             knob.name: knob.values[index]
@@ -272,7 +275,7 @@ class TuningLoop:
         )
 
     def _trace(self, candidate: Candidate) -> Trace | None:
-        """The candidate's trace; None where the sketch cannot hold it after all."""
+        """The candidate's trace; None where a primitive refuses it."""
         self.run.control.check()
         try:
             return self.run.space.trace(candidate)
@@ -282,6 +285,6 @@ class TuningLoop:
 
 
 def _sampled(pairs: list[tuple[Candidate, TuningRecord]]) -> list[tuple[Candidate, TuningRecord]]:
-    """A few of many, the first and the last among them."""
+    """At most MAX_TRACES_COMPARED of `pairs`, the first and the last among them."""
     step = max((len(pairs) - 1) // (MAX_TRACES_COMPARED - 1), 1)
     return [*pairs[:-1:step], pairs[-1]]

@@ -1,9 +1,8 @@
-"""The tuning session: ask -> measure -> store -> tell, until budget, bound or sense end it.
+"""The tuning session: ask -> measure -> store -> tell, until the stopping rule ends it.
 
-This is the one place that sees every part; each part is handed in. An interrupted run goes on by
-running it again: the strategy is deterministic, so it asks for the same candidates, and those whose
-results are stored are not measured a second time. Whoever kept what was asked (`previous_trials`)
-goes on without asking again, in no time.
+This is the one place that sees every part; each part is an argument. An interrupted run is resumed
+by running it again: the strategy is deterministic, so it proposes the same candidates, and those
+with a stored record are not measured again. With `previous_trials` it need not propose them either.
 """
 
 from __future__ import annotations
@@ -45,14 +44,14 @@ def run_session(
 ) -> TuneReport:
     """Tune `workload` over `space` and return the whole report.
 
-    Every trial is in `sink` as soon as it is measured, and before `on_event` hears of it, which
-    hears of the trials of earlier runs too. The best is rebuilt and verified in full, stored and
-    promoted; `report.best` is None where nothing passed. StrategyError for an unknown strategy.
+    Every trial is stored in `sink` as soon as it is measured, and then reported to `on_event`, as
+    are reused trials of earlier runs. The best candidate is rebuilt, verified in full, stored and
+    promoted; `report.best` is None where none passed. StrategyError for an unknown strategy.
 
-    What `on_event` raises, and KeyboardInterrupt, ends the run at once and passes through; what was
-    measured stays stored. MeasurementAborted, by the measurer or `options.control`, ends it with
-    the best that was confirmed before, if any; so does OutOfTime, where the seconds of the budget,
-    which count from the control's start, are over before the full check is.
+    An exception of `on_event`, and KeyboardInterrupt, ends the run at once and passes through; what
+    was measured stays stored. MeasurementAborted, by the measurer or `options.control`, ends it
+    with the best that was confirmed before, if any; so does OutOfTime, where the seconds of the
+    budget, counted from the control's start, end before the full check does.
     """
     options = options or SessionOptions()
     control = options.control
@@ -116,7 +115,7 @@ def _run_to_end(run: TuningRun, goal: SearchGoal) -> TuneReport:
 
 
 def _out_of_time_document(run: TuningRun, over: OutOfTime) -> dict[str, Any]:
-    """That the end of the budget cut the run off, and in the midst of what."""
+    """What the run was doing when the seconds of its budget ended."""
     activity = run.control.activity
     return {
         "during": activity.phase,

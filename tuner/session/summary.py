@@ -1,4 +1,4 @@
-"""What a run tells at its end: the report, made of its trials and what is known of its bound."""
+"""The report of a tuning run, from its trials and its bound."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ from .report import BestFound, Rejected, TuneReport
 from .trials import prediction_quality, statuses
 from .tuning_run import TuningRun
 
-MOST_COUNTED = 2**63 - 1
-"""What a report says of a space with that many settings or more: readers of JSON and databases
-have integers of 64 bits."""
+MAX_SPACE_SIZE = 2**63 - 1
+"""Largest space size in a report: readers of JSON and databases have integers of 64 bits."""
 
 
 def report(run: TuningRun, best: TuningRecord | None, reason: str) -> TuneReport:
@@ -38,7 +37,7 @@ def report(run: TuningRun, best: TuningRecord | None, reason: str) -> TuneReport
         },
         strategy=run.strategy.name,
         seed=run.seed,
-        space_size=min(run.space.size, MOST_COUNTED),
+        space_size=min(run.space.size, MAX_SPACE_SIZE),
         trials={
             "total": len(run.trials),
             "ok": counts[MeasureStatus.OK],
@@ -66,7 +65,7 @@ def report(run: TuningRun, best: TuningRecord | None, reason: str) -> TuneReport
 
 
 def _rejected(run: TuningRun) -> list[Rejected]:
-    """What failed the full check, in the order in which it was checked."""
+    """The candidates that failed the full check, in the order of their trials."""
     found = []
     for key, record in run.rejected.items():
         trial = run.by_trace.get(key)
