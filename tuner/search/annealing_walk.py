@@ -46,7 +46,8 @@ def anneal(
     rng: np.random.Generator,
     cooling: Cooling = Cooling(),
 ) -> Annealed:
-    """Walk from `start` (P, J), all feasible, towards high scores. Infeasible moves are refused."""
+    """Walk from `start` (P, J), all feasible, towards high scores. Infeasible moves are
+    rejected."""
     chains = start.copy()
     scores = score(chains)
     codes, best = keep_best(grid.encode(chains), scores, cooling.keep)

@@ -1,4 +1,4 @@
-"""The schedule chosen with no measurement at all."""
+"""The schedule chosen without measurement."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from .prior_ranking import rank_for_default
 
 
 def default_trace(workload: Workload, target: Target) -> Trace:
-    """The analytic prior's best of the space that is legal. ScheduleError: no kernel can be made of
-    the workload at all, as where its intermediate tensors exceed `MAX_WORKSPACE_BYTES`.
-    Deterministic; needs neither LLVM nor xgboost."""
+    """The analytic prior's best legal candidate. ScheduleError if there is none, as for a workload
+    whose intermediate tensors exceed `MAX_WORKSPACE_BYTES`. Deterministic; needs neither LLVM nor
+    xgboost."""
     return rank_for_default(space_for(workload, target)).default_trace
 
 

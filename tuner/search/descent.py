@@ -1,8 +1,8 @@
-"""Descent by two knobs at a time: what a walk from many places leaves undone near its best point.
+"""Steepest descent over pairs of knobs, which refines the best points of an annealing walk.
 
-Annealing refuses infeasible moves one by one, and limits tie knobs together: a tile of more rows
-wants fewer taps written out. Such steps need both at once, which a walk tries by luck and a list
-of all pairs surely: there are some thousands, of which a few hundred are feasible.
+Annealing rejects infeasible moves, and limits couple knobs: a tile of more rows needs fewer
+unrolled taps. Such a step changes two knobs at once. A walk finds it by chance, an enumeration of
+all pairs always: there are some thousands, of which a few hundred are feasible.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .annealing_walk import Score
 from .setting_grid import SettingGrid
 
 MAX_NEIGHBOURS = 8192
-"""Settings looked at in a round. Programs of many parts have more pairs of knobs: some of them."""
+"""Settings scored in a round; of programs with more pairs of knobs, a random sample."""
 
 ROUNDS = 6
 
@@ -23,8 +23,8 @@ ROUNDS = 6
 def descend(
     grid: SettingGrid, score: Score, start: IntArray, rng: np.random.Generator
 ) -> tuple[IntArray, FloatArray]:
-    """Codes and scores of feasible settings met on the way from `start` (J,), itself feasible, to
-    one that no change of one or two knobs improves, or for `ROUNDS` steps; higher is better."""
+    """Codes and scores of all feasible settings scored from `start` (J,), itself feasible, to one
+    that no change of one or two knobs improves, at most `ROUNDS` steps; higher is better."""
     here, best = start, float(score(start[None])[0])
     codes, scores = [grid.encode(start[None])], [np.array([best])]
     for _ in range(ROUNDS):

@@ -1,5 +1,5 @@
-"""What strategies have in common that learn nothing: they begin with the prior's choice, say what
-the prior predicts, and go on by an order of their own."""
+"""The common part of strategies without a model: they begin with the prior's choice, report the
+prior's predictions, and continue in an order of their own."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .prior_ranking import rank_by_prior
 
 
 class ModelFreeStrategy:
-    """`SearchStrategy` but for its name and for `extend`."""
+    """`SearchStrategy` except for `name` and `extend`."""
 
     stop_reason = None
     prior_trust = None
@@ -34,7 +34,7 @@ class ModelFreeStrategy:
         return self.ledger.predictions
 
     def extend(self, found: list[Candidate], count: int) -> list[Candidate]:
-        """`found` and others that were not asked for, `count` of them or more where there are."""
+        """`found` and further new candidates, `count` or more in all as far as there are any."""
         raise NotImplementedError
 
     def ask(self, count: int) -> list[Candidate]:
@@ -48,11 +48,11 @@ class ModelFreeStrategy:
             self.ledger.ask(candidate, float(predicted))
         return chosen
 
-    def resume(self, told: Sequence[Observation]) -> None:
-        self.ledger.resume(told)
+    def resume(self, observations: Sequence[Observation]) -> None:
+        self.ledger.resume(observations)
 
     def tell(self, results: Sequence[Observation]) -> None:
         self.ledger.tell(results)
 
     def correct(self, target: Target) -> None:
-        """Nothing is chosen by the prior but the first candidate."""
+        """Only the first candidate is chosen by the prior."""

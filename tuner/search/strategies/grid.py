@@ -14,10 +14,10 @@ from ..model_free import ModelFreeStrategy
 from ..setting_grid import CHUNK, SettingGrid, setting_grids
 
 MAX_WALKED_POINTS = 1 << 40
-"""Points of a grid that is walked as it is, feasible or not."""
+"""A grid of more points is not walked completely, since feasible points are too rare."""
 
 MAX_PART_SETTINGS = 4096
-"""Settings of a part that are combined with those of others where it has too many to list."""
+"""Largest sample of a part's settings, where it has too many to enumerate."""
 
 
 class GridStrategy(ModelFreeStrategy):
@@ -79,9 +79,8 @@ class _Walk:
 
 
 def _tables(grid: SettingGrid) -> list[IntArray]:
-    """Feasible settings of each part of a grid too large to be walked to its end, where next to
-    no point would be feasible in all parts; none for others. What one part has in too great a
-    number to be listed is a fixed sample of it."""
+    """Feasible settings of each part of a grid too large to walk, where hardly a point is feasible
+    in all parts; empty for other grids. A part with too many settings gives a fixed sample."""
     if grid.points <= MAX_WALKED_POINTS:
         return []
     return [part.some_feasible(MAX_PART_SETTINGS) for part in grid.parts]
