@@ -41,16 +41,16 @@ class Job:
         def wake() -> None:
             self.woken += 1
 
-        self.book.book(self.owner, machines, wake, assign)
+        self.book.reserve(self.owner, machines, wake, assign)
         if not self.left:
-            self.book.forgo(self.owner)
+            self.book.withdraw(self.owner)
         self.orders |= {a.task: a for a in made}
         return [a.machine for a in made]
 
     def end(self, machine: str) -> None:
         task = next(task for task, a in self.orders.items() if a.machine == machine)
         del self.orders[task]
-        self.book.free(task)
+        self.book.release(task)
 
 
 def test_small_batches_of_several_jobs_do_not_meet_on_the_first_machine() -> None:

@@ -1,4 +1,4 @@
-"""Measurers of one machine by name: itself, or timings from a file in its place."""
+"""Measurers of a single machine by name: the machine itself, or timings from a file."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def local_factory(spec: str) -> MeasurerFactory | None:
 
 
 def local_toolchain(spec: str) -> Toolchain:
-    """What results of the measurer `spec` are made with. MeasurerError if it is no machine's."""
+    """The toolchain of the measurer `spec`. MeasurerError if it is not one of a single machine."""
     if spec == "local":
         from ..emit.object_code import toolchain  # Start-up: it loads LLVM
 

@@ -1,4 +1,4 @@
-"""Measurers by name, what `--measurer` and a job's field choose from; and what they measure for."""
+"""Measurers by name (`--measurer`, a job's field), and the targets they measure for."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def parse_measurer(spec: str, should_stop: Callable[[], bool] | None = None) -> 
     """The factory for `local`, `replay:FILE`, `simulated:FILE` or `dask:ADDRESS`.
 
     A file is read here, once, so a bad one is an error before any work starts: MeasurerError. So is
-    a bad address; nothing is connected yet. `should_stop` is asked by those who wait for others.
+    a bad address; nothing is connected yet. A fleet calls `should_stop` while it waits.
     """
     kind, _, path = spec.partition(":")
     if kind == "dask" and path:
@@ -39,9 +39,10 @@ def parse_measurer(spec: str, should_stop: Callable[[], bool] | None = None) -> 
 def measured_target(
     measurer: str, spec: str = "native", threads: int | None = None, control: Control | None = None
 ) -> Target:
-    """The target that `spec` names, for a run measured by `measurer`. What was measured on this
-    machine counts only where it does the measuring: mocked timings give the same search on every
-    day; a fleet's machines have probes of their own. `threads` None keeps what a file says.
+    """The target that `spec` names, for a run measured by `measurer`.
+
+    Probes of this machine are used only if it measures: with mocked timings a search is the same on
+    any machine, and a fleet's machines have their own probes. `threads` None keeps a file's number.
 
     TargetError, FleetError; MeasurementAborted by `control`, which reaches the probes.
     """
@@ -61,8 +62,8 @@ def measured_target(
 
 
 def _probed_in_time(spec: str, threads: int | None, control: Control) -> Target:
-    """The target with its probes; a run of few seconds goes by those that are known, however old or
-    doubtful, or by none, rather than spend them on probing."""
+    """The target with its probes. A run of few seconds uses known ones, however old or doubtful, or
+    none, instead of probing."""
     within_secs = PROBING_SHARE * control.left_secs
     if within_secs < timeouts.COMFORTABLE_PROBING_SECS:
         known = load_target(spec, threads, probe=False)

@@ -1,10 +1,11 @@
-"""Who measures what, and what follows the loss of a machine: decisions only, no clock and no wire.
+"""Which machine measures which candidates, and what follows the loss of a machine. Pure: no clock,
+no network.
 
-A batch of candidates is cut into orders, each for one machine; Dask never moves an order by
-itself. When a machine is lost, the candidates of its order that were not answered are ordered
-again, those that were never again. Which candidate a machine died of, if of one at all, is not
-known where its order had several: they are ordered one by one from then on, so that only the one
-that was alone is blamed. Candidates that were still waiting in the machine's queue are innocent.
+A batch of candidates is divided into orders, each for one machine; Dask never moves an order by
+itself. When a machine is lost, the unanswered candidates of its order are ordered again. If there
+were several, the one that crashed the machine is not known: they are ordered one by one from then
+on, so that only a candidate measured alone is blamed. Candidates of an order that had not begun are
+not suspected.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ MAX_DEATHS = 3
 """Machines that may be lost while they measure one candidate alone, before it is LOST."""
 
 MAX_UNBEGUN = 5
-"""Losses of an order that nobody saw begin. A machine may die too fast to say that it began."""
+"""Losses of an order before its note that it began: a machine may crash too fast to send one."""
 
 
 @dataclass(slots=True)
 class Assignment:
-    """An order that is with a machine; `left` are the positions it has not answered."""
+    """An order at a machine; `left` are the positions without an answer."""
 
     task: str
     machine: str
@@ -137,20 +138,20 @@ class Dispatch:
             self._back(assignment.left)
 
     def lose(self, task: str) -> list[int]:
-        """The machine, or the word of it, was lost; the positions that are settled by it."""
+        """The machine was lost, or its notes; returns the positions that this settles."""
         assignment = self.under_way.pop(task, None)
         if assignment is None:
             return []
         return self._again(assignment, [p for p in assignment.left if p not in self.results])
 
     def interrupt(self) -> None:
-        """The scheduler was lost, and all orders with it: nobody is to blame."""
+        """The scheduler was lost with all orders: no candidate is blamed."""
         for assignment in self.under_way.values():
             self._back([p for p in assignment.left if p not in self.results])
         self.under_way.clear()
 
     def give_up(self, detail: str) -> list[int]:
-        """Nobody will answer any more; the positions that are settled by it."""
+        """No answer will come; returns the positions that this settles."""
         left = [p for p in range(self.count) if p not in self.results]
         self.under_way.clear()
         return [p for i in left for p in self._settle(i, lost(detail))]
@@ -201,7 +202,7 @@ class Dispatch:
 
 
 def lost(detail: str) -> MeasureResult:
-    """A result that says nothing of the candidate."""
+    """A LOST result, which says nothing about the candidate."""
     return MeasureResult(MeasureStatus.LOST, detail=detail)
 
 

@@ -1,7 +1,7 @@
-"""What runs on a machine of a fleet: `run`, the one function that a coordinator names.
+"""The part of a fleet that runs on each machine; a coordinator submits its function `run` to Dask.
 
-It is called in the thread of a Dask worker. Compiling and timing happen in the processes of a
-local measurer, which takes the machine's lock; nothing is timed in the worker itself.
+It runs in a thread of a Dask worker. Compiling and timing happen in the processes of a local
+measurer, which takes the machine's lock; nothing is timed in the worker itself.
 """
 
 from __future__ import annotations
@@ -28,16 +28,17 @@ from .machines import kind
 from .messages import MachineDescription, Note, Order
 
 MAX_OPEN_MEASURERS = 2
-"""Workloads kept open, with their processes: a machine may serve two jobs in turns."""
+"""Workloads that stay open with their processes: a machine may serve two jobs in turns."""
 
 
 class OrderAbandoned(BaseException):
-    """The coordinator does not want the rest of an order; nothing may take it for a failure."""
+    """The coordinator cancelled an order. A BaseException, so that nothing handles it as a
+    failure."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Opened:
-    """A measurer and the line into it; once that was aborted, the measurer is of no more use."""
+    """A measurer and its control; a measurer whose control was aborted is closed."""
 
     measurer: Measurer
     control: Control
@@ -45,7 +46,7 @@ class _Opened:
 
 @dataclass(slots=True)
 class FleetHost:
-    """One machine at work: the measurers it has open, and what it did.
+    """The measurers that are open on this machine, and how many candidates it measured.
 
     One order at a time; `run_order` is called by one thread, the rest by any.
     """
@@ -63,10 +64,10 @@ class FleetHost:
     def run_order(
         self, order: Order, tell: Callable[[Note], None], is_wanted: Callable[[], bool]
     ) -> None:
-        """Measure the candidates of `order` and `tell` of each as it is known.
+        """Measure the candidates of `order` and `tell` each result when it is known.
 
-        `is_wanted` is asked between two candidates and, from another thread, a few times a second;
-        once it is not, native work is killed: GivenUp.
+        `is_wanted` is called after each candidate and, from another thread, a few times a second;
+        once it is false, native work is killed: OrderAbandoned.
         """
         with self._turn:
             tell(Note(order.task, "begun"))
@@ -76,7 +77,7 @@ class FleetHost:
                 code = getattr(error, "code", "")
                 tell(Note(order.task, "refused", error=type(error).__name__, code=code,
                           detail=str(error)))  # fmt: skip
-            except OutOfTime as over:  # no run of this machine's: what is asked for takes too long
+            except OutOfTime as over:  # no budget of a run: this workload takes too long to check
                 tell(Note(order.task, "refused", error="WorkloadError", code=over.code,
                           detail=str(over)))  # fmt: skip
             except MeasurementAborted:
@@ -114,7 +115,7 @@ class FleetHost:
                 opened.measurer.__exit__(None, None, None)
 
     def close_idle(self) -> None:
-        """End the processes of measurers that nobody has used for a while."""
+        """Close measurers that have been idle for `timeouts.HOST_IDLE_SECS`."""
         if time.monotonic() - self._idle_since > timeouts.HOST_IDLE_SECS and self._turn.acquire(
             blocking=False
         ):
@@ -124,13 +125,13 @@ class FleetHost:
                 self._turn.release()
 
     def close(self) -> None:
-        """End every process of every measurer."""
+        """Close all measurers and end their processes."""
         while self._open:
             _, opened = self._open.popitem()
             opened.measurer.__exit__(None, None, None)
 
     def _opened(self, order: Order) -> tuple[tuple[Any, ...], _Opened]:
-        """The measurer of an order's work, opened or opened before, and what it goes by.
+        """The measurer of an order's workload, opened if need be, and its key in `_open`.
         TargetError, WorkloadError."""
         target = self._target(order.target)
         identity = (str(order.workload), target.key, order.seed)
@@ -150,7 +151,8 @@ class FleetHost:
         return identity, self._open[identity]
 
     def _target(self, wanted: Target) -> Target:
-        """`wanted` with what was probed here; TargetError if this is no such machine."""
+        """`wanted` with the probes of this machine; TargetError if this machine is of another
+        kind."""
         if kind(wanted) != self.description.target.key:
             raise TargetError(
                 f"machine {self.description.name} is {self.description.target.cpu}, not a machine "
@@ -161,7 +163,7 @@ class FleetHost:
 
 @contextmanager
 def _watched(control: Control, is_wanted: Callable[[], bool]) -> Iterator[None]:
-    """Abort `control` as soon as nobody wants what is done in the block."""
+    """Abort `control` if the order is cancelled during the block."""
     over = threading.Event()
 
     def watch() -> None:
@@ -189,7 +191,7 @@ def set_up(description: MachineDescription) -> FleetHost:
 
 
 def run(payload: bytes) -> None:
-    """Carry out an order: what Dask calls. Notes go to the order's topic."""
+    """Measure an order, called by Dask. Notes are published under the order's topic."""
     from distributed import get_worker
 
     if _host is None:

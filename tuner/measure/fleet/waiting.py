@@ -1,4 +1,4 @@
-"""Waiting for machines, and for a network that may swallow everything, without being stuck."""
+"""Waits for machines and for the network that an abort interrupts."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ T = TypeVar("T")
 def interruptible(
     call: Callable[[], T], control: Control, *, undo: Callable[[T], None] = lambda made: None
 ) -> T:
-    """What `call` returns or raises. MeasurementAborted once that is asked for, though `call`
-    goes on; `undo` is given what comes of it then."""
+    """What `call` returns or raises, in a thread of its own. MeasurementAborted when `control` is
+    aborted, while `call` goes on; its result is then passed to `undo`."""
     return _InterruptibleCall(call, undo).outcome(control)
 
 
 class _InterruptibleCall(Generic[T]):
-    """A call in a thread of its own, so that whoever waits for it can be told not to."""
+    """A call in a thread of its own, whose caller can stop waiting for it."""
 
     def __init__(self, call: Callable[[], T], undo: Callable[[T], None]) -> None:
         self._call, self._undo = call, undo
@@ -66,7 +66,7 @@ class _InterruptibleCall(Generic[T]):
 
 @dataclass(slots=True)
 class MachineWait:
-    """How long nothing could be measured, and for what `reason`. `control` hears of it."""
+    """The time without a machine to measure on, and its `reason`, reported to `control`."""
 
     address: str
     patience_secs: float
@@ -76,13 +76,13 @@ class MachineWait:
     _remark_at: float = timeouts.FIRST_REPORT_SECS
 
     def over(self) -> None:
-        """Something is being measured again."""
+        """A machine measures again."""
         if self._remark_at > timeouts.FIRST_REPORT_SECS:
             self.control.waiting("")
         self._since, self._remark_at = None, timeouts.FIRST_REPORT_SECS
 
     def go_on(self) -> None:
-        """Wait a moment; FleetError if that was so for too long, MeasurementAborted."""
+        """Wait a moment. FleetError once the wait exceeds `patience_secs`, MeasurementAborted."""
         self.control.check()
         now = time.monotonic()
         if self._since is None:
