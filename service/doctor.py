@@ -1,4 +1,5 @@
-"""`doctor`: properties of this machine that disturb measurements or keep Tilewright from working."""
+"""`doctor`: properties of this machine that disturb measurements or keep Tilewright from
+working."""
 
 from __future__ import annotations
 

@@ -126,7 +126,8 @@ class NotAuthenticated(ServiceError):
 
 
 class NotAllowed(ServiceError):
-    """The caller is known and not permitted: a scope is missing, or a page of another origin calls."""
+    """The caller is known and not permitted: a scope is missing, or a page of another origin
+    calls."""
 
     code = "not_allowed"
     status = 403

@@ -63,7 +63,8 @@ class Settings(BaseSettings):
 
 
 def is_loopback(host: str) -> bool:
-    """Whether `host` is a loopback address. A name other than localhost is not trusted to be one."""
+    """Whether `host` is a loopback address. A name other than localhost is not trusted to be
+    one."""
     if host == "localhost":
         return True
     try:

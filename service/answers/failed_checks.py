@@ -88,7 +88,8 @@ def rejected_words(report: Mapping[str, Any]) -> list[str]:
 
 
 def every_failed(reasons: Iterable[str]) -> str:
-    """`tuned, but every candidate failed the full check: ...`, each reason once; "" for no reasons."""
+    """`tuned, but every candidate failed the full check: ...`, each reason once; "" for no
+    reasons."""
     told = list(reasons)
     if not told:
         return ""

@@ -59,7 +59,8 @@ def bundle_bytes(lock: LockFile, source: Source) -> bytes:
 
 
 def _record_lines(lock: LockFile, source: Source) -> Iterator[str]:
-    """An export of the records that `lock` names and of their targets, as far as `source` has them."""
+    """An export of the records that `lock` names and of their targets, as far as `source` has
+    them."""
     # Start-up: opening a bundle needs neither the database nor the workload parser.
     from tilewright.service.resolve.workloads import workload_of
 

@@ -111,7 +111,8 @@ def checked(lock: LockFile, builder: Builder) -> LockUpdate:
 
 
 def not_pinned(lock: LockFile, asked: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Why a build cannot use `lock` for the requested kernels, one sentence each; looks nothing up."""
+    """Why a build cannot use `lock` for the requested kernels, one sentence each; looks nothing
+    up."""
     said = []
     for document in asked:
         old = lock.kernel(str(document["name"]))

@@ -28,7 +28,8 @@ class RefusedPin:
 
 
 def refused_pins(store: Store, kernels: Iterable[LockedKernel]) -> list[RefusedPin]:
-    """The kernels that must not be used any more. Records that are not stored here prove nothing."""
+    """The kernels that must not be used any more. Records that are not stored here prove
+    nothing."""
     return [
         RefusedPin(kernel.name, failed)
         for kernel in kernels

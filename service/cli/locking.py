@@ -206,7 +206,8 @@ def _read(file: Path, *, needed: bool) -> LockFile:
 
 @contextmanager
 def _only_writer(file: Path, common: Common) -> Iterator[None]:
-    """A lock from reading the file to writing it: else the pins of another command could be lost."""
+    """A lock from reading the file to writing it: else the pins of another command could be
+    lost."""
     notice = f"tilewright: another command writes {file}; waiting for it"
     with ExitStack() as stack:
         try:

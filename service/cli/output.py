@@ -60,7 +60,8 @@ class Output:
         document: Any,
         human: RenderableType | Callable[[], RenderableType] | None = None,
     ) -> None:
-        """Print `document` as JSON, or `human` (nothing if None; called first if it is a function)."""
+        """Print `document` as JSON, or `human` (nothing if None; called first if it is a
+        function)."""
         if self.as_json:
             self.print_json(document)
             return

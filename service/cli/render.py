@@ -45,7 +45,8 @@ def facts(rows: Rows) -> Text:
 
 
 def grid(header: Sequence[str], rows: Sequence[Sequence[str]], *, words: int = 1) -> Table:
-    """A table; the first `words` columns are left-aligned, the others are numbers, right-aligned."""
+    """A table; the first `words` columns are left-aligned, the others are numbers,
+    right-aligned."""
     from rich import box
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)

@@ -85,7 +85,8 @@ def tune_with_progress(
 
 
 def _describe(workload: Workload, output: Output) -> None:
-    """Print what the workload computes before time is spent on it, and what would reduce the work."""
+    """Print what the workload computes before time is spent on it, and what would reduce the
+    work."""
     from tilewright.tuner.machine.least_work import saved_by_allowing_error
 
     for line in workloads.computed_lines(workload):
