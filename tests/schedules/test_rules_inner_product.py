@@ -113,7 +113,7 @@ def test_padding_along_the_lanes_is_not_taken() -> None:
     """But the sum over the taps alone has none."""
     text = "C[i,j] += A[i,k-1] * B[j,k]"
     found = inner_products(notation(text, A="f32[6,33]", B="f32[90,34]"))
-    assert {sketch.name for sketch in found} == {"taps+inner_product"}
+    assert {sketch.name for sketch in found} == {"gather+inner_product"}
 
 
 def test_a_far_operand_is_asked_for_a_tile_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
