@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tilewright.tuner import timeouts
+
 if TYPE_CHECKING:
     from tilewright.schedules.target import Target
     from tilewright.schedules.trace import Trace
@@ -21,7 +23,6 @@ def default_trace(workload: Workload, target: Target, secs: float | None = None)
     """
     import threading
 
-    from tilewright.tuner import timeouts
     from tilewright.tuner.compiling.deadline import alarm
     from tilewright.tuner.search.default import default_trace as choose_default
 
