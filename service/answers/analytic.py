@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tilewright.tuner import timeouts
+
 if TYPE_CHECKING:
     from tilewright.schedules.target import Target
     from tilewright.schedules.trace import Trace
@@ -21,18 +23,18 @@ def default_trace(workload: Workload, target: Target, secs: float | None = None)
     """
     import threading
 
-    from tilewright.tuner.compiling.deadline import DEADLINE_SECS, alarm
+    from tilewright.tuner.compiling.deadline import alarm
     from tilewright.tuner.search.default import default_trace as choose_default
 
     what = "choosing a schedule without measurement"
     if threading.current_thread() is threading.main_thread():
-        with alarm(DEADLINE_SECS if secs is None else secs, what):
+        with alarm(timeouts.COMPILE_DEADLINE_SECS if secs is None else secs, what):
             return choose_default(workload, target)
     from tilewright.schedules.trace import Trace
-    from tilewright.tuner.compiling.helper_process import shared
+    from tilewright.tuner.compiling.helper_process import shared_helper
 
     document = {"workload": workload.to_json(), "target": target.to_json()}
-    frame = shared().call(
-        "tilewright.tuner.compiling.default_request:choose_default", document, what, secs
+    frame = shared_helper().call(
+        "tilewright.tuner.search.default:default_of_document", document, what, secs
     )
     return Trace.from_json(frame.document["trace"])

@@ -41,11 +41,11 @@ def assembly(document: Document) -> Frame:
 def limits(document: Document) -> Frame:
     """The bound of `workload` on `target`: rates in GFLOP/s and GB/s, times in seconds."""
     # Start-up: pages that show no bound load no NumPy.
-    from tilewright.tuner.machine.roofline import bound
+    from tilewright.tuner.machine.roofline import bound_for
 
     workload = workloads.workload_of(document["workload"])
     target = Target.from_json(document["target"])
-    found = bound(workload, target)
+    found = bound_for(workload, target)
     return Frame(
         {
             "bound_secs": found.secs,

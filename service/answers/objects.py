@@ -21,7 +21,7 @@ from tilewright.schedules.workload.workload import Workload
 from tilewright.service.answers.grades import Answer
 from tilewright.service.atomic_files import write_atomically
 from tilewright.service.errors import UsageProblem
-from tilewright.tuner.emit.c_names import why_not
+from tilewright.tuner.emit.c_names import name_problem
 from tilewright.tuner.emit.variant import Variant
 
 if TYPE_CHECKING:
@@ -49,8 +49,8 @@ def symbol_name(asked: str | None, workload: Workload) -> str:
     if asked is None:
         words = re.sub(r"[^A-Za-z0-9_]+", "_", workload.name.split(":")[0]).strip("_")
         stem = words[:50].rstrip("_") or "kernel"
-        return f"kernel_{stem.replace('__', '_').lstrip('_')}" if why_not(stem) else stem
-    reason = why_not(asked)
+        return f"kernel_{stem.replace('__', '_').lstrip('_')}" if name_problem(stem) else stem
+    reason = name_problem(asked)
     if reason:
         stem = re.sub(r"[^A-Za-z0-9]+", "_", asked).strip("_")[:40] or "kernel"
         raise UsageProblem(
@@ -82,11 +82,11 @@ def shown(workload: Workload, trace: Trace, target: Target, what: str) -> str:
 
             return llvm_text(workload, trace, target, symbol_name(None, workload))
         case "asm":
-            from tilewright.tuner.compiling.deadline_compile import assembly_in_time
+            from tilewright.tuner.compiling.deadline_compile import assembly_by_deadline
             from tilewright.tuner.emit.kernel import llvm_text
 
             text = llvm_text(workload, trace, target, symbol_name(None, workload))
-            return assembly_in_time(text, target)
+            return assembly_by_deadline(text, target)
         case _:
             raise UsageProblem(
                 f"--what {what!r}: must be trace, plan, nest, before-after, llvm or asm"
@@ -121,12 +121,12 @@ def emitted(
     workload: Workload, variants: Sequence[Variant], symbol: str, build: Build | None = None
 ) -> tuple[EmittedKernel, list[BuiltFile]]:
     """One object with several variants, in order of preference, and its header. `build` compiles,
-    `build_in_time` if it is None. DeadlineError, CompileError, TargetError."""
-    from tilewright.tuner.compiling.deadline_compile import build_in_time
+    `build_by_deadline` if it is None. DeadlineError, CompileError, TargetError."""
+    from tilewright.tuner.compiling.deadline_compile import build_by_deadline
     from tilewright.tuner.emit.emitted import emit_kernel
     from tilewright.tuner.emit.header import c_header
 
-    kernel = emit_kernel(workload, variants, symbol, build or build_in_time)
+    kernel = emit_kernel(workload, variants, symbol, build or build_by_deadline)
     return kernel, [
         BuiltFile("object", f"{symbol}.o", kernel.object_bytes),
         BuiltFile("header", f"{symbol}.h", c_header(workload, kernel).encode()),
@@ -137,7 +137,7 @@ def texts(
     workload: Workload, variant: Variant, stem: str, *, ll: bool, asm: bool
 ) -> list[BuiltFile]:
     """One variant as `stem`.ll and `stem`.s, as requested. DeadlineError, CompileError."""
-    from tilewright.tuner.compiling.deadline_compile import assembly_in_time
+    from tilewright.tuner.compiling.deadline_compile import assembly_by_deadline
     from tilewright.tuner.emit.kernel import llvm_text
 
     if not ll and not asm:
@@ -147,7 +147,9 @@ def texts(
     if ll:
         files.append(BuiltFile("llvm", f"{stem}.ll", text.encode()))
     if asm:
-        files.append(BuiltFile("asm", f"{stem}.s", assembly_in_time(text, variant.target).encode()))
+        files.append(
+            BuiltFile("asm", f"{stem}.s", assembly_by_deadline(text, variant.target).encode())
+        )
     return files
 
 

@@ -45,7 +45,8 @@ from tilewright.service.answers.verification import failed_check, renewed, withd
 from tilewright.service.database_quota import DatabaseQuota
 from tilewright.service.problems import problem_of
 from tilewright.service.resolve import targets, toolchains, workloads
-from tilewright.tuner.compiling.deadline import DEADLINE_SECS, DeadlineError, alarm
+from tilewright.tuner import timeouts
+from tilewright.tuner.compiling.deadline import DeadlineError, alarm
 from tilewright.tuner.emit.variant import Variant
 from tilewright.tuner.process.host import cpu_affinity
 
@@ -294,7 +295,7 @@ def built_files(
     from tilewright.tuner.emit.kernel import llvm_text
 
     symbol = objects.symbol_name(None, workload)
-    with alarm(DEADLINE_SECS, "building a kernel"):
+    with alarm(timeouts.COMPILE_DEADLINE_SECS, "building a kernel"):
         if verified:
             variant = Variant(target.cpu, trace, target)
             files = objects.build(workload, variant, symbol, ll=True, asm=False)

@@ -56,8 +56,6 @@ def _complete(store: Store, known: Iterable[Artefact]) -> bool:
 def _built(
     store: Store, workload: Workload, target: Target, record_key: str, trace: Trace
 ) -> list[Artefact]:
-    # Start-up: a query loads no SQLAlchemy; what needs it imports it.
-
     variant = Variant(target.cpu, trace, target, record_key)
     symbol = objects.symbol_name(None, workload)
     files = objects.build(workload, variant, symbol, ll=True, asm=False)

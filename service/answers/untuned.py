@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from tilewright.service.database_quota import DatabaseQuota
     from tilewright.service.limits import RequestLimits
 
-# Start-up: a query loads neither SQLAlchemy nor a compiler; what needs them imports them.
-
 log = logging.getLogger("tilewright.untuned")
 
 TicketJob: TypeAlias = tuple[dict[str, Any], str, str]

@@ -37,7 +37,7 @@ from tilewright.service.resolve.toolchains import real_toolchain, toolchain
 from tilewright.tuner.codegen.version import EMIT_VERSION
 from tilewright.tuner.emit.variant import Variant
 from tilewright.tuner.isa.x86 import essential
-from tilewright.tuner.machine.x86_levels import LEVELS, PLAIN, level_target
+from tilewright.tuner.machine.x86_levels import BASELINE_LEVEL, LEVELS, level_target
 from tilewright.tuner.process.frames import Frame
 
 if TYPE_CHECKING:
@@ -177,7 +177,9 @@ def baseline_targets(named: Sequence[Target]) -> list[Target]:
             pointer="/targets",
         )
     if triples[0].startswith("x86_64"):
-        return [replace(level_target(PLAIN, max(t.threads for t in named)), triple=triples[0])]
+        return [
+            replace(level_target(BASELINE_LEVEL, max(t.threads for t in named)), triple=triples[0])
+        ]
     if len({target.key for target in named}) > 1:
         raise InvalidField(
             f"targets: an object for {triples[0]} is for one CPU: code cannot detect the CPU there",
@@ -363,7 +365,7 @@ def _compiled(
     if threading.current_thread() is threading.main_thread():
         kernel, files = objects.emitted(workload, variants, symbol)
         return files, kernel.uses_openmp
-    from tilewright.tuner.compiling.helper_process import shared
+    from tilewright.tuner.compiling.helper_process import shared_helper
 
     document = {
         "workload": workload.to_json(),
@@ -378,7 +380,7 @@ def _compiled(
             for variant in variants
         ],
     }
-    frame = shared().call(
+    frame = shared_helper().call(
         "tilewright.service.build.kernels:compile_aside", document, "compiling a kernel"
     )
     files, start = [], 0
@@ -390,7 +392,7 @@ def _compiled(
 
 def compile_aside(document: Mapping[str, Any]) -> Frame:
     """Compiles in the helper process, for `_compiled`."""
-    from tilewright.tuner.compiling.requests import build_whatever_comes
+    from tilewright.tuner.compiling.requests import build_checked
 
     workload = Workload.from_json(document["workload"])
     variants = [
@@ -402,7 +404,7 @@ def compile_aside(document: Mapping[str, Any]) -> Frame:
         )
         for one in document["variants"]
     ]
-    kernel, files = objects.emitted(workload, variants, document["symbol"], build_whatever_comes)
+    kernel, files = objects.emitted(workload, variants, document["symbol"], build_checked)
     return Frame(
         {
             "files": [[file.kind, file.name, len(file.data)] for file in files],

@@ -58,8 +58,7 @@ def scheduler(address: str) -> RestartingProcess:
 def wait_for_scheduler(address: str) -> None:
     """Wait until the scheduler listens at `address`, so that the first job finds it. CannotServe if
     it does not start; its log has the reason."""
-    from tilewright.tuner.measure.fleet.address import check_listens
-    from tilewright.tuner.measure.fleet.errors import FleetError
+    from tilewright.tuner.measure.fleet.address import FleetError, check_listens
 
     end = time.monotonic() + timeouts.SCHEDULER_START_SECS
     while True:

@@ -63,8 +63,7 @@ def join(
 
 def _missing(address: str) -> str:
     """Why this machine cannot join now; "" if the scheduler listens."""
-    from tilewright.tuner.measure.fleet.address import check_listens
-    from tilewright.tuner.measure.fleet.errors import FleetError
+    from tilewright.tuner.measure.fleet.address import FleetError, check_listens
 
     try:
         check_listens(address, timeouts.SCHEDULER_ANSWER_SECS)

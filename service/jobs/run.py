@@ -36,8 +36,6 @@ from tilewright.tuner.session.report import TuneReport
 if TYPE_CHECKING:
     from tilewright.db import Store
 
-# Start-up: a query loads no SQLAlchemy; functions that need it import it.
-
 log = logging.getLogger("tilewright.worker")
 
 

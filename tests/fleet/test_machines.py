@@ -18,8 +18,7 @@ from tilewright.service.fleet import worker
 from tilewright.service.fleet.processes import check_exposure
 from tilewright.tuner.codegen.version import CODEGEN_VERSION
 from tilewright.tuner.measure.fleet import describe
-from tilewright.tuner.measure.fleet.address import parse_address
-from tilewright.tuner.measure.fleet.errors import FleetError
+from tilewright.tuner.measure.fleet.address import FleetError, parse_address
 from tilewright.tuner.measure.fleet.machines import (
     LABEL,
     FleetMachine,

@@ -457,7 +457,7 @@ def test_trials_for_the_drawings_come_once_each(
     assert told[3]["status"] == "run_timeout"
     assert told[3]["secs"] is None
     assert told[0]["predicted"] == 2e-3
-    assert told[0]["knobs"] == {"tile rows": 1, "vectors wide": 2}
+    assert told[0]["knobs"] == {"tile rows": 1, "tile vectors": 2}
     assert pages.get(f"/jobs/{NOBODY}/trials.json").status_code == 404
     assert pages.get(f"/jobs/{job.id}/trials.json?after=x").status_code == 422
 

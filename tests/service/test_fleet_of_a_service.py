@@ -24,7 +24,7 @@ from tilewright.service.jobs.run import JobContext
 from tilewright.service.jobs.worker import Worker
 from tilewright.service.settings import Settings
 from tilewright.tuner.measure.fleet import machines
-from tilewright.tuner.measure.fleet.errors import FleetError
+from tilewright.tuner.measure.fleet.address import FleetError
 
 
 def queued(store: Store, seed: int, measurer: str) -> str:

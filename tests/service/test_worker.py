@@ -134,8 +134,8 @@ def test_a_job_that_is_taken_up_goes_on_behind_its_trials_and_proposes_none_agai
 
     def counted(self: AnnealingStrategy, count: int) -> Any:
         found = ask(self, count)
-        asked.append(len(self.ledger.asked) - len(found))
-        if len(self.ledger.asked) > 8:
+        asked.append(len(self.ledger.proposed) - len(found))
+        if len(self.ledger.proposed) > 8:
             stop.set()
         return found
 

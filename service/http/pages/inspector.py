@@ -13,7 +13,7 @@ from typing import Any
 from tilewright.service import timeouts
 from tilewright.service.errors import TooBusy
 from tilewright.service.http.state import ConcurrencyLimit
-from tilewright.tuner.compiling.helper_process import Aside
+from tilewright.tuner.compiling.helper_process import HelperProcess
 
 MOST_WAITING = 4
 """Requests that may wait for the helper: each occupies a thread."""
@@ -73,7 +73,7 @@ def _size(document: Document) -> int:
     return sum(len(str(value)) for value in document.values())
 
 
-_helper = Aside(timeouts.INSPECTION_SECS)
+_helper = HelperProcess(timeouts.INSPECTION_SECS)
 atexit.register(_helper.close)
 
 

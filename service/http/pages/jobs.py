@@ -19,10 +19,10 @@ from tilewright.service.http.deps import Caller, State, checked_job_id
 from tilewright.service.http.pages import job_form
 from tilewright.service.http.pages.compare_jobs import others
 from tilewright.service.http.pages.forms import Fields, Form
-from tilewright.service.http.pages.knob_words import in_words
 from tilewright.service.http.pages.open_jobs import active_jobs, job_counts
 from tilewright.service.http.pages.render import page, wants_part
 from tilewright.service.http.pages.roofline import Roofline, level_of, roofline
+from tilewright.service.http.pages.trials import in_words
 from tilewright.service.http.pages.views import ACTIVE, STATES, JobView, job_row, job_view
 from tilewright.service.http.routes import jobs as api
 from tilewright.service.http.routes.jobs import sharing_document

@@ -15,7 +15,6 @@ from fastapi.responses import HTMLResponse, StreamingResponse
 from tilewright.db.values.jobs import StoredJob
 from tilewright.service.http.deps import State
 from tilewright.service.http.pages.importance import LEAST_TRIALS, importances
-from tilewright.service.http.pages.knob_words import in_words
 from tilewright.service.http.pages.render import page, wants_part
 from tilewright.service.http.pages.views import job_view
 from tilewright.service.http.routes.jobs import stored_job
@@ -71,6 +70,17 @@ class TrialRow:
     def settings(self) -> dict[str, Any]:
         """Its knobs under display names."""
         return in_words(self.knobs or {})
+
+
+def in_words(knobs: Mapping[str, Any]) -> dict[str, Any]:
+    """A setting with the names of its knobs as words. In a program of several parts a name says
+    which part's it is: `1.tile_rows`."""
+    found = {}
+    for name, value in knobs.items():
+        part, _, knob = name.rpartition(".")
+        words = knob.replace("_", " ")
+        found[f"{words} ({int(part) + 1})" if part.isdecimal() else words] = value
+    return found
 
 
 def rows_of(state: ServiceState, job: StoredJob) -> Iterator[TrialRow]:

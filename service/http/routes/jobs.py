@@ -98,8 +98,6 @@ async def submit(
         response.status_code = 200
         return preview(request)
     await run_sync(_check_room, state)
-    # Start-up: documenting the routes loads no SQLAlchemy.
-
     job, _ = await state.write(
         state.store.create_job,
         request.to_json(),

@@ -13,8 +13,8 @@ from pathlib import Path
 from tests.support.fleet.simulated import write_machine
 from tilewright.service.fleet import processes
 from tilewright.service.fleet.restarting_process import RestartingProcess
+from tilewright.tuner.measure.fleet.address import FleetError
 from tilewright.tuner.measure.fleet.describe import describe
-from tilewright.tuner.measure.fleet.errors import FleetError
 from tilewright.tuner.measure.fleet.machines import FleetMachine, fleet_status
 
 

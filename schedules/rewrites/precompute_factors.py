@@ -1,4 +1,4 @@
-"""Sums of products of several factors, computed in steps: some factors multiplied beforehand."""
+"""Factor precomputation: some factors of a sum of products become a stage of their own."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from ..algebra.affine import affine, fresh, var
 from ..algebra.scalar import Binary, BinaryOp, Load, Reducer, Scalar, loads, vars_of
 from ..errors import ScheduleError
 from ..limits import MAX_STAGES
-from ..workload.tensors import Axis, Stage, Tensor
+from ..workload.tensors import Axis, Elementwise, Reduction, Stage, StageKind, Tensor
 from ..workload.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)
-class Beforehand:
+class PrecomputeFactors:
     """Compute the product of some factors of `stage`, a sum of products, in a stage of its own;
-    `factors` numbers them in the order in which the body has them. What only they depend on is
-    summed there, so a chain of products is taken apart:
+    `factors` are their numbers in the order of the body. Reduction axes that only these factors
+    depend on are summed there, which splits a chain of products:
 
         C[i,j] += A[i,k] * d[k] * B[k,j]     ->   P[i,k] = A[i,k] * d[k];  C[i,j] += P[i,k] * B[k,j]
         y[i] += A[i,j] * B[j,k] * c[k]       ->   P[j] += B[j,k] * c[k];   y[i] += A[i,j] * P[j]
 
-    There is no error beyond that of the form it gives, which verification judges it by. Legal for
-    every sum of products of one type, if the product keeps all its axes: that regroups factors,
-    which no infinity or NaN among them tells from the order they were written in, as long as no
-    part of a product overflows or underflows. A sum of its own is another thing: x * (a + b) is
-    infinite where x * a + x * b, with x infinite and b of the other sign, is NaN, and -0.0 where
-    that is 0.0. So for floats it takes a workload that allows an error, however small
-    (`Workload.allowed_error`); integers do not tell the forms apart.
+    The rewrite adds no error to that of the form it gives, by which verification judges it. Legal
+    for every sum of products of one type if the product keeps all its axes: that reassociates
+    factors, which gives the same infinities and NaN as long as no partial product overflows or
+    underflows. Factoring out of a sum is different: x * (a + b) is infinite where x * a + x * b,
+    with x infinite and b of the other sign, is NaN, and -0.0 where that is 0.0. So for floats it is
+    legal only if the workload allows an error, however small (`Workload.allowed_error`); for
+    integers the two forms are equal.
     """
 
     stage: str
@@ -38,10 +38,10 @@ class Beforehand:
     @property
     def label(self) -> str:
         """In the name of a sketch."""
-        return "beforehand"
+        return "precompute"
 
     def rewrite(self, workload: Workload) -> Workload:
-        """The same computation with the factors multiplied beforehand, in normal form.
+        """The same computation with the factors multiplied first, in normal form.
         ScheduleError: no such stage or factors, or the product would depend on no axis."""
         try:
             stage = workload.stage(self.stage)
@@ -70,7 +70,7 @@ class Beforehand:
         return replace(workload, stages=stages).normalised()
 
     def stated_error(self, workload: Workload) -> float:
-        """No more than 0: sums and products are regrouped."""
+        """Zero: sums and products are only reassociated."""
         return 0.0
 
 
@@ -81,7 +81,7 @@ def may_distribute(workload: Workload, stage: Stage) -> bool:
 
 def factors_of(stage: Stage) -> tuple[Scalar, ...]:
     """The factors whose products `stage` sums, as the body has them; none where it is no sum."""
-    return _factors(stage.body) if stage.reducer is Reducer.SUM else ()
+    return _factors(stage.body) if stage.reduces_by(Reducer.SUM) else ()
 
 
 def kept_axes(stage: Stage, chosen: Iterable[Scalar], rest: Iterable[Scalar]) -> tuple[Axis, ...]:
@@ -134,7 +134,7 @@ def _in_two(
     stage: Stage,
     chosen: Sequence[Scalar],
     rest: Sequence[Scalar],
-    source: Beforehand,
+    source: PrecomputeFactors,
 ) -> tuple[Stage, Stage]:
     """The stage of the product, and `stage` reading it."""
     axes, summed = kept_axes(stage, chosen, rest), summed_axes(stage, chosen, rest)
@@ -143,17 +143,16 @@ def _in_two(
     name = fresh("product", set(workload.tensors))
     tensor = Tensor(name, tuple(axis.extent for axis in axes), stage.tensor.dtype)
     body = reduce(_times, chosen)
-    first = Stage(tensor, axes, body, Reducer.SUM if summed else None, summed)
+    first = Stage(tensor, axes, body, _sum_over(summed))
     index = tuple(var(axis.name) if axis.extent > 1 else affine(0) for axis in axes)
     read: Scalar = Load(name, index, tensor.dtype)
     left = tuple(axis for axis in stage.reduce_axes if axis not in summed)
-    second = replace(
-        stage,
-        body=reduce(_times, rest, read),
-        reducer=Reducer.SUM if left else None,
-        reduce_axes=left,
-    )
+    second = replace(stage, body=reduce(_times, rest, read), kind=_sum_over(left))
     return first, second
+
+
+def _sum_over(axes: tuple[Axis, ...]) -> StageKind:
+    return Reduction(Reducer.SUM, axes) if axes else Elementwise()
 
 
 def _times(a: Scalar, b: Scalar) -> Scalar:
