@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from tilewright.db.errors import StoreError
 from tilewright.service.answers.answer_cache import AnswerCache
-from tilewright.service.answers.preparers import Preparers
-from tilewright.service.answers.untuned import PrepareQueue
+from tilewright.service.answers.prepare_queue import PrepareQueue
+from tilewright.service.answers.preparer_pool import PreparerPool
 from tilewright.service.database_quota import DatabaseQuota
 from tilewright.service.resolve.parsed_workloads import ParsedWorkloads
 from tilewright.service.resolve.toolchains import toolchain, toolchain_name
@@ -47,7 +47,7 @@ class AnswerService:
 def make_answer_service(store: Store, settings: Settings) -> AnswerService:
     """The parts for one application, under the installed toolchain."""
     here = toolchain()
-    preparers = Preparers(
+    preparers = PreparerPool(
         store.url, preparer_count(settings.preparers), settings.json_log, settings.database_bytes
     )
     room = DatabaseQuota(store, settings.database_bytes)

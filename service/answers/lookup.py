@@ -19,7 +19,7 @@ from tilewright.service.answers.answer_cache import (
     Question,
     compact,
 )
-from tilewright.service.answers.untuned import (
+from tilewright.service.answers.prepare_queue import (
     PrepareRequest,
     is_settled,
     is_to_be_tried_again,

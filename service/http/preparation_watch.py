@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import threading
 
     from tilewright.db import Store
-    from tilewright.service.answers.untuned import PrepareQueue
+    from tilewright.service.answers.prepare_queue import PrepareQueue
 
 log = logging.getLogger("tilewright.waiting")
 

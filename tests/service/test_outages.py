@@ -27,7 +27,7 @@ from tests.support.service.served import PATIENCE_SECS
 from tilewright.db import Store, open_store
 from tilewright.db.errors import StoreFull, StoreHeld, StoreUnreachable
 from tilewright.db.values.job_states import JobState
-from tilewright.service.answers.preparers import Preparers
+from tilewright.service.answers.preparer_pool import PreparerPool
 from tilewright.service.answers.publish import Published
 from tilewright.service.client import Client
 from tilewright.service.jobs.heartbeat import Role
@@ -312,17 +312,17 @@ def test_helpers_that_fail_are_started_less_and_less_often(
     """As on a full disk, where each that comes up cannot write."""
     now = [0.0]
     started: list[float] = []
-    preparers = Preparers("none", 2, clock=lambda: now[0])
+    preparers = PreparerPool("none", 2, clock=lambda: now[0])
 
     class Ended:
         def poll(self) -> int:
             return 4
 
-    def start(self: Preparers) -> Any:
+    def start(self: PreparerPool) -> Any:
         started.append(now[0])
         return Ended()
 
-    monkeypatch.setattr(Preparers, "_start", start)
+    monkeypatch.setattr(PreparerPool, "_start", start)
     for _ in range(600):
         preparers.wake(5)
         now[0] += 1.0

@@ -16,7 +16,7 @@ from tilewright.service.access.keys import KeyScope, Principal
 from tilewright.service.answers import lookup
 from tilewright.service.answers.answer_cache import CacheMiss, FoundAnswer, Outcome, Question
 from tilewright.service.answers.lookup import Lookup
-from tilewright.service.answers.untuned import (
+from tilewright.service.answers.prepare_queue import (
     PrepareRequest,
     is_settled,
     is_to_be_tried_again,
@@ -38,7 +38,7 @@ from tilewright.service.http.state import ServiceState
 from tilewright.service.jobs.tickets import Tickets, no_tickets, tickets_for
 from tilewright.service.resolve.requests import GradeName, LookupIn, read_model
 
-log = logging.getLogger("tilewright.untuned")
+log = logging.getLogger("tilewright.preparing")
 
 router = APIRouter(prefix="/v1", tags=["best"])
 
@@ -124,7 +124,7 @@ def _demanded(
         again=outcome.untried or is_to_be_tried_again(outcome),
     )
     tickets = _tickets(state, caller, target)
-    refused = state.answers.prepare_queue.demand([again], target, tickets, owner=caller.owner)
+    refused = state.answers.prepare_queue.enqueue([again], target, tickets, owner=caller.owner)
     if refused and isinstance(outcome, CacheMiss):
         state.room.check()
         raise _too_busy(state, caller)
@@ -223,7 +223,7 @@ def _first_look(
         return asked, outcomes, set()
     tickets = _tickets(state, caller, asked.target)
     try:
-        refused = state.answers.prepare_queue.demand(
+        refused = state.answers.prepare_queue.enqueue(
             wanted, asked.target, tickets, until, caller.owner
         )
     except StoreError as error:
