@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from tilewright.service import timeouts
 from tilewright.service.errors import NoRoom
 
 if TYPE_CHECKING:
@@ -16,13 +17,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("tilewright.room")
 
-LOOK_SECS = 2.0
 MARGIN = 0.1
 """The share of the limit that is free after room was made, so that it is not made at every look."""
 
 
 @dataclass(slots=True)
-class Room:
+class DatabaseQuota:
     """Of a database that is to hold at most `limit_bytes`, 0 for any size. Threads may share it.
 
     What was accepted is stored, whatever it takes: a job at work is not broken off. The limit is
@@ -41,7 +41,7 @@ class Room:
         if not self.limit_bytes:
             return
         with self._lock:
-            if self.clock() - self._looked >= LOOK_SECS:
+            if self.clock() - self._looked >= timeouts.DATABASE_SIZE_CACHE_SECS:
                 self._used_bytes = self._made()
                 self._looked = self.clock()
             used = self._used_bytes

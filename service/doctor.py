@@ -16,12 +16,12 @@ from typing import Any
 
 from tilewright.schedules.errors import TilewrightError
 from tilewright.service import database as stored
+from tilewright.service import timeouts
 from tilewright.service.problems import problem_of
 from tilewright.tuner.process.environment import steering
 
 # Start-up: each finding loads what it looks at.
 
-NOISE_SECS = 0.4
 NOISY_SPREAD = 0.05
 
 
@@ -164,9 +164,9 @@ def library_settings(environment: dict[str, str]) -> Finding:
 
 
 def noise(clock: Callable[[], float]) -> Finding:
-    """The spread of one small fixed piece of work, repeated for `NOISE_SECS`."""
+    """The spread of one small fixed piece of work, repeated for `NOISE_MEASUREMENT_SECS`."""
     samples: list[float] = []
-    end = clock() + NOISE_SECS
+    end = clock() + timeouts.NOISE_MEASUREMENT_SECS
     while clock() < end or len(samples) < 20:
         start = clock()
         sum(range(20_000))

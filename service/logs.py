@@ -18,6 +18,8 @@ from typing import TextIO
 
 import structlog
 
+from tilewright.service import timeouts
+
 HIDDEN = "[hidden]"
 _SECRETS = re.compile(
     r"(?P<key>tw_[a-z2-7]{10}_)[a-z2-7]{8,}"  # the id stays: it tells which key it was
@@ -58,7 +60,7 @@ def configure(*, as_json: bool) -> None:
         foreign_pre_chain=shared,
         processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, last, _redacted],
     )
-    handler = QuietHandler(Repeats())
+    handler = QuietHandler(WarningThrottle())
     handler.setFormatter(formatter)
     root = logging.getLogger()
     root.handlers = [handler]
@@ -76,7 +78,6 @@ def bound(**fields: str) -> Iterator[None]:
         yield
 
 
-REPEAT_SECS = 30.0
 MOST_TEXTS = 5
 """Texts of one kind of warning that are written before the rest are only counted."""
 
@@ -97,7 +98,7 @@ class _Kind:
     last: Line | None = None
 
 
-class Repeats:
+class WarningThrottle:
     """What goes wrong again and again is written once, then counted: one line in `secs` seconds for
     each kind, which has the count in its field `repeated`, for as long as it goes on.
 
@@ -108,7 +109,9 @@ class Repeats:
     """
 
     def __init__(
-        self, secs: float = REPEAT_SECS, clock: Callable[[], float] = time.monotonic
+        self,
+        secs: float = timeouts.REPEATED_WARNING_SECS,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._secs = secs
         self._clock = clock
@@ -155,7 +158,7 @@ class Repeats:
 class QuietHandler(logging.StreamHandler[TextIO]):
     """Writes to standard error what `repeats` leaves."""
 
-    def __init__(self, repeats: Repeats) -> None:
+    def __init__(self, repeats: WarningThrottle) -> None:
         super().__init__(sys.stderr)
         self._repeats = repeats
 
@@ -164,7 +167,7 @@ class QuietHandler(logging.StreamHandler[TextIO]):
             where.run(super().emit, one)
 
 
-class Flood:
+class LineLimit:
     """Lets `most` lines a second through; the rest are counted, and told when it is over.
 
     Safe to call from any thread.

@@ -23,6 +23,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tilewright.service import timeouts
+
 if TYPE_CHECKING:
     from tilewright.db import Store
     from tilewright.service.client import Client, Job
@@ -30,7 +32,6 @@ if TYPE_CHECKING:
 # Start-up: the service is loaded when one is started.
 
 MACHINE = "machine.json"
-PATIENCE_SECS = 120.0
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class ServiceUnderTest:
     def tune(self, workload: str | dict[str, Any], *, trials: int = 16, **more: Any) -> Job:
         """Submit a job and wait for its end; `more` is what `Client.submit` takes."""
         job = self.client.submit(workload, trials=trials, **more)
-        return self.client.wait(job.id, timeout_secs=PATIENCE_SECS)
+        return self.client.wait(job.id, timeout_secs=timeouts.TEST_SERVICE_SECS)
 
 
 @contextmanager
@@ -86,7 +87,7 @@ def running_service(folder: Path) -> Iterator[ServiceUnderTest]:
         for thread in threads:
             thread.start()
         try:
-            end = time.monotonic() + PATIENCE_SECS
+            end = time.monotonic() + timeouts.TEST_SERVICE_SECS
             while not server.started:
                 if time.monotonic() > end or not threads[1].is_alive():
                     pytest.fail("the service did not start")
@@ -99,4 +100,4 @@ def running_service(folder: Path) -> Iterator[ServiceUnderTest]:
             server.should_exit = True
             stop.set()
             for thread in threads:
-                thread.join(PATIENCE_SECS)
+                thread.join(timeouts.TEST_SERVICE_SECS)

@@ -74,7 +74,7 @@ def meet_only_within(
     both = _Meeting(ranges, every, mine, theirs)
     for decided in (every, ranges, {}):
         sums = ((i, i) for i in _known_sums(equal, decided, every))
-        if both.determines(name, [*sums, *different]):
+        if both.determines(name, [*sums, *different, *both.remainders(different)]):
             return True
     return bool(different) and _are_distant(different, name, ranges, every)
 
@@ -115,6 +115,15 @@ class _Meeting:
             changed = changed or bool(new)
         return Var(name) in determined
 
+    def remainders(self, pairs: Sequence[tuple[Affine, Affine]]) -> Iterator[tuple[Affine, Affine]]:
+        """Of each pair of equal sums the terms that some coefficient does not divide, where these
+        differ by less than it: they are equal, too (a phase of tiles that are interleaved)."""
+        for a, b in pairs:
+            for step in dict.fromkeys(abs(c) for _, c in (*a.terms, *b.terms) if abs(c) > 1):
+                mine, theirs = _remainder(a, step), _remainder(b, step) + (b.const - a.const) % step
+                if mine.terms and self._differ_by_less(step, mine, theirs, set()):
+                    yield mine, theirs
+
     def _differ_by_less(self, most: int, a: Affine, b: Affine, same: set[object]) -> bool:
         """Whether `a` and `b`, but for atoms that are the `same`, differ by less than `most`."""
         others = dict(b.terms)
@@ -143,6 +152,11 @@ class _Meeting:
 
     def _moves(self, atom: Atom) -> bool:
         return _varies(Affine(((atom, 1),), 0), self.ranges)
+
+
+def _remainder(index: Affine, step: int) -> Affine:
+    """The terms of `index` whose coefficients `step` does not divide."""
+    return Affine(tuple((atom, c) for atom, c in index.terms if c % step), 0)
 
 
 def _are_distant(

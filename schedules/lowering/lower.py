@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import assert_never
 
 from ..algebra.affine import Affine, Cond, Eq0, Ge0, Interval, affine, interval, simplify, var
 from ..algebra.scalar import All, Scalar, Select, rewrite, substitute
@@ -42,7 +43,7 @@ from ..primitives.dependence import check_marks
 from ..primitives.marks import written_out
 from ..rewrites import Rewrite
 from ..trace import Trace
-from ..workload.tensors import Stage
+from ..workload.tensors import Elementwise, Reduction, Stage
 from ..workload.workload import Workload
 from .empty_iterations import end_early, ends
 from .relax import relax_guards
@@ -113,19 +114,20 @@ def loop_name(stage: str, axis: str) -> str:
 
 
 def _stage_nest(stage: Stage) -> Stmt:
-    renamed = {
-        a.name: var(loop_name(stage.name, a.name)) for a in (*stage.axes, *stage.reduce_axes)
-    }
+    renamed = {a.name: var(loop_name(stage.name, a.name)) for a in stage.all_axes}
     index = tuple(renamed[a.name] for a in stage.axes)
     value = substitute(stage.body, renamed)
     stmt: Stmt
-    if stage.reducer is None:
-        stmt = StoreElement(stage.name, index, value)
-    else:
-        first = tuple(Eq0(renamed[a.name]) for a in stage.reduce_axes)
-        stmt = Update(stage.name, index, value, stage.reducer, first)
-    for axis in reversed(stage.reduce_axes):
-        stmt = For(loop_name(stage.name, axis.name), axis.extent, (stmt,), reduce=True)
+    match stage.kind:
+        case Elementwise():
+            stmt = StoreElement(stage.name, index, value)
+        case Reduction(reducer, reduce_axes):
+            first = tuple(Eq0(renamed[a.name]) for a in reduce_axes)
+            stmt = Update(stage.name, index, value, reducer, first)
+            for axis in reversed(reduce_axes):
+                stmt = For(loop_name(stage.name, axis.name), axis.extent, (stmt,), reduce=True)
+        case _:
+            assert_never(stage.kind)
     for axis in reversed(stage.axes):
         stmt = For(loop_name(stage.name, axis.name), axis.extent, (stmt,))
     return stmt

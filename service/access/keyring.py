@@ -12,27 +12,16 @@ from anyio.to_thread import run_sync
 
 from tilewright.db.errors import StoreError
 from tilewright.db.values.jobs import ApiKey, StoredKeys
+from tilewright.service import timeouts
 from tilewright.service.access.keys import ANYBODY, KeyScope, Principal, id_of, opens
 from tilewright.service.errors import NotAuthenticated
 
 if TYPE_CHECKING:
     from tilewright.db import Store
 
-FRESH_SECS = 1.0
-"""How long a key that was revoked may still open something."""
-
-UNKNOWN_SECS = 0.25
-"""How often the keys are read for the sake of one that is not among them."""
 
 READERS = 4
 """Threads that read keys: one, and those that were given up and have not noticed yet."""
-
-KNOWN_SECS = 3600.0
-"""How long keys that were read go on to count while the database cannot be read. Nobody can make or
-revoke one in it meanwhile, unless it is this process alone that does not reach it."""
-
-PATIENCE_SECS = 2.0
-"""How long a reading may take before what is known has to do."""
 
 
 class Keyring:
@@ -40,10 +29,12 @@ class Keyring:
 
     All keys are read together, at most once in `fresh_secs`. For a key that is not among them they
     are read once more, as it may have just been made; a flood of requests with invented keys waits
-    for each other and costs the database no more than `1 / UNKNOWN_SECS` readings a second.
+    for each other and costs the database no more than `1 / UNKNOWN_KEY_READ_SECS` readings a
+    second.
 
-    While the database cannot be read the keys that are known count on, for `KNOWN_SECS`: what needs
-    no database (`/metrics`) is answered then, and what needs one says itself that there is none.
+    While the database cannot be read the keys that are known count on, for
+    `KEYS_WITHOUT_DATABASE_SECS`: what needs no database (`/metrics`) is answered then, and what
+    needs one says itself that there is none.
     """
 
     def __init__(
@@ -51,7 +42,7 @@ class Keyring:
         store: Store,
         *,
         required: bool | None,
-        fresh_secs: float = FRESH_SECS,
+        fresh_secs: float = timeouts.KEY_REVOCATION_SECS,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
@@ -98,12 +89,15 @@ class Keyring:
 
     async def _known_keys(self, not_before: float) -> StoredKeys:
         """The keys as `_keys` has them, or as they were last read if that fails now."""
-        if self._stored is None or self._clock() - self._read_at > KNOWN_SECS:
+        if (
+            self._stored is None
+            or self._clock() - self._read_at > timeouts.KEYS_WITHOUT_DATABASE_SECS
+        ):
             return await self._keys(not_before)
         if self._read_at >= not_before or self._failed_at >= not_before:
             return self._stored  # one failure in a while is enough: each may take its time
         try:
-            with anyio.fail_after(PATIENCE_SECS):
+            with anyio.fail_after(timeouts.KEY_READ_SECS):
                 return await self._keys(not_before)
         except (StoreError, TimeoutError):
             self._failed_at = self._clock()
@@ -119,7 +113,9 @@ class Keyring:
 
     async def _read(self) -> StoredKeys:
         if self._stored is not None:
-            await self._sleep(max(0.0, self._read_at + UNKNOWN_SECS - self._clock()))
+            await self._sleep(
+                max(0.0, self._read_at + timeouts.UNKNOWN_KEY_READ_SECS - self._clock())
+            )
         started = self._clock()
 
         def read() -> StoredKeys:

@@ -50,7 +50,7 @@ class RateLimiter:
         return 0.0
 
 
-class Gates:
+class OwnerConcurrencyLimits:
     """Counts what each owner has open at once; `entered` says no above `limit`."""
 
     def __init__(self, limit: int) -> None:

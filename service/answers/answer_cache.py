@@ -28,7 +28,7 @@ from tilewright.service.answers.grades import Answer, same_toolchain
 from tilewright.service.answers.links import links
 from tilewright.service.grade import Grade
 from tilewright.service.resolve import targets, workloads
-from tilewright.service.resolve.bounded_cache import Remembered
+from tilewright.service.resolve.bounded_cache import BoundedCache
 from tilewright.service.resolve.toolchains import toolchain_name
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
+class FoundAnswer:
     """An answer as it is sent: `rest` is its JSON without the workload, which askers may call by
     other names; `summary` is the workload as it is stored. `etag` is of both together.
 
@@ -93,10 +93,10 @@ class CacheMiss:
     """Nothing stored will do.
 
     `workload_known`, `target_known`: whether they are stored here. `untried`, `preparing` as in
-    `Finished`. `prepared`: a preparation has come to an end, with nothing that would do; `problem`
-    says why there is no schedule at all, and `try_again_at` (seconds since 1970) when that is
-    worth another try. `ticket`: the job that tunes it. `failed`: why no candidate of a search
-    passed.
+    `FoundAnswer`. `prepared`: a preparation has come to an end, with nothing that would do;
+    `problem` says why there is no schedule at all, and `try_again_at` (seconds since 1970) when
+    that is worth another try. `ticket`: the job that tunes it. `failed`: why no candidate of a
+    search passed.
     """
 
     workload_known: bool
@@ -110,7 +110,7 @@ class CacheMiss:
     failed: str = ""
 
 
-Outcome: TypeAlias = Finished | CacheMiss
+Outcome: TypeAlias = FoundAnswer | CacheMiss
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ class AnswerCache:
         self._store = store
         self._toolchain = toolchain
         self.name = toolchain_name(toolchain)
-        self._entries: Remembered[tuple[Any, ...], _CachedAnswer] = Remembered(size_bytes)
+        self._entries: BoundedCache[tuple[Any, ...], _CachedAnswer] = BoundedCache(size_bytes)
 
     def at_once(self, question: Question) -> Outcome | None:
         """What is known without asking the database; None if it must be asked."""
@@ -175,7 +175,7 @@ class AnswerCache:
             outcome = known.outcome
         else:
             outcome = outcome_of(question, evidence, self._toolchain)
-        held = len(outcome.rest) + len(outcome.summary) if isinstance(outcome, Finished) else 0
+        held = len(outcome.rest) + len(outcome.summary) if isinstance(outcome, FoundAnswer) else 0
         self._entries.put(question.identity, _CachedAnswer(token, digest, outcome), held)
         return outcome
 
@@ -259,12 +259,12 @@ def _default(prepared: Prepared, summary: dict[str, Any], target: Target) -> Ans
     )
 
 
-def finished(answer: Answer) -> Finished:
+def finished(answer: Answer) -> FoundAnswer:
     """An answer as it is sent."""
     document = answer.to_json()
     summary = compact(document.pop("workload"))
     rest = compact(document)
-    return Finished(
+    return FoundAnswer(
         grade=answer.grade,
         record_key=answer.record_key,
         summary=summary,

@@ -10,7 +10,7 @@ from tilewright.db.errors import StoreError
 from tilewright.service.answers.answer_cache import AnswerCache
 from tilewright.service.answers.preparers import Preparers
 from tilewright.service.answers.untuned import PrepareQueue
-from tilewright.service.database_quota import Room
+from tilewright.service.database_quota import DatabaseQuota
 from tilewright.service.resolve.parsed_workloads import ParsedWorkloads
 from tilewright.service.resolve.toolchains import toolchain, toolchain_name
 from tilewright.tuner.process.host import cpu_affinity
@@ -25,7 +25,7 @@ MOST_PREPARERS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Answers:
+class AnswerService:
     """The answers given before, the workloads read before, and who finds what is missing."""
 
     book: AnswerCache
@@ -44,14 +44,14 @@ class Answers:
         self.untuned.preparers.close()
 
 
-def answers_of(store: Store, settings: Settings) -> Answers:
+def make_answer_service(store: Store, settings: Settings) -> AnswerService:
     """What an application answers with, under the toolchain installed here."""
     here = toolchain()
     preparers = Preparers(
         store.url, preparer_count(settings.preparers), settings.json_log, settings.database_bytes
     )
-    room = Room(store, settings.database_bytes)
-    return Answers(
+    room = DatabaseQuota(store, settings.database_bytes)
+    return AnswerService(
         AnswerCache(store, here),
         ParsedWorkloads(settings),
         PrepareQueue(store, toolchain_name(here), settings.limits, preparers, room),

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from tilewright.schedules.record import Toolchain, TuningRecord
 from tilewright.schedules.target import Target
 from tilewright.schedules.trace_document import has_rewrites
-from tilewright.service.answers.grades import Answer, Stored, choose
+from tilewright.service.answers.grades import Answer, StoredRecord, choose
 from tilewright.service.grade import Grade
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ class StoredAnswer:
     """A stored record that will do: its grade, why not a better one, where it was made."""
 
     grade: Grade
-    stored: Stored
+    stored: StoredRecord
     note: str
 
     def answer(
@@ -41,10 +41,17 @@ class StoredAnswer:
             run_secs=record.result.run_secs_estimate,
             run_secs_with_packing=record.result.run_secs_with_packing,
             verified=record.verified_level == "full" and not self.note,
+            evidence=evidence_document(record),
             note=self.note,
             made_for={"key": made_for.key, "cpu": made_for.cpu, "threads": made_for.threads},
             created_at=record.created_at or None,
         )
+
+
+def evidence_document(record: TuningRecord) -> dict[str, Any] | None:
+    """What the full check of a record compared, as JSON data."""
+    found = record.result.evidence
+    return None if found is None else asdict(found)
 
 
 def _rewritten(record: TuningRecord, form: Callable[[], Workload]) -> dict[str, Any] | None:
@@ -65,12 +72,14 @@ def find_answer(
     candidates = [
         stored
         for one in evidence.best()
-        if _may_be_told(evidence, stored := Stored(one.record, target, one.key), target, toolchain)
+        if _may_be_told(
+            evidence, stored := StoredRecord(one.record, target, one.key), target, toolchain
+        )
     ]
     chosen = choose(candidates, target, toolchain, minimum)
     if (chosen is None or chosen[0] is not Grade.EXACT) and minimum is not Grade.EXACT:
         elsewhere = [
-            Stored(one.record, Target.from_json(one.target_document), one.key)
+            StoredRecord(one.record, Target.from_json(one.target_document), one.key)
             for one in evidence.elsewhere()
         ]
         candidates += [s for s in elsewhere if _may_be_told(evidence, s, target, toolchain)]
@@ -79,7 +88,7 @@ def find_answer(
 
 
 def _may_be_told(
-    evidence: StoredEvidence, stored: Stored, target: Target, toolchain: Toolchain | None
+    evidence: StoredEvidence, stored: StoredRecord, target: Target, toolchain: Toolchain | None
 ) -> bool:
     """Whether no full check of the record's schedule failed: as it was made, for its own machine,
     or as it would be made here, for `target`."""

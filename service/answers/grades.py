@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredRecord:
     """A record that is best somewhere, its key, and the machine it was made for."""
 
     record: TuningRecord
@@ -43,7 +43,8 @@ class Answer:
 
     `run_secs` is measured, or None for a default; `run_secs_with_packing` is of a call that packs
     constant inputs itself, None where there are none. `verified` says that the record passed the
-    full check under the toolchain that is installed here. `artefacts` names the record's stored
+    full check under the toolchain that is installed here, `evidence` what a full check of it
+    compared (`Evidence`), None where that is not known. `artefacts` names the record's stored
     files by kind. `rewritten` is what a rewritten schedule costs in accuracy
     (`tilewright.schedules.rewritten`), None where that is nothing. `ticket` is the id of the job
     that tunes what was not tuned; `pending` says that more of this answer is being prepared.
@@ -57,6 +58,7 @@ class Answer:
     run_secs: float | None = None
     run_secs_with_packing: float | None = None
     verified: bool = False
+    evidence: dict[str, Any] | None = None
     note: str = ""
     made_for: dict[str, Any] | None = None
     artefacts: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -85,6 +87,7 @@ class Answer:
             ),
             "rewritten": self.rewritten,
             "verified": self.verified,
+            "evidence": self.evidence,
             "note": self.note,
             "made_for": self.made_for,
             "created_at": self.created_at,
@@ -125,13 +128,13 @@ def grade_of(made_for: Target, host: Target) -> Grade | None:
 
 
 def choose(
-    candidates: Iterable[Stored], host: Target, toolchain: Toolchain | None, minimum: Grade
-) -> tuple[Grade, Stored, str] | None:
+    candidates: Iterable[StoredRecord], host: Target, toolchain: Toolchain | None, minimum: Grade
+) -> tuple[Grade, StoredRecord, str] | None:
     """The best of `candidates` on `host` with its grade and a note, or None if none will do.
 
     `toolchain` None trusts records whoever compiled them.
     """
-    graded: list[tuple[Grade, float, str, Stored]] = []
+    graded: list[tuple[Grade, float, str, StoredRecord]] = []
     for stored in candidates:
         grade = grade_of(stored.made_for, host)
         secs = stored.record.result.run_secs_estimate

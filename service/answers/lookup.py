@@ -14,7 +14,7 @@ from tilewright.schedules.workload.workload import Workload
 from tilewright.service.answers.answer_cache import (
     AnswerCache,
     CacheMiss,
-    Finished,
+    FoundAnswer,
     Outcome,
     Question,
     compact,
@@ -44,7 +44,7 @@ Spelled: TypeAlias = str | dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class LookupEntry:
     """One workload of a lookup: what was sent, and the name or the problem it came to."""
 
     spelled: Spelled
@@ -63,7 +63,7 @@ class Lookup:
 
     target: Target
     minimum: Grade
-    items: tuple[Item, ...]
+    items: tuple[LookupEntry, ...]
 
     def question(self, key: str) -> Question:
         return Question(key, self.target.key, self.minimum, self.target)
@@ -111,7 +111,7 @@ def told(
     for number, item in enumerate(asked.items):
         outcome = outcomes.get(item.named.key) if item.named else None
         pending = b"false" if outcome is None or is_settled(outcome) else b"true"
-        if item.named is not None and isinstance(outcome, Finished):
+        if item.named is not None and isinstance(outcome, FoundAnswer):
             summary = item.named.summary or outcome.summary
             answer = outcome.told(summary)
             parts.append(
@@ -141,18 +141,18 @@ def is_key(text: str) -> bool:
     return len(digits) == 64 and all(c in "0123456789abcdef" for c in digits)
 
 
-def _read(spelled: ParsedWorkloads, number: int, one: Spelled) -> Item:
+def _read(spelled: ParsedWorkloads, number: int, one: Spelled) -> LookupEntry:
     if isinstance(one, str) and is_key(one):
-        return Item(one, ParsedName(bare(one), b""))
+        return LookupEntry(one, ParsedName(bare(one), b""))
     try:
-        return Item(one, spelled.named(one))
+        return LookupEntry(one, spelled.named(one))
     except TilewrightError as error:
-        return Item(one, None, problem_of(Located(error, f"/workloads/{number}")))
+        return LookupEntry(one, None, problem_of(Located(error, f"/workloads/{number}")))
     except Exception as error:  # noqa: BLE001  # logged, and told for this item
-        return Item(one, None, bug(number, error))
+        return LookupEntry(one, None, bug(number, error))
 
 
-def _workload(store: Store, spelled: ParsedWorkloads, item: Item) -> Workload | None:
+def _workload(store: Store, spelled: ParsedWorkloads, item: LookupEntry) -> Workload | None:
     """The workload of an item: as it was sent, or the stored one of its key."""
     if item.described:
         return spelled.read(item.spelled)

@@ -18,8 +18,8 @@ from tilewright.service.answers.failed_checks import (
     to_verify,
     why_none_passed,
 )
-from tilewright.service.answers.find import StoredAnswer, find_answer
-from tilewright.service.answers.grades import Answer, Stored, choose, grade_of
+from tilewright.service.answers.find import StoredAnswer, evidence_document, find_answer
+from tilewright.service.answers.grades import Answer, StoredRecord, choose, grade_of
 from tilewright.service.answers.links import links
 from tilewright.service.errors import NoAnswer, UsageProblem
 from tilewright.service.grade import Grade
@@ -109,6 +109,7 @@ def recorded(db: str | None, workload: Workload, target: Target, key: str) -> An
         target=target_summary(target),
         steps=record.trace,
         record_key=name,
+        evidence=evidence_document(record),
         run_secs=record.result.run_secs_estimate if made_for.key == target.key else None,
         note=f"the schedule of {name}, made for {made_for.cpu}"
         + (f"; it failed its full check ({failed}), and is handed out nowhere" if failed else ""),
@@ -179,7 +180,7 @@ def _stored_answer(
     except StoreMissing:
         return None
     if record is not None and not _is_refused(url, record, made_by):
-        chosen = choose([Stored(record, target, record.key)], target, made_by, Grade.EXACT)
+        chosen = choose([StoredRecord(record, target, record.key)], target, made_by, Grade.EXACT)
         if chosen is not None:
             return StoredAnswer(*chosen)
     if minimum is Grade.EXACT:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class UnverifiedWork:
+class UnverifiedTask:
     """A work without an answer of this toolchain, and the records that may become one, the first
     to try first."""
 
@@ -37,11 +37,11 @@ class UnverifiedWork:
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class CheckedTask:
     """A work after its records were checked, up to the first that passed. `error` says why none
     could be checked."""
 
-    waiting: UnverifiedWork
+    waiting: UnverifiedTask
     checks: tuple[Verification, ...] = ()
     error: str = ""
 
@@ -74,7 +74,7 @@ class Checked:
         }
 
 
-def waiting_works(store: Store, fits: Callable[[Target], bool]) -> Iterator[UnverifiedWork]:
+def unverified_tasks(store: Store, fits: Callable[[Target], bool]) -> Iterator[UnverifiedTask]:
     """The works to verify on targets that fit, those whose best another toolchain made first."""
     here = toolchains.toolchain()
     for workload_key, target_key in store.works_to_verify(here):
@@ -89,10 +89,10 @@ def waiting_works(store: Store, fits: Callable[[Target], bool]) -> Iterator[Unve
         own = [best] if best is not None and stale else []
         records = [*own, *store.claims(workload_key, target_key)[:MAX_CLAIMS]]
         if records:
-            yield UnverifiedWork(entry.name or entry.key, entry.document, target, tuple(records))
+            yield UnverifiedTask(entry.name or entry.key, entry.document, target, tuple(records))
 
 
-def check_work(db: str | None, work: UnverifiedWork, seed: int) -> Checked:
+def check_task(db: str | None, work: UnverifiedTask, seed: int) -> CheckedTask:
     """Check the records of a work in turn until one passes. What is wrong with a work alone is its
     own end; StoreError for the database."""
     checks: list[Verification] = []
@@ -106,11 +106,11 @@ def check_work(db: str | None, work: UnverifiedWork, seed: int) -> Checked:
     except TilewrightError as error:
         if problem_of(error).status == 503:  # the database, not this work
             raise
-        return Checked(work, tuple(checks), str(error))
-    return Checked(work, tuple(checks))
+        return CheckedTask(work, tuple(checks), str(error))
+    return CheckedTask(work, tuple(checks))
 
 
-def find_waiting(db: str | None, fits: Callable[[Target], bool]) -> list[UnverifiedWork]:
-    """`waiting_works` of the database that `--db` names; none where there is none."""
+def find_unverified(db: str | None, fits: Callable[[Target], bool]) -> list[UnverifiedTask]:
+    """`unverified_tasks` of the database that `--db` names; none where there is none."""
     with database.opened(db) as store:
-        return [] if store is None else list(waiting_works(store, fits))
+        return [] if store is None else list(unverified_tasks(store, fits))

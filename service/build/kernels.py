@@ -32,7 +32,7 @@ from tilewright.service.errors import InvalidField, NoAnswer
 from tilewright.service.grade import Grade
 from tilewright.service.resolve import targets as target_names
 from tilewright.service.resolve import workloads
-from tilewright.service.resolve.requests import GradeName, Strict, located
+from tilewright.service.resolve.requests import GradeName, StrictModel, located
 from tilewright.service.resolve.toolchains import real_toolchain, toolchain
 from tilewright.tuner.codegen.version import EMIT_VERSION
 from tilewright.tuner.emit.variant import Variant
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 MOST_TARGETS = 8
 
 
-class BuildIn(Strict):
+class BuildIn(StrictModel):
     """`POST /v1/builds`: one kernel for one CPU, or with `every_cpu` for any, each at its best."""
 
     name: Annotated[str, Field(min_length=1, max_length=63)] = Field(

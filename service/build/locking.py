@@ -36,7 +36,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Locked:
+class LockUpdate:
     """The lock file after, and what changed."""
 
     lock: LockFile
@@ -69,7 +69,7 @@ def write_lock(path: Path, lock: LockFile) -> None:
 
 def locked(
     lock: LockFile, asked: Sequence[Mapping[str, Any]], builder: Builder, *, upgrade: bool
-) -> Locked:
+) -> LockUpdate:
     """`lock` with the kernels `asked` for (`BuildIn` documents). One that is there already stays on
     its records, unless it is another computation now, its schedule has failed a full check since,
     or `upgrade` is set; with `upgrade` the others are asked for anew as well."""
@@ -93,10 +93,10 @@ def locked(
         if change.kernel is new:
             lock = lock.with_kernel(new, targets)
         changes.append(change)
-    return Locked(lock, tuple(changes))
+    return LockUpdate(lock, tuple(changes))
 
 
-def checked(lock: LockFile, builder: Builder) -> Locked:
+def checked(lock: LockFile, builder: Builder) -> LockUpdate:
     """Which kernels would be others if they were locked now."""
     changes = []
     for kernel in lock.kernels:
@@ -107,7 +107,7 @@ def checked(lock: LockFile, builder: Builder) -> Locked:
         except NoAnswer:
             fields = NOTHING_NOW
         changes.append(Change(kernel.name, "stale" if fields else "kept", kernel, fields))
-    return Locked(lock, tuple(changes))
+    return LockUpdate(lock, tuple(changes))
 
 
 def not_pinned(lock: LockFile, asked: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -16,7 +16,7 @@ from tilewright.service import database
 from tilewright.service.access.keys import length_of
 from tilewright.service.cli.options import Common, command
 from tilewright.service.cli.output import writing
-from tilewright.service.cli.source_options import Where
+from tilewright.service.cli.source_options import SourceOptions
 from tilewright.service.errors import ExitCode, UsageProblem
 from tilewright.service.resolve.spelling import WorkloadSpelling
 from tilewright.service.resolve.targets import read_target
@@ -69,7 +69,7 @@ def add_commands(app: typer.Typer) -> None:
         state: Annotated[
             State | None, typer.Option("--state", help="Records that have come this far only.")
         ] = None,
-        where: Where = Where(),  # noqa: B008  # a frozen value
+        where: SourceOptions = SourceOptions(),  # noqa: B008  # a frozen value
         common: Common = Common(),  # noqa: B008  # a frozen value
     ) -> None:
         """Write records, with their workloads and targets, as JSON lines: all, or those asked for.

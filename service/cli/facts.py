@@ -38,6 +38,7 @@ def answer_rows(answer: Document) -> Rows:
     if answer.get("record_key"):
         rows.append(("record", str(answer["record_key"])))
         rows.append(("verified", "yes" if answer["verified"] else "no: " + str(answer["note"])))
+        rows += evidence_rows(answer)
     file = answer.get("artefacts", {}).get("object")
     if file:
         rows.append(("object", f"{file['name']}, {byte_size(file['bytes'])}, {file['key']}"))

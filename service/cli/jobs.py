@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tilewright.service import timeouts
 from tilewright.service.cli.options import Common, MachineOptions, Service, command
 from tilewright.service.cli.output import Output
 from tilewright.service.cli.payloads import target_payload, workload_payload
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
 # Start-up: a command loads what it works with when it runs.
 
-TERMINAL_SECS = 5.0
 
 JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="The job's id.")]
 
@@ -122,7 +122,7 @@ def _client(service: Service) -> Client:
     from tilewright.service.client import Client
 
     # Somebody waits at the terminal: give up sooner than a program would.
-    return Client(service.url, service.api_key, timeout_secs=TERMINAL_SECS)
+    return Client(service.url, service.api_key, timeout_secs=timeouts.TERMINAL_CALL_SECS)
 
 
 def _follow(client: Client, job: Job, output: Output) -> Job:

@@ -14,7 +14,7 @@ from tilewright.service.atomic_files import alone_in, write_whole
 from tilewright.service.build.lock_file import LockFile
 from tilewright.service.build.locking import (
     NOTHING_NOW,
-    Locked,
+    LockUpdate,
     checked,
     locked,
     not_pinned,
@@ -26,7 +26,7 @@ from tilewright.service.build.output_files import gathered, write
 from tilewright.service.build.source import Builder, LocalSource
 from tilewright.service.cli.payloads import target_payload, workload_payload
 from tilewright.service.cli.shared_options import CpusOption, LeastGrade, split_names
-from tilewright.service.cli.source_options import Where
+from tilewright.service.cli.source_options import SourceOptions
 from tilewright.service.database import opened, session
 from tilewright.service.errors import ExitCode, UsageProblem
 from tilewright.service.resolve.spelling import WorkloadSpelling
@@ -95,7 +95,7 @@ def add_commands(app: typer.Typer) -> None:
                 rich_help_panel=MACHINE_PANEL,
             ),
         ] = None,
-        where: Where = Where(),  # noqa: B008  # a frozen value
+        where: SourceOptions = SourceOptions(),  # noqa: B008  # a frozen value
         common: Common = Common(),  # noqa: B008
     ) -> None:
         """Pin exact records and the bytes of their objects for a build.
@@ -164,7 +164,7 @@ def add_commands(app: typer.Typer) -> None:
                 show_default=False,
             ),
         ] = None,
-        where: Where = Where(),  # noqa: B008
+        where: SourceOptions = SourceOptions(),  # noqa: B008
         common: Common = Common(),  # noqa: B008
     ) -> None:
         """Objects and headers of a lock file, and a file for pkg-config.
@@ -217,7 +217,7 @@ def _only_writer(file: Path, common: Common) -> Iterator[None]:
         yield
 
 
-def export_bundle(lockfile: Path, file: Path | None, where: Where, common: Common) -> None:
+def export_bundle(lockfile: Path, file: Path | None, where: SourceOptions, common: Common) -> None:
     """`export FILE --bundle LOCKFILE`. UsageProblem, NotTheBytes."""
     from tilewright.service.build.bundle import bundle_bytes
     from tilewright.service.cli.render import facts
@@ -275,7 +275,7 @@ def _refuse_doubles(names: list[str]) -> None:
 
 
 @contextmanager
-def _builder(where: Where, common: Common) -> Iterator[Builder]:
+def _builder(where: SourceOptions, common: Common) -> Iterator[Builder]:
     """The service that was named, else the database here, which need not exist."""
     if where.url and not common.db:
         from tilewright.service.cli.service_source import ServiceSource
@@ -289,7 +289,7 @@ def _builder(where: Where, common: Common) -> Iterator[Builder]:
         yield LocalSource(store)
 
 
-def _keep(builder: Builder, found: Locked, common: Common) -> None:
+def _keep(builder: Builder, found: LockUpdate, common: Common) -> None:
     """What was built here stays here, for `fetch`, bundles and a service on this database."""
     if isinstance(builder, LocalSource):
         with session(common.db) as store:
@@ -319,7 +319,7 @@ def _say_whether_pinned(
         raise typer.Exit(ExitCode.NO_ANSWER)
 
 
-def _what_to_do(found: Locked, file: Path) -> str:
+def _what_to_do(found: LockUpdate, file: Path) -> str:
 
     if any(change.fields == NOTHING_NOW for change in found.changes):
         return (
@@ -332,7 +332,7 @@ def _what_to_do(found: Locked, file: Path) -> str:
     )
 
 
-def _table(found: Locked, file: Path) -> Any:
+def _table(found: LockUpdate, file: Path) -> Any:
     from tilewright.service.cli.render import grid
 
     rows = []

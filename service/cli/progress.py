@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+from tilewright.service import timeouts
 from tilewright.service.cli.output import Output
 from tilewright.service.cli.render import best_text, trial_line
 from tilewright.service.units import clock
@@ -18,12 +19,6 @@ from tilewright.tuner.process.control import STARTING, Activity
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
-
-PLAIN_EVERY_SECS = 2.0
-SAID_AFTER_SECS = 1.0
-"""A log is told of what has lasted so long."""
-
-_LOOK_SECS = 0.25
 
 
 class Reporter(Protocol):
@@ -59,11 +54,11 @@ class _Silent:
 
 
 def _plain(flops: float) -> Iterator[Reporter]:
-    lines = Lines(flops)
+    lines = LineReporter(flops)
     over = threading.Event()
 
     def look() -> None:
-        while not over.wait(_LOOK_SECS):
+        while not over.wait(timeouts.PROGRESS_POLL_SECS):
             lines.look()
 
     lines.on_activity(STARTING)
@@ -82,15 +77,15 @@ def _write(line: str) -> None:
 
 
 @dataclass
-class Lines:
+class LineReporter:
     """Lines for logs: how many trials were reused, the first that is measured, every new best, else
-    one each `PLAIN_EVERY_SECS`; between them, what has been going on for `SAID_AFTER_SECS`, and
-    at first whatever goes on. `look` is called some times a second, from another thread."""
+    one each `PROGRESS_LINE_SECS`; between them, what has been going on for `ACTIVITY_LINE_SECS`,
+    and at first whatever goes on. `look` is called some times a second, from another thread."""
 
     flops: float
     write: Callable[[str], None] = _write
     now: Callable[[], float] = time.monotonic
-    _told: float = -PLAIN_EVERY_SECS
+    _told: float = -timeouts.PROGRESS_LINE_SECS
     _reused: int = 0
     _activity: Activity | None = None
     _since: float = 0.0
@@ -107,7 +102,11 @@ class Lines:
             if self._reused:
                 self.write(f"{self._reused} trials reused from earlier runs")
                 self._reused = 0
-            if event["is_best"] or finished or self.now() - self._told >= PLAIN_EVERY_SECS:
+            if (
+                event["is_best"]
+                or finished
+                or self.now() - self._told >= timeouts.PROGRESS_LINE_SECS
+            ):
                 self._told = self.now()
                 self.write(trial_line(event, self.flops))
 
@@ -123,9 +122,11 @@ class Lines:
             now, activity = self.now(), self._activity
             if activity is None or str(activity) == self._said:
                 return
-            quiet_secs = PLAIN_EVERY_SECS if self._said.startswith(activity.text) else 0.0
+            quiet_secs = (
+                timeouts.PROGRESS_LINE_SECS if self._said.startswith(activity.text) else 0.0
+            )
             if not self._said or (
-                now - self._since >= SAID_AFTER_SECS and now - self._told >= quiet_secs
+                now - self._since >= timeouts.ACTIVITY_LINE_SECS and now - self._told >= quiet_secs
             ):
                 self._say(activity)
 

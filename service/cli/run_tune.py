@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from tilewright.service import database
+from tilewright.service import database, timeouts
 from tilewright.service.answers.failed_checks import every_failed, rejected_words
 from tilewright.service.cli.options import Common, MachineOptions
 from tilewright.service.cli.output import Output
@@ -39,8 +39,8 @@ def tune_with_progress(
     """Tune and print the report; exit code 1 if no candidate passed, 130 if interrupted.
 
     The first Ctrl-C or SIGTERM ends the search after the trial in flight: the best so far is
-    confirmed, kept and printed, if that takes no longer than `STOP_SECS`. The second leaves at
-    once.
+    confirmed, kept and printed, if that takes no longer than `INTERRUPTED_TUNE_SECS`. The second
+    leaves at once.
     """
     from tilewright.service.jobs import tuning
     from tilewright.tuner.measure.measurer_spec import measured_target, parse_measurer
@@ -127,13 +127,6 @@ _INTERRUPTED = (
 WORTH_A_HINT = 1.5
 """Times less work from which on permission to regroup is worth a line."""
 
-INTERRUPT_SECS = 0.75
-"""How long what Ctrl-C or SIGTERM finds under way may go on, where it is nothing that a run counts
-as done: looking at the machine, a reference, a full check."""
-
-STOP_SECS = 8.0
-"""How long a run may go on after Ctrl-C or SIGTERM to have its best checked: those who send SIGTERM
-send SIGKILL ten seconds later."""
 
 _NOTHING_DONE = frozenset({"starting", "reference", "full check"})
 
@@ -148,7 +141,7 @@ def _say_what_for(text: str) -> None:
 @contextmanager
 def polite_interrupts(control: Control) -> Iterator[threading.Event]:
     """An event that the first Ctrl-C or SIGTERM sets; the second is a KeyboardInterrupt. After the
-    first the run is aborted when `STOP_SECS` are over, or soon, by what it is at."""
+    first the run is aborted when `INTERRUPTED_TUNE_SECS` are over, or soon, by what it is at."""
     stop, over = threading.Event(), threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield stop  # only the main thread hears of signals
@@ -165,9 +158,9 @@ def polite_interrupts(control: Control) -> Iterator[threading.Event]:
 
     def abort_when_late() -> None:
         found = control.activity
-        late = not over.wait(INTERRUPT_SECS)
+        late = not over.wait(timeouts.INTERRUPTED_STEP_SECS)
         if late and not (found.phase in _NOTHING_DONE and control.activity.text == found.text):
-            late = not over.wait(STOP_SECS - INTERRUPT_SECS)
+            late = not over.wait(timeouts.INTERRUPTED_TUNE_SECS - timeouts.INTERRUPTED_STEP_SECS)
         while late:
             control.abort()
             late = not over.wait(0.2)

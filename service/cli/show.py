@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from tilewright.service.answers import stored
+from tilewright.service.cli.facts import evidence_rows
 from tilewright.service.cli.options import Common, MachineOptions, command
 from tilewright.service.cli.shared_options import CpusOption, LeastGrade, split_names
 from tilewright.service.database import opened
@@ -64,6 +65,8 @@ def add_commands(app: typer.Typer) -> None:
             answer = stored.recorded(common.db, workload, target, record)
         text = objects.shown(workload, answer.trace, target, what.value)
         output.remark(f"# {answer.summary()}")
+        for name, value in evidence_rows(answer.to_json()):
+            output.remark(f"# {name}: {value}")
         output.text({**answer.to_json(), "what": what.value, "text": text}, text)
 
     @command(app, "emit")

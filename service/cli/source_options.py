@@ -11,7 +11,7 @@ from .options import COMMON_PANEL
 
 
 @dataclass(frozen=True, slots=True)
-class Where:
+class SourceOptions:
     """A service, or the database here."""
 
     url: Annotated[

@@ -17,7 +17,7 @@ from tilewright.db.errors import StoreError
 from tilewright.schedules.errors import TilewrightError
 from tilewright.service.access.keyring import Keyring
 from tilewright.service.access.keys import Principal
-from tilewright.service.access.rates import Gates, RateLimiter, retry_after_secs
+from tilewright.service.access.rates import OwnerConcurrencyLimits, RateLimiter, retry_after_secs
 from tilewright.service.errors import (
     MethodNotAllowed,
     NotAllowed,
@@ -64,8 +64,8 @@ class Guard:
         self._limits = limits
         self._rules = Rules(RULES if rules is None else rules)
         self._rates = RateLimiter(limits.requests_per_sec, limits.requests_burst)
-        self._streams = Gates(limits.owner_event_streams)
-        self._requests = Gates(limits.owner_requests)
+        self._streams = OwnerConcurrencyLimits(limits.owner_event_streams)
+        self._requests = OwnerConcurrencyLimits(limits.owner_requests)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":

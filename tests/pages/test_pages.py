@@ -8,6 +8,7 @@ import json
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
+from typing import Any
 from urllib.parse import parse_qs, urlencode
 
 import pytest
@@ -414,6 +415,17 @@ def test_best_schedules_of_another_toolchain_are_marked(pages: TestClient, store
     assert "other toolchain" not in pages.get("/workloads").text
     best_of(store, workload="matmul:M=4,N=4,K=8", toolchain=replace(TOOLCHAIN, llvmlite="0.1.0"))
     assert pages.get("/workloads").text.count("other toolchain") == 1
+
+
+@pytest.mark.parametrize("evidence", [None, {"cases": 3, "sampled_fraction": 1.0}])
+def test_the_page_of_a_job_tells_what_the_full_check_compared(
+    evidence: dict[str, Any] | None, pages: TestClient, store: Store, settings: Settings
+) -> None:
+    best = {"trial": 1, "run_secs": 1e-3, "record_key": "sha256:1", "verified": True}
+    job = stored_job(store, settings)
+    run_trials(store, job, 4, end=JobState.SUCCEEDED, best={**best, "evidence": evidence})
+    text = pages.get(f"/jobs/{job.id}").text
+    assert ("every element, for 3 sets of inputs" in text) is (evidence is not None)
 
 
 def test_a_mocked_best_is_not_said_to_be_verified(

@@ -224,7 +224,7 @@ def test_what_is_shared_does_not_hang_on_which_objects_a_body_is_made_of() -> No
         "S[i] += exp(A[i,k]) + where(k >= 3, exp(A[i,k]), 0); Y[i,j] = exp(A[i,j]) / S[i]",
         "A=f32[9,50]",
     )
-    stage = next(s for s in workload.stages if s.reducer is not None)
+    stage = next(s for s in workload.stages if s.is_reduction)
     (once, *_) = [n for n in walk(stage.body) if isinstance(n, Unary)]
     one_object = replace(stage, body=rewrite(stage.body, lambda n: once if n == once else None))
     stages = tuple(one_object if s is stage else s for s in workload.stages)

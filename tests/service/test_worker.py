@@ -286,7 +286,7 @@ def test_a_cancelled_job_is_over_in_time_whatever_its_thread_is_at(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Our own Python code cannot be killed: what it brings afterwards is nobody's."""
-    monkeypatch.setattr("tilewright.service.jobs.run.OVER_SECS", 0.0)
+    monkeypatch.setattr("tilewright.service.timeouts.CANCELLED_JOB_SECS", 0.0)
     job = queued(store)
     later = fake_run()
 

@@ -23,7 +23,13 @@ from tilewright.schedules.workload.workload import Workload
 
 from ..arrays import Array
 from .compare import Case, expect
-from .discriminating_inputs import places_that_tell, subtracts_sums, sums_of_vanishing, told_by_size
+from .discriminating_inputs import (
+    combiner_of,
+    places_that_tell,
+    subtracts_sums,
+    sums_of_vanishing,
+    told_by_size,
+)
 from .input_plan import (
     CONTINUOUS,
     WIDE_EXPONENT,
@@ -238,7 +244,7 @@ class Oracle:
         """Cases that make inexact operations exact: nothing is gained where all are already."""
         if self.plan.exact or not _floats(self.workload):
             return
-        sums = any(s.reducer is Reducer.SUM for s in self.workload.stages)
+        sums = any(combiner_of(s) is Reducer.SUM for s in self.workload.stages)
         if not (self._is_large and sums):
             yield _Attempt((InputKind.ANCHORS,), seed)
         if sums:
@@ -250,7 +256,7 @@ class Oracle:
 
     def _peaks(self, seed: int) -> Iterator[_Attempt]:
         """Cases with a peak in turn at places of a row, as many as cost little."""
-        extremes = any(s.reducer in (Reducer.MAX, Reducer.MIN) for s in self.workload.stages)
+        extremes = any(combiner_of(s) in (Reducer.MAX, Reducer.MIN) for s in self.workload.stages)
         if self.plan.exact or (self._is_large and extremes):  # lone ones are enough there
             return
         for number in range(min(self._peaks_wanted, MOST_PEAKS)):
@@ -262,7 +268,7 @@ class Oracle:
         products = (
             len({r.tensor for r in loads(s.body)}) > 1
             for s in self.workload.stages
-            if s.reducer is Reducer.SUM
+            if combiner_of(s) is Reducer.SUM
         )
         if floats < 2 or not any(products):
             return
@@ -297,7 +303,7 @@ class Oracle:
     def _shifted(self) -> Iterator[_Attempt]:
         """Cases that show what maxima and minima start from, and whether they miss a place: of many
         numbers of both signs none is ever below zero, and most are never the greatest."""
-        reducers = {stage.reducer for stage in self.workload.stages}
+        reducers = {combiner_of(stage) for stage in self.workload.stages}
         inputs = len(self.workload.inputs) if self._points <= HEAVY_POINTS else 1
         asked = (
             (Reducer.MAX, InputKind.SUNK, InputKind.LONE_TOP),
@@ -417,7 +423,7 @@ class Oracle:
 
     @property
     def _reduces(self) -> bool:
-        return any(s.reduce_axes for s in self.workload.stages)
+        return any(combiner_of(s) is not None for s in self.workload.stages)
 
 
 def _floats(workload: Workload) -> bool:

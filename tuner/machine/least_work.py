@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import assert_never
 
 from tilewright.costmodel.machine import compute_dtype
 from tilewright.schedules.algebra.scalar import (
@@ -27,7 +28,7 @@ from tilewright.schedules.form import Form
 from tilewright.schedules.rewrites.product import factors_of
 from tilewright.schedules.sketches.forms.rewriting import regrouped, rewrites_for
 from tilewright.schedules.workload.flops import counted_flops, useful_flops
-from tilewright.schedules.workload.tensors import Stage
+from tilewright.schedules.workload.tensors import Elementwise, Reduction, Stage
 from tilewright.schedules.workload.workload import Workload
 
 from ..isa.dots import EIGHT_BITS
@@ -106,7 +107,7 @@ def operands_of(stage: Stage, workload: Workload) -> Operands | None:
     if not read:
         return None
     widest = max(read, key=lambda dtype: dtype.bits)
-    products = stage.reducer is Reducer.SUM and _is_product(stage.body)
+    products = stage.reduces_by(Reducer.SUM) and _is_product(stage.body)
     multiplies = any(
         isinstance(node, Unary) or (isinstance(node, Binary) and node.op in _MULTIPLIED)
         for node in _computed(stage.body)
@@ -139,7 +140,7 @@ def pipe_slots(stage: Stage) -> float:
     comparisons may run on other pipes, at most as many as there are for multiplications. What a
     choice computes on one side only is left out: it may not be taken.
     """
-    extents = {axis.name: axis.extent for axis in (*stage.axes, *stage.reduce_axes)}
+    extents = {axis.name: axis.extent for axis in stage.all_axes}
     multiplied, added = 0, 0
     for node in _computed(stage.body):
         times = prod(extents[name] for name in vars_of(node))
@@ -154,9 +155,14 @@ def pipe_slots(stage: Stage) -> float:
                 added += times
             case _:
                 pass
-    if stage.reducer is not None:
-        fused = stage.reducer is Reducer.SUM and _is_product(stage.body)
-        added += 0 if fused else prod(extents.values())
+    match stage.kind:
+        case Elementwise():
+            pass
+        case Reduction(reducer):
+            fused = reducer is Reducer.SUM and _is_product(stage.body)
+            added += 0 if fused else prod(extents.values())
+        case _:
+            assert_never(stage.kind)
     return max(multiplied, (multiplied + added) / 2)
 
 

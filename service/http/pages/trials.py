@@ -152,7 +152,7 @@ def table(
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class ColumnHeader:
     """A column's name, the query that sorts by it, and how it is sorted now (None: not)."""
 
     name: str
@@ -160,11 +160,11 @@ class Head:
     sorted: str | None
 
 
-def _head(name: str, column: str, *, down: bool) -> Head:
+def _head(name: str, column: str, *, down: bool) -> ColumnHeader:
     mine = name == column
     order = "up" if mine and down else "down" if mine else "up"
     now = ("descending" if down else "ascending") if mine else None
-    return Head(name, urlencode({"sort": name, "order": order}), now)
+    return ColumnHeader(name, urlencode({"sort": name, "order": order}), now)
 
 
 def _sortable(value: Any) -> tuple[int, float, str]:

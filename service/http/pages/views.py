@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilewright.db.values.jobs import StoredJob
 from tilewright.db.values.whole import JobLine, KnownBest
+from tilewright.schedules.record import Evidence
 from tilewright.service.jobs.document import job_document
 from tilewright.service.units import duration
 
@@ -111,6 +112,12 @@ class JobView:
     @property
     def best(self) -> dict[str, Any] | None:
         return self.result.get("best") if self.result else None
+
+    @property
+    def compared(self) -> str:
+        """What the full check of the best compared; "" where that is not known."""
+        evidence = (self.best or {}).get("evidence")
+        return str(Evidence(**evidence)) if evidence else ""
 
     @property
     def rejected(self) -> list[dict[str, Any]]:
