@@ -6,16 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from statistics import quantiles
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tilewright.db.values.jobs import StoredJob
 from tilewright.db.values.whole import JobLine, KnownBest
-from tilewright.schedules.record import Evidence
+from tilewright.schedules.record import Evidence, Toolchain, TuningRecord
 from tilewright.service.jobs.document import job_document
 from tilewright.service.units import duration
-
-if TYPE_CHECKING:
-    from tilewright.schedules.record import Toolchain, TuningRecord
 
 MOCKED = ("simulated", "replay")
 """Kinds of measurers that run no kernel."""
