@@ -1,4 +1,4 @@
-"""Whether anything was committed to a SQLite file since somebody looked, at the cost of a glance.
+"""A cheap test whether anything was committed to a SQLite file since the last test.
 
 `PRAGMA data_version` reads one number from the shared memory of the write-ahead log: it changes
 with every commit of any other connection, of this process or another
@@ -26,8 +26,8 @@ class ChangeCounter:
         self._pid = os.getpid()
 
     def token(self) -> tuple[int, ...] | None:
-        """Equal to an earlier one only if nothing was committed in between; None if it cannot be
-        told at this moment. Never waits for another process."""
+        """A token that equals an earlier one only if nothing was committed in between; None if that
+        is unknown. Never waits for another process."""
         with self._lock:
             try:
                 connection = self._own()
