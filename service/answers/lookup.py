@@ -19,7 +19,7 @@ from tilewright.service.answers.answer_cache import (
     Question,
     compact,
 )
-from tilewright.service.answers.untuned import (
+from tilewright.service.answers.prepare_queue import (
     PrepareRequest,
     is_settled,
     is_to_be_tried_again,
@@ -48,11 +48,11 @@ class LookupEntry:
     """One workload of a lookup: as sent, and its parsed name or its problem."""
 
     spelled: Spelled
-    named: ParsedName | None
+    parsed: ParsedName | None
     problem: ProblemDetails | None = None
 
     @property
-    def described(self) -> bool:
+    def defines_workload(self) -> bool:
         """Whether the item defines the workload; a key does not."""
         return not (isinstance(self.spelled, str) and is_key(self.spelled))
 
@@ -80,22 +80,26 @@ def read_lookup(store: Store, spelled: ParsedWorkloads, asked: LookupIn) -> Look
 
 def find_all(book: AnswerCache, asked: Lookup) -> dict[str, Outcome]:
     """The outcome of every workload, by key."""
-    keys = list(dict.fromkeys(item.named.key for item in asked.items if item.named))
+    keys = list(dict.fromkeys(item.parsed.key for item in asked.items if item.parsed))
     outcomes = book.find([asked.question(key) for key in keys])
     return dict(zip(keys, outcomes, strict=True))
 
 
-def wanted(
+def prepare_requests(
     store: Store, spelled: ParsedWorkloads, asked: Lookup, outcomes: dict[str, Outcome]
 ) -> list[PrepareRequest]:
     """The preparations to request, each once."""
     found: dict[str, PrepareRequest] = {}
     for item in asked.items:
-        key = item.named.key if item.named else ""
+        key = item.parsed.key if item.parsed else ""
         outcome = outcomes.get(key)
         if outcome is None or key in found or not is_wanted(outcome, asked.minimum):
             continue
-        if isinstance(outcome, CacheMiss) and not outcome.workload_known and not item.described:
+        if (
+            isinstance(outcome, CacheMiss)
+            and not outcome.workload_known
+            and not item.defines_workload
+        ):
             continue  # a key does not define a workload
         read = partial(_workload, store, spelled, item)
         again = outcome.untried or is_to_be_tried_again(outcome)
@@ -103,24 +107,24 @@ def wanted(
     return list(found.values())
 
 
-def told(
+def lookup_body(
     asked: Lookup, outcomes: dict[str, Outcome], refused: Collection[str] = ()
 ) -> tuple[bytes, list[str]]:
     """The JSON of all items, and the grade of each ("none" for a miss)."""
     parts, grades = [], []
     for number, item in enumerate(asked.items):
-        outcome = outcomes.get(item.named.key) if item.named else None
+        outcome = outcomes.get(item.parsed.key) if item.parsed else None
         pending = b"false" if outcome is None or is_settled(outcome) else b"true"
-        if item.named is not None and isinstance(outcome, FoundAnswer):
-            summary = item.named.summary or outcome.summary
-            answer = outcome.told(summary)
+        if item.parsed is not None and isinstance(outcome, FoundAnswer):
+            summary = item.parsed.summary or outcome.summary
+            answer = outcome.body_for(summary)
             parts.append(
                 b'{"found":true,"answer":%b,"problem":null,"pending":%b,"ticket":%b}'
                 % (answer, pending, compact(outcome.ticket))
             )
             grades.append(outcome.grade.value)
         else:
-            late = item.named is not None and item.named.key in refused
+            late = item.parsed is not None and item.parsed.key in refused
             problem = item.problem or _miss(number, asked, outcome, late=late)
             ticket = outcome.ticket if outcome is not None else None
             parts.append(
@@ -131,21 +135,21 @@ def told(
     return b'{"items":[' + b",".join(parts) + b"]}", grades
 
 
-def bare(key: str) -> str:
+def bare_key(key: str) -> str:
     """A workload or target key without `sha256:`."""
     return key.removeprefix("sha256:")
 
 
 def is_key(text: str) -> bool:
-    digits = bare(text)
+    digits = bare_key(text)
     return len(digits) == 64 and all(c in "0123456789abcdef" for c in digits)
 
 
 def _read(spelled: ParsedWorkloads, number: int, one: Spelled) -> LookupEntry:
     if isinstance(one, str) and is_key(one):
-        return LookupEntry(one, ParsedName(bare(one), b""))
+        return LookupEntry(one, ParsedName(bare_key(one), b""))
     try:
-        return LookupEntry(one, spelled.named(one))
+        return LookupEntry(one, spelled.parsed_name(one))
     except TilewrightError as error:
         return LookupEntry(one, None, problem_of(Located(error, f"/workloads/{number}")))
     except Exception as error:  # noqa: BLE001  # logged, and reported for this item
@@ -154,9 +158,9 @@ def _read(spelled: ParsedWorkloads, number: int, one: Spelled) -> LookupEntry:
 
 def _workload(store: Store, spelled: ParsedWorkloads, item: LookupEntry) -> Workload | None:
     """The workload of an item: from its document or spelling, else the stored one of its key."""
-    if item.described:
+    if item.defines_workload:
         return spelled.read(item.spelled)
-    return stored_workload(store, bare(str(item.spelled)))
+    return stored_workload(store, bare_key(str(item.spelled)))
 
 
 def _miss(number: int, asked: Lookup, outcome: Outcome | None, *, late: bool) -> ProblemDetails:
@@ -210,7 +214,7 @@ def bug(number: int, error: Exception) -> ProblemDetails:
 
 def _target(store: Store, asked: LookupIn) -> Target:
     if isinstance(asked.target, str) and asked.target != "native":
-        document = store.target(bare(asked.target)) if is_key(asked.target) else None
+        document = store.target(bare_key(asked.target)) if is_key(asked.target) else None
         if document is None:
             raise InvalidField(
                 f"target {asked.target[:80]!r}: must be 'native', a target document, or the key of"

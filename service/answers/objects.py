@@ -72,7 +72,7 @@ def shown(workload: Workload, trace: Trace, target: Target, what: str) -> str:
             return _nest_text(workload, trace)
         case "before-after":
             return (
-                "// before: the expression as it stands\n"
+                "// before: the untransformed expression\n"
                 + _nest_text(workload, Trace())
                 + "\n// after: the schedule chosen\n"
                 + _nest_text(workload, trace)
@@ -89,13 +89,15 @@ def shown(workload: Workload, trace: Trace, target: Target, what: str) -> str:
             return assembly_by_deadline(text, target)
         case _:
             raise UsageProblem(
-                f"--what {what!r}: trace, plan, nest, before-after, llvm or asm will do"
+                f"--what {what!r}: must be trace, plan, nest, before-after, llvm or asm"
             )
 
 
 def trace_text(trace: Trace) -> str:
     """One primitive a line."""
-    return "\n".join(str(step) for step in trace.steps) or "(no steps: the expression as it stands)"
+    return (
+        "\n".join(str(step) for step in trace.steps) or "(no steps: the untransformed expression)"
+    )
 
 
 def _nest_text(workload: Workload, trace: Trace) -> str:

@@ -13,7 +13,7 @@ from tilewright.service.build.lock_file import LockedKernel, LockFile
 from tilewright.service.errors import NoAnswer, UsageProblem, VerificationFailed
 from tilewright.service.resolve.workloads import workload_of
 
-from .source import Builder, question
+from .source import Builder, build_request
 
 Document = dict[str, Any]
 
@@ -76,10 +76,10 @@ def locked(
     changes = []
     named = {str(document["name"]) for document in asked}
     again = [kernel for kernel in lock.kernels if upgrade and kernel.name not in named]
-    for document in [*map(dict, asked), *(question(lock, kernel) for kernel in again)]:
+    for document in [*map(dict, asked), *(build_request(lock, kernel) for kernel in again)]:
         new, targets = builder.build(document)
         old = lock.kernel(new.name)
-        fields = () if old is None else differing(old, new)
+        fields = () if old is None else differing_fields(old, new)
         if old is None:
             change = Change(new.name, "added", new)
         elif not fields:
@@ -101,9 +101,9 @@ def checked(lock: LockFile, builder: Builder) -> LockUpdate:
     changes = []
     for kernel in lock.kernels:
         try:
-            new, _ = builder.build(question(lock, kernel))
+            new, _ = builder.build(build_request(lock, kernel))
             stale = is_stale(kernel, new) or _is_refused(kernel, builder)
-            fields = differing(kernel, new) if stale else ()
+            fields = differing_fields(kernel, new) if stale else ()
         except NoAnswer:
             fields = NOTHING_NOW
         changes.append(Change(kernel.name, "stale" if fields else "kept", kernel, fields))
@@ -136,7 +136,7 @@ def is_stale(old: LockedKernel, new: LockedKernel) -> bool:
     return old.object != new.object
 
 
-def differing(old: LockedKernel, new: LockedKernel) -> tuple[str, ...]:
+def differing_fields(old: LockedKernel, new: LockedKernel) -> tuple[str, ...]:
     """The fields in which two entries of a lock file differ."""
     before, after = old.to_json(), new.to_json()
     return tuple(sorted(n for n in {*before, *after} if before.get(n) != after.get(n)))

@@ -48,7 +48,7 @@ class Builder(Source, Protocol):
         ...
 
 
-def question(lock: LockFile, kernel: LockedKernel, *, pinned: bool = False) -> Document:
+def build_request(lock: LockFile, kernel: LockedKernel, *, pinned: bool = False) -> Document:
     """The `BuildIn` document whose answer `kernel` is; with `pinned` for the same records."""
     asked: Document = {
         "name": kernel.name,
@@ -92,7 +92,7 @@ class LocalSource:
         ref = kernel.files[name]
         data = self._kept(ref)
         if data is None:
-            self.build(question(lock, kernel, pinned=True))
+            self.build(build_request(lock, kernel, pinned=True))
             data = self._kept(ref)
         if data is None:
             raise NotTheBytes(

@@ -26,7 +26,7 @@ def add_commands(app: typer.Typer) -> None:
             ),
         ],
         name: Annotated[
-            str, typer.Option("--name", metavar="NAME", help="What it is called; else the host's.")
+            str, typer.Option("--name", metavar="NAME", help="Its name; by default the host's.")
         ] = "",
         measurer: Annotated[
             str,

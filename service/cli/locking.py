@@ -22,7 +22,7 @@ from tilewright.service.build.locking import (
     write_lock,
 )
 from tilewright.service.build.output_files import cmake_dir as find
-from tilewright.service.build.output_files import gathered, write
+from tilewright.service.build.output_files import collected_files, write
 from tilewright.service.build.source import Builder, LocalSource
 from tilewright.service.cli.payloads import target_payload, workload_payload
 from tilewright.service.cli.shared_options import CpusOption, LeastGrade, split_names
@@ -167,10 +167,10 @@ def add_commands(app: typer.Typer) -> None:
         where: SourceOptions = SourceOptions(),  # noqa: B008
         common: Common = Common(),  # noqa: B008
     ) -> None:
-        """Objects and headers of a lock file, and a file for pkg-config.
+        """Write the objects and headers of a lock file, and a file for pkg-config.
 
-        From a bundle, else from a service (TILEWRIGHT_URL), else from the database here. Nothing
-        but the bytes that are locked is ever written.
+        From a bundle, else from a service (TILEWRIGHT_URL), else from the local database. Only the
+        locked bytes are ever written.
         """
         from tilewright.service.build.bundle import Bundle
         from tilewright.service.cli.render import facts
@@ -179,10 +179,10 @@ def add_commands(app: typer.Typer) -> None:
         if lock is None:
             raise UsageProblem(f"there is no lock file {lockfile}")
         if offline is not None:
-            files = gathered(lock, kernels or [], Bundle(offline))
+            files = collected_files(lock, kernels or [], Bundle(offline))
         else:
             with _builder(where, common) as builder:
-                files = gathered(lock, kernels or [], builder)
+                files = collected_files(lock, kernels or [], builder)
         written = write(files, folder)
         rows = [(f["kind"], f"{f['path']}  {f['bytes']} bytes") for f in written]
         common.output().result({"lock": str(lockfile), "files": written}, facts(rows))
@@ -324,7 +324,7 @@ def _what_to_do(found: LockUpdate, file: Path) -> str:
 
     if any(change.fields == NOTHING_NOW for change in found.changes):
         return (
-            f"tilewright: nothing that will do is stored here for all of {file}: is it the right"
+            f"tilewright: not everything in {file} is stored here: is it the right"
             " --db? Else tune, or verify what was imported"
         )
     return (

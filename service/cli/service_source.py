@@ -7,7 +7,7 @@ from typing import Any
 
 from tilewright.service.answers.failed_checks import refuse_pins
 from tilewright.service.build.lock_file import LockedKernel, LockFile, NotTheBytes
-from tilewright.service.build.source import question
+from tilewright.service.build.source import build_request
 from tilewright.service.client import Client
 from tilewright.service.errors import Refused
 
@@ -41,7 +41,7 @@ class ServiceSource:
         except Refused as error:
             if error.status != NOT_FOUND:
                 raise
-        self.build(question(lock, kernel, pinned=True))
+        self.build(build_request(lock, kernel, pinned=True))
         try:
             return ref.check(self._client.blob(key), name)
         except Refused as error:

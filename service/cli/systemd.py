@@ -17,7 +17,7 @@ STOPPING = "STOPPING=1"
 ALIVE = "WATCHDOG=1"
 
 
-def tell(word: str) -> None:
+def notify(word: str) -> None:
     """Send `word` to the manager that started this process, if there is one. Never fails or blocks:
     the service must not end because its manager does not read."""
     address = os.environ.get("NOTIFY_SOCKET", "")
@@ -47,5 +47,5 @@ async def stay_alive() -> None:
     process that no longer answers is restarted."""
     allowed = watchdog_secs()
     while allowed is not None:
-        tell(ALIVE)
+        notify(ALIVE)
         await asyncio.sleep(allowed / 2)

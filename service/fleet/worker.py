@@ -1,6 +1,7 @@
-"""`tilewright worker`: this machine measures for a fleet, until it is told to stop.
+"""`tilewright worker`: this machine measures for a fleet until it is stopped.
 
-python -m tilewright.service.fleet.worker ADDRESS        (what `serve --fleet` starts beside itself)
+
+python -m tilewright.service.fleet.worker ADDRESS        (started by `serve --fleet`)
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from tilewright.service.errors import ExitCode
 from tilewright.service.fleet import processes
 from tilewright.service.problems import problem_of
 
-# Start-up: wrong words are told before what a fleet is made of is loaded.
+# Start-up: wrong usage is reported before Dask is loaded.
 
 
 def join(
@@ -29,10 +30,10 @@ def join(
     tell: Callable[[str], None] = lambda text: None,
     parent: int | None = None,
 ) -> int:
-    """Describe this machine, join the fleet at `address`, and stay in it; the exit code.
+    """Describe this machine, join the fleet at `address`, and stay until the end; the exit code.
 
-    Ends with SIGTERM, SIGINT, or the process `parent`. What it measures then is given to another
-    machine. MeasurerError, TargetError, FleetError for what cannot be.
+    Ends with SIGTERM, SIGINT, or the process `parent`. A measurement in progress is given to
+    another machine. MeasurerError, TargetError, FleetError if it cannot join.
     """
     from tilewright.tuner.measure.fleet.address import parse_address
     from tilewright.tuner.measure.fleet.describe import describe
@@ -61,7 +62,7 @@ def join(
 
 
 def _missing(address: str) -> str:
-    """Why this machine cannot join now; "" if a scheduler listens."""
+    """Why this machine cannot join now; "" if the scheduler listens."""
     from tilewright.tuner.measure.fleet.address import FleetError, check_listens
 
     try:
@@ -72,7 +73,7 @@ def _missing(address: str) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Join the fleet of the only argument, as long as the starting process lives."""
+    """Join the fleet at the given address until the parent process ends."""
     try:
         return join(arguments[0], parent=os.getppid())
     except TilewrightError as error:

@@ -1,4 +1,4 @@
-"""A bounded memory of what was worked out before."""
+"""A cache with a limit on its size in bytes."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 ENTRY_BYTES = 300
-"""About what an entry takes beside what it holds."""
+"""Approximate overhead of an entry in bytes."""
 
 
 class BoundedCache(Generic[K, V]):
-    """Values by key; what was not used for longest goes first. Threads may share it.
+    """Values by key; the least recently used are dropped first. Thread-safe.
 
-    `size_bytes` bounds the sum of what callers say their values take.
+    `size_bytes` limits the sum of the sizes that callers state.
     """
 
     def __init__(self, size_bytes: int) -> None:
@@ -34,7 +34,7 @@ class BoundedCache(Generic[K, V]):
             return found[0]
 
     def put(self, key: K, value: V, value_bytes: int) -> None:
-        """Remember `value`, of about `value_bytes`, in place of an older one."""
+        """Store `value`, of about `value_bytes`, replacing an older one."""
         taken = value_bytes + ENTRY_BYTES
         with self._lock:
             known = self._held.pop(key, None)

@@ -1,4 +1,4 @@
-"""Jobs that have not ended, in the order in which they are at work or will be."""
+"""Unfinished jobs in the order in which they run."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tilewright.service.jobs.queue import order
 def active_jobs(
     state: ServiceState, owner: str | None, counts: Mapping[str, int], most: int, text: str = ""
 ) -> list[JobListing]:
-    """Those of `owner` (None: of all) whose id, workload or cpu holds `text`; `counts` says how
-    many there are of each state, at most `most` of each are looked at."""
+    """Unfinished jobs of `owner` (None: of all) whose id, workload or CPU contains `text`. `counts`
+    has the number of jobs in each state; at most `most` of each are read."""
     names = [name for name in ACTIVE if counts[name]]
     if not names:
         return []
@@ -29,6 +29,6 @@ def active_jobs(
 
 
 def job_counts(state: ServiceState, owner: str | None) -> dict[str, int]:
-    """How many jobs are in each state."""
+    """The number of jobs in each state."""
     counts = state.store.catalogue.job_counts(owner)
     return {str(name): count for name, count in counts.items()}
