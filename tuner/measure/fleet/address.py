@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import socket
 
-from tilewright.tuner.measure.protocol import MeasurerError
+from ..protocol import MeasurerError
 
 _ADDRESS = re.compile(r"(?:(tcp|tls)://)?(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})/?")
 

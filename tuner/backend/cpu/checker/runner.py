@@ -24,11 +24,11 @@ import numpy as np
 
 from tilewright.schedules.errors import WorkloadError
 from tilewright.schedules.record import MeasureStatus
-from tilewright.tuner.process.host import available_memory_bytes
 
 from ....judge.cases import Cases, CheckCase
 from ....process import linux
 from ....process.frames import Frame, FrameReader, refusal, write_frame
+from ....process.host import available_memory_bytes
 from ....process.serving import take_over_pipes
 from ..loading.native import Helpers, build_helpers
 from ..memory.arena import Arena, build_arena, give_guarded
