@@ -68,6 +68,16 @@ format: $(VENV)/.installed-dev  ## let ruff mend what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+changelog: $(VENV)/.installed-dev  ## what the next release will say, from changelog.d
+	@$(BIN)/towncrier build --draft --version unreleased
+
+dist: $(VENV)/.installed-dev  ## the wheel and the source archive, in dist/
+	$(BIN)/hatchling build --directory dist
+
+hooks: $(VENV)/.installed-dev  ## let git run the checks of lint before a commit
+	@$(PIP) install pre-commit
+	$(BIN)/pre-commit install
+
 bench: $(VENV)/.installed-dev  ## measure everything the README and docs claim (benchmarks/README.md)
 	$(BIN)/python -m benchmarks.run $(BENCH_ARGS)
 
