@@ -125,7 +125,7 @@ def _rows(
     if not file_is_there(path):
         raise StoreMissing(f"database {path}: there is none; `tilewright tune` makes it")
     try:
-        connection = sqlite3.connect(_read_only(path), timeout_secs, uri=True)
+        connection = sqlite3.connect(_read_only(path), timeout=timeout_secs, uri=True)
         try:
             connection.row_factory = sqlite3.Row
             connection.text_factory = partial(str, encoding="utf-8", errors="replace")

@@ -45,7 +45,7 @@ class ChangeCounter:
     def _own(self) -> sqlite3.Connection:
         if self._connection is None or self._pid != os.getpid():
             url = f"file:{quote(str(self._path))}?mode=ro"
-            self._connection = sqlite3.connect(url, 0.0, uri=True, check_same_thread=False)
+            self._connection = sqlite3.connect(url, timeout=0.0, uri=True, check_same_thread=False)
             # Versions of two connections do not compare.
             self._opened, self._pid = self._opened + 1, os.getpid()
         return self._connection

@@ -304,7 +304,7 @@ def test_best_is_answered_without_sqlalchemy(tmp_path: Path) -> None:
         assert artefacts_of_record(str(path), record.key) == files
         assert artefacts_of_record(str(path), "sha256:none") == []
     code = (
-        "import sys, db\n"
+        "import sys\nfrom tilewright import db\n"
         f"record = db.best_record({str(path)!r}, {WORKLOAD!r}, {TARGET.key!r})\n"
         f"[file] = db.artefacts_of_record({str(path)!r}, record.key)\n"
         "print(record.key, sorted({'sqlalchemy', 'alembic', 'numpy'} & set(sys.modules)))"
