@@ -7,6 +7,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 JOBS ?= 2
 PYTEST_ARGS ?=
+COVERAGE_FLOOR ?= 0
 BENCH_ARGS ?=
 DEMO_ARGS ?=
 
@@ -17,7 +18,7 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format bench lock clean
+.PHONY: help demo test fast coverage lint format bench changelog hooks dist lock clean
 
 help:  ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## */  make \1|/' \
@@ -37,6 +38,20 @@ test: $(VENV)/.installed-dev  ## everything a change must pass: lint, types, imp
 	wait $$! || status=1; \
 	test $$status = 0 || echo "make test: something above failed" >&2; \
 	exit $$status
+
+# What `make fast` leaves out of `tests/schedules` and `tests/db`: spaces, rewrites, the reference,
+# PostgreSQL, killed processes.
+SLOW := schedules/test_rules_% schedules/test_re% schedules/test_dropped_% schedules/test_public_% \
+	schedules/test_outline% schedules/test_plans% schedules/test_affine_brute% \
+	db/test_postgres_% db/test_durability% db/test_damaged_%
+FAST := $(filter-out $(addprefix tests/,$(SLOW)),$(wildcard tests/schedules/test_*.py tests/db/test_*.py))
+
+fast: $(VENV)/.installed-dev  ## the tests of daily work, in a minute
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(FAST) $(PYTEST_ARGS)
+
+coverage: $(VENV)/.installed-dev  ## lines that the tests of schedules, costmodel and db run
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(COVERED) --cov --cov-report=term:skip-covered --cov-fail-under=$(COVERAGE_FLOOR) \
+		$(PYTEST_ARGS)
 
 lint: $(VENV)/.installed-dev  ## ruff, mypy --strict, import-linter
 	@status=0; \

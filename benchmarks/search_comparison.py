@@ -49,7 +49,7 @@ from tilewright.tuner.measure.mocked.simulated import (
 )
 from tilewright.tuner.measure.protocol import MeasureRequest
 from tilewright.tuner.search.base import SearchGoal, SearchStrategy
-from tilewright.tuner.search.setting_grid import lattices
+from tilewright.tuner.search.setting_grid import setting_grids
 from tilewright.tuner.search.strategies.annealing import AnnealingStrategy
 from tilewright.tuner.search.strategies.evolution import EvolutionStrategy
 from tilewright.tuner.search.strategies.random import RandomStrategy
@@ -204,7 +204,7 @@ class Landscape:
 
     def downhill(self, start: Candidate, steps: int = 12) -> float:
         """The true time at the end of the way down from `start`, one knob at a time."""
-        grid = lattices(self.space)[start.sketch]
+        grid = setting_grids(self.space)[start.sketch]
         here, best = start, self.true_secs(start)
         for _ in range(steps):
             near = [Candidate(grid.index, tuple(r)) for r in every_value(grid.sizes, here.setting)]

@@ -26,37 +26,15 @@ if TYPE_CHECKING:
     from .quick import open_claims as open_claims
     from .store import Store as Store
 
-_HOME = {
-    "HEAD": ".core.schema",
-    "Store": ".store",
-    "StoredEvidence": ".answers.evidence",
-    "artefacts_of_record": ".quick",
-    "best_record": ".quick",
-    "default_url": ".core.location",
-    "file_is_there": ".core.location",
-    "full_checks_of": ".quick",
-    "is_postgres": ".core.location",
-    "name_of": ".core.location",
-    "open_claims": ".quick",
-    "open_store": ".opening",
-    "sqlite_path": ".core.location",
+_NAMES = {
+    ".answers.evidence": ("StoredEvidence",),
+    ".core.location": ("default_url", "file_is_there", "is_postgres", "name_of", "sqlite_path"),
+    ".core.schema": ("HEAD",),
+    ".opening": ("open_store",),
+    ".quick": ("artefacts_of_record", "best_record", "full_checks_of", "open_claims"),
+    ".store": ("Store",),
 }
-
-__all__ = [
-    "HEAD",
-    "Store",
-    "StoredEvidence",
-    "artefacts_of_record",
-    "best_record",
-    "default_url",
-    "file_is_there",
-    "full_checks_of",
-    "is_postgres",
-    "name_of",
-    "open_claims",
-    "open_store",
-    "sqlite_path",
-]
+_HOME = {name: module for module, names in _NAMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:

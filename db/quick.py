@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _REVISION = "SELECT version_num FROM alembic_version"
 _TABLES = "SELECT count(*) FROM sqlite_master"
 _BEST = (
-    f"SELECT record.* FROM record JOIN best ON {IS_BEST}"  # noqa: S608  # our own condition
+    f"SELECT record.* FROM best JOIN record ON {IS_BEST}"  # noqa: S608  # our own condition
     " WHERE best.workload_key = ? AND best.target_key = ?"
 )
 _CHECKS = (

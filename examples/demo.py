@@ -194,7 +194,7 @@ def _raced(console: Console, show: Show, seconds: float) -> Document:
     """What `comparison` needs of one computation."""
     from tilewright.schedules.spelling import parse_workload
     from tilewright.tuner.machine.native_target import native_target
-    from tilewright.tuner.machine.roofline import bound
+    from tilewright.tuner.machine.roofline import bound_for
 
     words = list(show.arguments)
     if words[0] == "--expr":
@@ -206,7 +206,7 @@ def _raced(console: Console, show: Show, seconds: float) -> Document:
     command = ["bench", *words, "--against", ",".join(peers), "--seconds", f"{seconds:g}"]
     times = _ask(console, command)
     best = _ask(console, ["best", *words])
-    limit = bound(workload.normalised(), native_target(1))
+    limit = bound_for(workload.normalised(), native_target(1))
     return {
         "title": show.title,
         "bench": times,

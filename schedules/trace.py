@@ -20,6 +20,7 @@ from .primitives import PRIMITIVES, Primitive
 from .primitives.primitive import spelling_of, spellings_of
 from .primitives.tensorize import check_instructions
 from .rewrites import REWRITES, Rewrite
+from .trace_document import current_steps
 from .workload.checks import shorten
 
 TRACE_VERSION = 1
@@ -74,10 +75,12 @@ class Trace:
 
     @classmethod
     def from_json(cls, document: object) -> Self:
-        """The trace of data made by `to_json`; ScheduleError says which step is wrong and why."""
+        """The trace of data made by `to_json` of this version or an earlier one; ScheduleError says
+        which step is wrong and why."""
         if not isinstance(document, list) or len(document) > MAX_STEPS:
             raise ScheduleError("trace", f"a trace is a list of at most {MAX_STEPS} steps")
-        return cls(tuple(_step(number, entry) for number, entry in enumerate(document)))
+        steps = enumerate(current_steps(document))
+        return cls(tuple(_step(number, entry) for number, entry in steps))
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.steps))

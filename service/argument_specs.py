@@ -1,4 +1,4 @@
-"""What the command line takes, described by values that need no library."""
+"""Options and arguments of commands, as values that need no library."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """An option `flag`. `minimum` is the least number it takes, `envvar` where it is read from if
-    it is not given, `panel` the heading it stands under in help."""
+    """An option. `minimum` is the least number it accepts, `envvar` the variable that is read if
+    the option is not given, `panel` its heading in the help text."""
 
     flag: str
     metavar: str | None = None
@@ -21,7 +21,7 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """What stands alone, without a flag."""
+    """A positional argument."""
 
     metavar: str
     help: str = ""

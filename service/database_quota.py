@@ -1,4 +1,4 @@
-"""How large the database may grow: what can be made again gives way, then nothing more is taken."""
+"""The size limit of the database: prepared answers are evicted first, then new work is refused."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from tilewright.service import timeouts
 from tilewright.service.errors import NoRoom
 
 if TYPE_CHECKING:
@@ -16,17 +17,16 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("tilewright.room")
 
-LOOK_SECS = 2.0
 MARGIN = 0.1
-"""The share of the limit that is free after room was made, so that it is not made at every look."""
+"""Fraction of the limit that an eviction frees, so that not every check evicts."""
 
 
 @dataclass(slots=True)
-class Room:
-    """Of a database that is to hold at most `limit_bytes`, 0 for any size. Threads may share it.
+class DatabaseQuota:
+    """A limit of `limit_bytes` on the database, 0 for none. Thread-safe.
 
-    What was accepted is stored, whatever it takes: a job at work is not broken off. The limit is
-    held against what comes next, so the database may grow beyond it by what is under way.
+    The limit applies to new work only. Accepted work is stored whatever it takes and no running job
+    is aborted, so the database can exceed the limit by the work in progress.
     """
 
     store: Store
@@ -37,12 +37,12 @@ class Room:
     _looked: float = float("-inf")
 
     def check(self) -> None:
-        """NoRoom where the database has reached its limit and nothing in it can be made again."""
+        """NoRoom if the database has reached its limit and nothing in it can be evicted."""
         if not self.limit_bytes:
             return
         with self._lock:
-            if self.clock() - self._looked >= LOOK_SECS:
-                self._used_bytes = self._made()
+            if self.clock() - self._looked >= timeouts.DATABASE_SIZE_CACHE_SECS:
+                self._used_bytes = self._used_after_eviction()
                 self._looked = self.clock()
             used = self._used_bytes
         if used >= self.limit_bytes:
@@ -52,15 +52,15 @@ class Room:
             )
 
     def is_left(self) -> bool:
-        """Whether `check` has nothing to say."""
+        """Whether new work may be stored."""
         try:
             self.check()
         except NoRoom:
             return False
         return True
 
-    def _made(self) -> int:
-        """Bytes in use, after what can be made again has given way if it had to."""
+    def _used_after_eviction(self) -> int:
+        """Bytes in use, after an eviction where one was needed."""
         used = self.store.used_bytes()
         if used < self.limit_bytes:
             return used

@@ -53,7 +53,7 @@ class BadRequest(ServiceError):
 
 
 class InvalidField(ServiceError):
-    """A field is there but will not do; `pointer` names it."""
+    """The value of a field is not acceptable; `pointer` names the field."""
 
     code = "invalid_field"
     status = 422
@@ -63,7 +63,7 @@ class InvalidField(ServiceError):
 
 
 class UsageProblem(ServiceError):
-    """The command line asks for something that makes no sense."""
+    """The command line is not valid."""
 
     code = "usage"
     status = 400
@@ -92,7 +92,7 @@ class NoAnswer(ServiceError):
 
 
 class NotPrepared(ServiceError):
-    """No schedule could be made of this workload without tuning it; `code` says why."""
+    """No schedule for this workload was found without tuning it; `code` says why."""
 
     code = "not_prepared"
     status = 422
@@ -114,7 +114,7 @@ class MethodNotAllowed(ServiceError):
 
 
 class NotAuthenticated(ServiceError):
-    """No key, or none that opens anything; `code` says which."""
+    """No key, or a key that is not valid; `code` says which."""
 
     code = "no_key"
     status = 401
@@ -126,7 +126,8 @@ class NotAuthenticated(ServiceError):
 
 
 class NotAllowed(ServiceError):
-    """It is known who asks, and this is not for them: a scope is missing, or a page asks."""
+    """The caller is known and not permitted: a scope is missing, or a page of another origin
+    calls."""
 
     code = "not_allowed"
     status = 403
@@ -165,7 +166,7 @@ class UnsupportedMedia(ServiceError):
 
 
 class TooBusy(ServiceError):
-    """A limit on what may be open at once is reached; `retry_after_secs` says when to come back."""
+    """A limit on simultaneous requests is reached; `retry_after_secs` says when to try again."""
 
     code = "too_busy"
     status = 429
@@ -179,7 +180,7 @@ class TooBusy(ServiceError):
 
 
 class Unavailable(ServiceError):
-    """The service cannot do it at the moment, and may in a few seconds."""
+    """The service cannot do it now and may be able to in a few seconds."""
 
     code = "unavailable"
     status = 503
@@ -189,7 +190,7 @@ class Unavailable(ServiceError):
 
 
 class NoRoom(ServiceError):
-    """The database has reached the size it may have: what would add to it is not taken."""
+    """The database has reached its size limit: new work is refused."""
 
     code = "database_limit"
     status = 507
@@ -231,7 +232,7 @@ class Unreachable(ServiceError):
 
 
 class Located(ServiceError):
-    """An error of a storey below, and where in the request its cause sits."""
+    """An error of a lower package, and the JSON pointer of its cause in the request."""
 
     def __init__(self, error: TilewrightError, pointer: str) -> None:
         super().__init__(str(error), pointer=pointer)
@@ -258,7 +259,7 @@ class Refused(ServiceError):
 
 
 class CannotWrite(ServiceError):
-    """Standard output takes no more: a full disk behind it."""
+    """Standard output cannot be written, for example because the disk is full."""
 
     code = "cannot_write"
     status = 503
@@ -267,7 +268,7 @@ class CannotWrite(ServiceError):
 
 
 class OutOfResources(ServiceError):
-    """Memory, files or threads have run out, by the machine or by a limit (`ulimit`)."""
+    """Memory, files or threads have run out, on the machine or by a limit (`ulimit`)."""
 
     code = "out_of_resources"
     status = 503
@@ -276,7 +277,7 @@ class OutOfResources(ServiceError):
 
 
 class CannotServe(ServiceError):
-    """The service cannot start: the port is taken, the address is open to others, ..."""
+    """The service cannot start: the port is taken, the address is exposed without keys, ..."""
 
     code = "cannot_serve"
     status = 503

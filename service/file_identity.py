@@ -1,4 +1,4 @@
-"""Whether the database's file is still the one that was opened."""
+"""Detects that the database file was deleted or replaced."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from pathlib import Path
 
 
 class FileIdentity:
-    """Remembers a file by its device and inode. `path` None: nothing to watch (a server).
+    """Identifies a file by device and inode; `path` None for a server, which has no file.
 
-    What is written to a file that was deleted or replaced is lost when the process ends, and the
-    process does not notice by itself.
+    Writes to a deleted or replaced file are lost when the process ends, and the process does not
+    notice by itself.
     """
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
         self._opened = None if path is None else _identity(path)
 
-    def trouble(self) -> str:
-        """What happened to the file since, "" if nothing. Costs one system call."""
+    def problem(self) -> str:
+        """What happened to the file, "" if nothing. Costs one system call."""
         if self._path is None:
             return ""
         now = _identity(self._path)

@@ -1,7 +1,7 @@
-"""What a machine, or a limit on a process, has too little of, told from the errors it comes to.
+"""Errors that mean that memory, files or processes have run out.
 
-Memory and files run out anywhere, also while a library is imported: such an error is no bug of
-ours, and no traceback helps. Everything else is left to be one.
+Such an error can occur anywhere, also while a library is imported. It is no bug, and a traceback
+does not help. Every other error stays what it is.
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ BY_WORDS = {
     "can't start new thread": PROCESSES,
     "resource temporarily unavailable": PROCESSES,
 }
-"""How libraries tell it, where the loader or they themselves have made words of the number: those
-of glibc's loader, NumPy, llvmlite and Python."""
+"""Messages of glibc's loader, NumPy, llvmlite and Python, which do not keep the number of the
+error."""
 
 _NUMBER = re.compile(r"\[Errno (\d+)\]")
 
 FLAGS = {"memory": "-v", "open files": "-n", "processes and threads": "-u"}
 
 
-def shortage(error: BaseException) -> OutOfResources | None:
-    """What `error`, or what it was raised from, says has run out; None where it says nothing of
-    that kind."""
+def exhausted_resource(error: BaseException) -> OutOfResources | None:
+    """The resource that has run out according to `error` or an error that caused it; None for any
+    other error."""
     for one in _chain(error):
         found = _limit_of(one)
         if found is not None:
-            return _told(*found)
+            return _out_of_resources(*found)
     return None
 
 
@@ -63,16 +63,16 @@ def _limit_of(error: BaseException) -> _Limit | None:
         return BY_ERRNO[error.errno]
     if not isinstance(error, OSError | ImportError | RuntimeError | TilewrightError):
         return None
-    told = _NUMBER.search(str(error))  # by another process, whose last words are in the message
+    told = _NUMBER.search(str(error))  # of another process, quoted in the message
     if told is not None and int(told[1]) in BY_ERRNO:
         return BY_ERRNO[int(told[1])]
     if isinstance(error, TilewrightError):
-        return None  # other words may be those of whoever asked
+        return None  # other text may be the user's own
     said = str(error).lower()
     return next((limit for words, limit in BY_WORDS.items() if words in said), None)
 
 
-def _told(what: str, limit: int, unit: int) -> OutOfResources:
+def _out_of_resources(what: str, limit: int, unit: int) -> OutOfResources:
     allowed, _ = resource.getrlimit(limit)
     flag = FLAGS[what]
     if allowed == resource.RLIM_INFINITY:

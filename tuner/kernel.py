@@ -200,7 +200,7 @@ def compile(  # the name the documentation promises
     LoadError if the kernel is parallel and OpenMP's runtime is missing, or if it is made for
     another machine; DeadlineError if LLVM needs longer than a search would give it.
     """
-    from .compiling.deadline_compile import emit_in_time, missing_here
+    from .compiling.deadline_compile import emit_by_deadline, missing_features
     from .machine.native_target import load_target
     from .search.default import default_trace
 
@@ -211,10 +211,10 @@ def compile(  # the name the documentation promises
         trace = default_trace(workload, target)
     elif not isinstance(trace, Trace):
         trace = Trace.from_json(list(trace))
-    if missing := missing_here(target):
+    if missing := missing_features(target):
         raise LoadError(f"the kernel is for {target.cpu}, and this machine lacks {missing}")
     backend = backend_for(target)
-    compiled = backend.generate(workload, trace, target, emit_in_time)
+    compiled = backend.generate(workload, trace, target, emit_by_deadline)
     arguments = len(workload.arguments)
     loaded = backend.load(compiled.object_bytes, compiled.symbol, compiled.needs, arguments)
     return Kernel(workload, compiled, loaded)

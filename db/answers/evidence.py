@@ -215,8 +215,8 @@ def _bests(
     )
     statement = (
         select(*_columns(RecordRow, _RECORD), *_columns(TargetRow, _TARGET))
-        .select_from(RecordRow)
-        .join(BestRow, text(IS_BEST))
+        .select_from(BestRow)
+        .join(RecordRow, text(IS_BEST))
         .join(TargetRow, TargetRow.key == RecordRow.target_key)
         .where(asked)
         .order_by(RecordRow.key)

@@ -1,7 +1,7 @@
 """Preparations as rows: what can be answered without tuning, found once and by one process.
 
 One row a work and toolchain, whoever asks and however often. A process works on a row for as long
-as it renews its lease; whose lease runs out is taken over.
+as it renews its lease, by the rule of `jobs/leases.py`; a row whose lease is over goes to the next.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from ..core.models import PreparationRow, PreparedFileRow
 from ..core.parts import StorePart, reading, writing
 from ..errors import QuotaReached, StaleLease
 from ..jobs.jobs import count_jobs, create_job
+from ..jobs.leases import is_over
 from ..records.blobs import drop_blobs, insert_files
 from ..records.works import find_target, find_workload, register_target, register_workload
 from ..values.answers import (
@@ -165,12 +166,9 @@ class PreparationStore(StorePart):
         works all schedules are chosen before any is built: one is soon of use to everybody.
         """
         now_secs = self._lease_time(session)
-        free = or_(
-            PreparationRow.lease_until.is_(None),
-            PreparationRow.lease_until < now_secs,
-            # The machine was started anew, and its clock with it: nobody leases for so long.
-            PreparationRow.lease_until > now_secs + 2 * LEASE_SECS,
-        )
+        # Twice the time: another process may have leased one after this reading of the clock.
+        over = is_over(PreparationRow.lease_until, 2 * LEASE_SECS, now_secs)
+        free = or_(PreparationRow.lease_until.is_(None), over)
         turns = (
             select(PreparationRow.asked_by, func.max(PreparationRow.turn).label("last"))
             .group_by(PreparationRow.asked_by)

@@ -283,7 +283,7 @@ def _runner_up(session: Session, work: Work, withdrawn: TuningRecord | None) -> 
 
 def _bests(*columns: Any) -> Select[Any]:
     """`columns` of the records that are best, and of what is joined to them."""
-    return select(*columns).select_from(RecordRow).join(BestRow, text(IS_BEST))
+    return select(*columns).select_from(BestRow).join(RecordRow, text(IS_BEST))
 
 
 def _numbers(version: str) -> tuple[int, ...]:

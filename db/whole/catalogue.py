@@ -12,10 +12,9 @@ from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Select, Text, and_, cast, func, or_, select
-from sqlalchemy import text as sql
 from sqlalchemy.orm import Session
 
-from tilewright.schedules.canonical import canonical_bytes
+from tilewright.schedules.trace_document import trace_key
 
 from ..core.hashes import RECORD, is_intact
 from ..core.models import (
@@ -30,7 +29,7 @@ from ..core.models import (
 from ..core.parts import StorePart, reading
 from ..jobs.jobs import count_jobs
 from ..jobs.owners import of_owner
-from ..records.rows import IS_BEST, from_row
+from ..records.rows import from_row
 from ..records.works import target_document, workload_entry
 from ..values.job_states import JobState
 from ..values.moments import moment_of, rfc3339
@@ -146,10 +145,10 @@ class Catalogue(StorePart):
             .limit(2 * count + 2)  # a trace has up to two: as it was searched, and verified in full
         )
         found: list[TrialLine] = []
-        met = {canonical_bytes(besides)}
+        met = {trace_key(besides)}
         for row in session.scalars(statement):
             record = from_row(row)
-            if record is not None and (trace := canonical_bytes(record.trace)) not in met:
+            if record is not None and (trace := record.trace_key) not in met:
                 met.add(trace)
                 line = (row.trial, row.key, row.status, row.estimate_secs, row.verified_level)
                 found.append(TrialLine(*line))
@@ -257,10 +256,9 @@ def _search_bests(
 ) -> Page[KnownBest]:
     statement = (
         select(BestRow.moved_at, WorkloadRow, TargetRow, RecordRow)
-        .select_from(RecordRow)
-        .join(BestRow, sql(IS_BEST))
         .join(WorkloadRow, WorkloadRow.key == BestRow.workload_key)
         .join(TargetRow, TargetRow.key == BestRow.target_key)
+        .join(RecordRow, RecordRow.key == BestRow.record_key)
         .order_by(BestRow.moved_at.desc(), BestRow.record_key)
         .limit(size + 1)
     )

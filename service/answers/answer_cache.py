@@ -1,13 +1,14 @@
-"""The answers that were given, ready to be given again: what makes a warm one cheap.
+"""A cache of answers, which makes a repeated request cheap.
 
-An answer follows from the rows it rests on and from the toolchain installed here. It is kept as
-the bytes that are sent, with a digest of those rows, and is given again
+An answer depends on the rows it was made from and on the installed toolchain. The cache holds the
+bytes of the response and a digest of those rows, and returns the bytes
+
 
 - at once, while nothing was committed to the database (`Store.change_token`);
-- else after its rows were read again and are, byte by byte, what they were.
+- else after reading the rows again, if they are the same byte by byte.
 
-It was made of rows whose hashes were right. A row that was changed since has other bytes, is read
-and checked anew, and not served if it is damaged.
+The rows had correct hashes when the answer was made. A changed row has other bytes, is read and
+checked again, and is not served if it is damaged.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from tilewright.service.answers.grades import Answer, same_toolchain
 from tilewright.service.answers.links import links
 from tilewright.service.grade import Grade
 from tilewright.service.resolve import targets, workloads
-from tilewright.service.resolve.bounded_cache import Remembered
+from tilewright.service.resolve.bounded_cache import BoundedCache
 from tilewright.service.resolve.toolchains import toolchain_name
 
 if TYPE_CHECKING:
@@ -39,9 +40,9 @@ BOOK_BYTES = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked: the least grade that will do for a workload on a target, by their keys.
+    """A request: the lowest acceptable grade for a workload on a target, by their keys.
 
-    `target` is its description where the asker gave one; else the stored one counts.
+    `target` is the description in the request; if there is none, the stored one is used.
     """
 
     workload_key: str
@@ -55,18 +56,18 @@ class Question:
 
     @property
     def identity(self) -> tuple[str, str, Grade, int]:
-        """Equal for questions with equal answers: `vector_bits` is not part of a target's key."""
+        """Equal for requests with equal answers: `vector_bits` is not part of a target's key."""
         bits = self.target.vector_bits if self.target is not None else 0
         return self.workload_key, self.target_key, self.minimum, bits
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
-    """An answer as it is sent: `rest` is its JSON without the workload, which askers may call by
-    other names; `summary` is the workload as it is stored. `etag` is of both together.
+class FoundAnswer:
+    """An answer as bytes. `rest` is its JSON without the workload, which callers may name
+    differently; `summary` is the stored workload. `etag` covers both.
 
-    `untried`: a stored record may be better, which nobody checked with the toolchain installed
-    here. `preparing`: something better than this is being looked for.
+    `untried`: a stored record that the installed toolchain did not check yet may be better.
+    `preparing`: a better answer is being prepared.
     """
 
     grade: Grade
@@ -84,19 +85,18 @@ class Finished:
         return self.told(self.summary)
 
     def told(self, summary: bytes) -> bytes:
-        """The JSON of the answer, with the workload as the asker knows it."""
+        """The JSON of the answer, with the caller's description of the workload."""
         return b'{"workload":' + summary + b"," + self.rest[1:]
 
 
 @dataclass(frozen=True, slots=True)
 class CacheMiss:
-    """Nothing stored will do.
+    """No stored answer is good enough.
 
-    `workload_known`, `target_known`: whether they are stored here. `untried`, `preparing` as in
-    `Finished`. `prepared`: a preparation has come to an end, with nothing that would do; `problem`
-    says why there is no schedule at all, and `try_again_at` (seconds since 1970) when that is
-    worth another try. `ticket`: the job that tunes it. `failed`: why no candidate of a search
-    passed.
+    `workload_known`, `target_known`: whether they are stored. `untried`, `preparing`: as in
+    `FoundAnswer`. `prepared`: a preparation finished without an acceptable answer; `problem` says
+    why there is no schedule, and `try_again_at` (Unix time in seconds) when to try again. `ticket`:
+    the job that tunes the workload. `failed`: why no candidate of a search passed.
     """
 
     workload_known: bool
@@ -110,7 +110,7 @@ class CacheMiss:
     failed: str = ""
 
 
-Outcome: TypeAlias = Finished | CacheMiss
+Outcome: TypeAlias = FoundAnswer | CacheMiss
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,23 +121,24 @@ class _CachedAnswer:
 
 
 class AnswerCache:
-    """Answers of one store under one toolchain. Threads may share it."""
+    """Answers from one database under one toolchain. Thread-safe."""
 
     def __init__(self, store: Store, toolchain: Toolchain, size_bytes: int = BOOK_BYTES) -> None:
         self._store = store
         self._toolchain = toolchain
         self.name = toolchain_name(toolchain)
-        self._entries: Remembered[tuple[Any, ...], _CachedAnswer] = Remembered(size_bytes)
+        self._entries: BoundedCache[tuple[Any, ...], _CachedAnswer] = BoundedCache(size_bytes)
 
     def at_once(self, question: Question) -> Outcome | None:
-        """What is known without asking the database; None if it must be asked."""
+        """The cached outcome if no query is needed to confirm it, else None."""
         entry = self._entries.get(question.identity)
         if entry is None or entry.token is None or entry.token != self._store.change_token():
             return None
         return entry.outcome
 
     def find(self, questions: Sequence[Question]) -> list[Outcome]:
-        """An outcome a question, in order. Asks the database for those not known at once."""
+        """One outcome for each question, in order. Queries the database for those that are not
+        cached."""
         token = self._store.change_token()
         found: dict[tuple[Any, ...], Outcome] = {}
         asked: dict[tuple[Any, ...], Question] = {}
@@ -155,8 +156,8 @@ class AnswerCache:
     def _read(
         self, token: object, asked: dict[tuple[Any, ...], Question]
     ) -> dict[tuple[Any, ...], Outcome]:
-        """Outcomes from the rows as they are now. `token` is older than the rows: what is
-        committed in between makes them be read again, never be believed for too long."""
+        """Outcomes from the current rows. `token` is older than the rows: a commit in between
+        causes another read, never a stale answer."""
         found = {}
         for elsewhere in (False, True):
             part = {n: q for n, q in asked.items() if (q.minimum is not Grade.EXACT) is elsewhere}
@@ -175,13 +176,13 @@ class AnswerCache:
             outcome = known.outcome
         else:
             outcome = outcome_of(question, evidence, self._toolchain)
-        held = len(outcome.rest) + len(outcome.summary) if isinstance(outcome, Finished) else 0
+        held = len(outcome.rest) + len(outcome.summary) if isinstance(outcome, FoundAnswer) else 0
         self._entries.put(question.identity, _CachedAnswer(token, digest, outcome), held)
         return outcome
 
 
 def outcome_of(question: Question, evidence: StoredEvidence, toolchain: Toolchain) -> Outcome:
-    """What follows from the rows."""
+    """The outcome that follows from the rows."""
     entry, target = evidence.entry(), question.target
     if target is None:
         document = evidence.target_document()
@@ -216,7 +217,7 @@ def outcome_of(question: Question, evidence: StoredEvidence, toolchain: Toolchai
         return CacheMiss(
             workload_known=True,
             target_known=True,
-            untried=untried or is_refused,  # what was prepared is to be chosen anew
+            untried=untried or is_refused,  # the prepared schedule must be chosen again
             preparing=preparing,
             prepared=prepared is not None and prepared.state.final,
             problem=prepared.document.get("problem") if prepared is not None else None,
@@ -228,7 +229,8 @@ def outcome_of(question: Question, evidence: StoredEvidence, toolchain: Toolchai
 
 
 def _untried(evidence: StoredEvidence, prepared: Prepared | None, toolchain: Toolchain) -> bool:
-    """Whether a record of another toolchain, or of others, may pass the check of this one."""
+    """Whether a record of another toolchain, or an imported one, may pass the check of this
+    toolchain."""
     tried = set(prepared.document.get("tried", ())) if prepared is not None else set()
     stale = {
         one.key
@@ -245,7 +247,7 @@ def _untried(evidence: StoredEvidence, prepared: Prepared | None, toolchain: Too
 
 
 def _default(prepared: Prepared, summary: dict[str, Any], target: Target) -> Answer:
-    """What was prepared, as an answer."""
+    """The answer of a preparation."""
     return Answer(
         grade=Grade.DEFAULT,
         workload=summary,
@@ -259,12 +261,12 @@ def _default(prepared: Prepared, summary: dict[str, Any], target: Target) -> Ans
     )
 
 
-def finished(answer: Answer) -> Finished:
-    """An answer as it is sent."""
+def finished(answer: Answer) -> FoundAnswer:
+    """An answer as bytes."""
     document = answer.to_json()
     summary = compact(document.pop("workload"))
     rest = compact(document)
-    return Finished(
+    return FoundAnswer(
         grade=answer.grade,
         record_key=answer.record_key,
         summary=summary,

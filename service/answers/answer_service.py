@@ -1,4 +1,4 @@
-"""Everything that answers questions for the best, made once for an application."""
+"""The parts of an application that answer requests for the best schedule."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tilewright.db.errors import StoreError
 from tilewright.service.answers.answer_cache import AnswerCache
 from tilewright.service.answers.preparers import Preparers
 from tilewright.service.answers.untuned import PrepareQueue
-from tilewright.service.database_quota import Room
+from tilewright.service.database_quota import DatabaseQuota
 from tilewright.service.resolve.parsed_workloads import ParsedWorkloads
 from tilewright.service.resolve.toolchains import toolchain, toolchain_name
 from tilewright.tuner.process.host import cpu_affinity
@@ -25,33 +25,33 @@ MOST_PREPARERS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Answers:
-    """The answers given before, the workloads read before, and who finds what is missing."""
+class AnswerService:
+    """The answer cache, the cache of parsed workloads, and the queue of preparations."""
 
     book: AnswerCache
     spelled: ParsedWorkloads
     untuned: PrepareQueue
 
     def start(self) -> None:
-        """Go on with what was asked for before this process was there."""
+        """Continue the preparations that are in the database."""
         try:
             self.untuned.waiting()
-        except StoreError as error:  # it may be usable when somebody asks
+        except StoreError as error:  # it may be usable at the next request
             log.warning("what waits to be prepared is not known: %s", error)
 
     def close(self) -> None:
-        """End the helper processes."""
+        """Stop the helper processes."""
         self.untuned.preparers.close()
 
 
-def answers_of(store: Store, settings: Settings) -> Answers:
-    """What an application answers with, under the toolchain installed here."""
+def make_answer_service(store: Store, settings: Settings) -> AnswerService:
+    """The parts for one application, under the installed toolchain."""
     here = toolchain()
     preparers = Preparers(
         store.url, preparer_count(settings.preparers), settings.json_log, settings.database_bytes
     )
-    room = Room(store, settings.database_bytes)
-    return Answers(
+    room = DatabaseQuota(store, settings.database_bytes)
+    return AnswerService(
         AnswerCache(store, here),
         ParsedWorkloads(settings),
         PrepareQueue(store, toolchain_name(here), settings.limits, preparers, room),
@@ -59,6 +59,6 @@ def answers_of(store: Store, settings: Settings) -> Answers:
 
 
 def preparer_count(asked: int | None) -> int:
-    """How many processes may prepare at once: as asked, or one for each CPU but the last one,
-    on which kernels are timed."""
+    """How many processes may prepare at once: `asked`, or one for each CPU but the last, on which
+    kernels are timed."""
     return max(1, min(len(cpu_affinity()) - 1, MOST_PREPARERS)) if asked is None else asked

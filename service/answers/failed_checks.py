@@ -1,4 +1,4 @@
-"""What is said and done of schedules that failed their full check: nothing hands them out."""
+"""Schedules that failed their full check: they are never served, and messages say why."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tilewright.schedules.trace import Trace
     from tilewright.schedules.workload.workload import Workload
 
-# Start-up: a query loads no steps; what needs them imports them.
+# Start-up: a query parses no schedules; functions that do import the parser.
 
 AS_WRITTEN = "the expression as it stands"
 UNMEASURED = "chosen without measurement"
@@ -24,8 +24,8 @@ UNMEASURED = "chosen without measurement"
 def safe_trace(
     workload: Workload, chosen: Trace, checks: FullChecks, toolchain: Toolchain
 ) -> tuple[Trace, str]:
-    """The schedule `chosen` without measuring, and a note; the expression as it stands where
-    `chosen` failed its full check under `toolchain`. NoAnswer where that failed as well."""
+    """The schedule `chosen` without measurement, and a note. If it failed its full check under
+    `toolchain`, the untransformed expression instead. NoAnswer if that failed as well."""
     from tilewright.schedules.trace import Trace
 
     failed = checks.refusal(chosen.to_json(), toolchain)
@@ -48,15 +48,15 @@ def safe_trace(
 def record_refusal(
     store: Store, record: TuningRecord, target_key: str, toolchain: Toolchain
 ) -> FullCheck | None:
-    """The failed check for which the schedule of a stored record is not handed out: of the code
-    that was measured, or of that which `toolchain` makes of it for a target."""
+    """The failed check because of which a stored record is not served: of the code that was
+    measured, or of the code that `toolchain` generates for a target. None if there is none."""
     made = store.full_checks(record.workload_key, record.target_key)
     here = store.full_checks(record.workload_key, target_key)
     return made.refusal(record.trace, record.toolchain) or here.refusal(record.trace, toolchain)
 
 
 def refuse_pins(failed: Iterable[tuple[str, str]]) -> None:
-    """VerificationFailed naming each pin that failed, and the result of its full check; nothing for
+    """VerificationFailed with each pin that failed and the result of its full check; nothing for
     none."""
     told = [f"{n} is pinned to a schedule that failed its full check ({why})" for n, why in failed]
     if told:
@@ -66,8 +66,8 @@ def refuse_pins(failed: Iterable[tuple[str, str]]) -> None:
 
 
 def to_verify(best: TuningRecord | None, claims: int, toolchain: Toolchain) -> str:
-    """What is stored of a work that `verify` may make an answer of, though nothing was checked with
-    `toolchain`: its best, or so many imported records; "" for nothing."""
+    """A note on stored records that `verify` could turn into an answer although `toolchain` did not
+    check them: the best, or a number of imported records; "" if there are none."""
     if best is not None and not same_toolchain(best.toolchain, toolchain):
         return f"the stored best was made by {toolchain_text(best.toolchain)}"
     if best is None and claims:
@@ -77,18 +77,19 @@ def to_verify(best: TuningRecord | None, claims: int, toolchain: Toolchain) -> s
 
 
 def why_none_passed(checks: FullChecks, toolchain: Toolchain) -> str:
-    """Why there is no best though there was a search; "" where no full check failed."""
+    """Why a search found no best; "" if no full check failed."""
     return every_failed([str(failed) for failed in checks.failures(toolchain)])
 
 
 def rejected_words(report: Mapping[str, Any]) -> list[str]:
-    """What was wrong with each candidate that a report (a document) tells was rejected."""
+    """Why each rejected candidate of a report (a document) was rejected."""
     rejected = report.get("rejected") or ()  # absent in reports of older versions
     return [f"{r['status']}: {r['detail']}" if r["detail"] else r["status"] for r in rejected]
 
 
 def every_failed(reasons: Iterable[str]) -> str:
-    """`tuned, but every candidate failed the full check: ...`, each reason once; "" for none."""
+    """`tuned, but every candidate failed the full check: ...`, each reason once; "" for no
+    reasons."""
     told = list(reasons)
     if not told:
         return ""

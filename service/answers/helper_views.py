@@ -1,7 +1,6 @@
-"""What is shown of a schedule and takes long to make: for a helper process
-(`tilewright.tuner.compiling.helper_process`).
+"""Views of a schedule that take long to compute, for a helper process.
 
-Each function takes a JSON document with `workload`, `target` and, where it shows one, `trace`.
+Each function takes a JSON document with `workload`, `target` and, if it shows a schedule, `trace`.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ Document = dict[str, Any]
 
 
 def nests(document: Document) -> Frame:
-    """The loops `before` any step and `after` the trace."""
+    """The loop nests `before` and `after` the trace."""
     workload = workloads.workload_of(document["workload"])
     target = Target.from_json(document["target"])
     trace = Trace.from_json(document["trace"])
@@ -40,13 +39,13 @@ def assembly(document: Document) -> Frame:
 
 
 def limits(document: Document) -> Frame:
-    """What bounds `workload` on `target`: rates in GFLOP/s and GB/s, times in seconds."""
+    """The bound of `workload` on `target`: rates in GFLOP/s and GB/s, times in seconds."""
     # Start-up: pages that show no bound load no NumPy.
-    from tilewright.tuner.machine.roofline import bound
+    from tilewright.tuner.machine.roofline import bound_for
 
     workload = workloads.workload_of(document["workload"])
     target = Target.from_json(document["target"])
-    found = bound(workload, target)
+    found = bound_for(workload, target)
     return Frame(
         {
             "bound_secs": found.secs,

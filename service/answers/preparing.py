@@ -42,10 +42,11 @@ from tilewright.service.answers.grades import grade_of, same_toolchain
 from tilewright.service.answers.links import MEDIA_TYPES
 from tilewright.service.answers.publish import Publish, publish
 from tilewright.service.answers.verification import failed_check, renewed, withdraw_wrong
-from tilewright.service.database_quota import Room
+from tilewright.service.database_quota import DatabaseQuota
 from tilewright.service.problems import problem_of
 from tilewright.service.resolve import targets, toolchains, workloads
-from tilewright.tuner.compiling.deadline import DEADLINE_SECS, DeadlineError, alarm
+from tilewright.tuner import timeouts
+from tilewright.tuner.compiling.deadline import DeadlineError, alarm
 from tilewright.tuner.emit.variant import Variant
 from tilewright.tuner.process.host import cpu_affinity
 
@@ -108,7 +109,7 @@ class Preparer:
         """Work until told to stop, or until there was nothing to do for `idle_secs`."""
         used = looked = time.monotonic()
         token: object = None
-        room = Room(self.store, self.database_bytes)
+        room = DatabaseQuota(self.store, self.database_bytes)
         while not self.stop.is_set() and time.monotonic() - used < idle_secs:
             now = self.store.change_token()
             if now is not None and now == token and time.monotonic() - looked < LOOK_SECS:
@@ -294,7 +295,7 @@ def built_files(
     from tilewright.tuner.emit.kernel import llvm_text
 
     symbol = objects.symbol_name(None, workload)
-    with alarm(DEADLINE_SECS, "building a kernel"):
+    with alarm(timeouts.COMPILE_DEADLINE_SECS, "building a kernel"):
         if verified:
             variant = Variant(target.cpu, trace, target)
             files = objects.build(workload, variant, symbol, ll=True, asm=False)

@@ -16,17 +16,15 @@ from tilewright.db.values.jobs import JobQuota
 from tilewright.schedules.errors import WorkloadError
 from tilewright.schedules.target import Target
 from tilewright.schedules.workload.workload import Workload
-from tilewright.service.answers.answer_cache import CacheMiss, Finished, Outcome
+from tilewright.service.answers.answer_cache import CacheMiss, FoundAnswer, Outcome
 from tilewright.service.grade import Grade
 from tilewright.service.resolve import workloads
 
 if TYPE_CHECKING:
     from tilewright.db import Store
     from tilewright.service.answers.preparers import Preparers
-    from tilewright.service.database_quota import Room
+    from tilewright.service.database_quota import DatabaseQuota
     from tilewright.service.limits import RequestLimits
-
-# Start-up: a query loads neither SQLAlchemy nor a compiler; what needs them imports them.
 
 log = logging.getLogger("tilewright.untuned")
 
@@ -69,7 +67,7 @@ def is_to_be_tried_again(outcome: Outcome) -> bool:
 
 def is_settled(outcome: Outcome) -> bool:
     """Whether waiting would change nothing that matters to the asker."""
-    if isinstance(outcome, Finished) and outcome.grade is not Grade.DEFAULT:
+    if isinstance(outcome, FoundAnswer) and outcome.grade is not Grade.DEFAULT:
         return True
     return not outcome.preparing
 
@@ -82,7 +80,7 @@ class PrepareQueue:
     toolchain: str
     limits: RequestLimits
     preparers: Preparers
-    room: Room
+    room: DatabaseQuota
 
     def demand(
         self,

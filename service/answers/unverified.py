@@ -1,7 +1,7 @@
-"""`verify --all`: what another toolchain made, or others brought, checked with this toolchain.
+"""`verify --all`: check records of other toolchains, and imported ones, with this toolchain.
 
-What passes is an answer of this toolchain from then on, so the same command again goes on where it
-was interrupted.
+A record that passes is an answer of this toolchain from then on, so the same command continues
+after an interruption.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from tilewright.service.resolve import toolchains, workloads
 if TYPE_CHECKING:
     from tilewright.db import Store
 
-# Start-up: words that make no sense are told without SQLAlchemy and what checks kernels.
+# Start-up: wrong usage is reported before SQLAlchemy and the checker are loaded.
 
 
 @dataclass(frozen=True, slots=True)
-class UnverifiedWork:
-    """A work without an answer of this toolchain, and the records that may become one, the first
-    to try first."""
+class UnverifiedTask:
+    """A task (workload and target) without an answer of this toolchain, and the records that may
+    provide one, in the order in which to try them."""
 
     name: str
     workload_document: dict[str, Any]
@@ -39,11 +39,11 @@ class UnverifiedWork:
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
-    """A work after its records were checked, up to the first that passed. `error` says why none
-    could be checked."""
+class CheckedTask:
+    """A task after checking its records, up to the first that passed. `error` says why none could
+    be checked."""
 
-    waiting: UnverifiedWork
+    waiting: UnverifiedTask
     checks: tuple[Verification, ...] = ()
     error: str = ""
 
@@ -53,7 +53,7 @@ class Checked:
 
     @property
     def told(self) -> str:
-        """How it ended, in a few words."""
+        """The result in a few words."""
         if self.error:
             return self.error
         last = self.checks[-1]
@@ -76,13 +76,13 @@ class Checked:
         }
 
 
-def waiting_works(store: Store, fits: Callable[[Target], bool]) -> Iterator[UnverifiedWork]:
-    """The works to verify on targets that fit, those whose best another toolchain made first."""
+def unverified_tasks(store: Store, fits: Callable[[Target], bool]) -> Iterator[UnverifiedTask]:
+    """The tasks to verify on targets that fit; first those whose best is of another toolchain."""
     here = toolchains.toolchain()
     for workload_key, target_key in store.works_to_verify(here):
         entry, document = store.workload(workload_key), store.target(target_key)
         if entry is None or document is None:
-            continue  # damaged, and told by `db check`
+            continue  # damaged; `db check` reports it
         target = Target.from_json(document)
         if not fits(target):
             continue
@@ -91,12 +91,12 @@ def waiting_works(store: Store, fits: Callable[[Target], bool]) -> Iterator[Unve
         own = [best] if best is not None and stale else []
         records = [*own, *store.claims(workload_key, target_key)[:MAX_CLAIMS]]
         if records:
-            yield UnverifiedWork(entry.name or entry.key, entry.document, target, tuple(records))
+            yield UnverifiedTask(entry.name or entry.key, entry.document, target, tuple(records))
 
 
-def check_work(db: str | None, work: UnverifiedWork, seed: int) -> Checked:
-    """Check the records of a work in turn until one passes. What is wrong with a work alone is its
-    own end; StoreError for the database."""
+def check_task(db: str | None, work: UnverifiedTask, seed: int) -> CheckedTask:
+    """Check the records of a task until one passes. An error of the task is its own result;
+    StoreError for the database."""
     checks: list[Verification] = []
     try:
         workload = workloads.workload_of(work.workload_document).named(work.name)
@@ -106,13 +106,13 @@ def check_work(db: str | None, work: UnverifiedWork, seed: int) -> Checked:
             if checks[-1].result.ok:
                 break
     except TilewrightError as error:
-        if problem_of(error).status == 503:  # the database, not this work
+        if problem_of(error).status == 503:  # the database, not this task
             raise
-        return Checked(work, tuple(checks), str(error))
-    return Checked(work, tuple(checks))
+        return CheckedTask(work, tuple(checks), str(error))
+    return CheckedTask(work, tuple(checks))
 
 
-def find_waiting(db: str | None, fits: Callable[[Target], bool]) -> list[UnverifiedWork]:
-    """`waiting_works` of the database that `--db` names; none where there is none."""
-    with database.opened(db) as store:
-        return [] if store is None else list(waiting_works(store, fits))
+def find_unverified(db: str | None, fits: Callable[[Target], bool]) -> list[UnverifiedTask]:
+    """`unverified_tasks` of the database that `--db` names; none if there is no database."""
+    with database.open_existing(db) as store:
+        return [] if store is None else list(unverified_tasks(store, fits))

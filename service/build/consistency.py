@@ -1,11 +1,12 @@
-"""Whether the parts of a lock file agree: what an entry says is held against everything else that
-says it, so that no field can be exchanged alone.
+"""Consistency of a lock file: each field of an entry is compared with everything else that
+determines it, so that no field can be replaced alone.
 
-- its own sha256, when it is read (`locked`)
-- keys, against what they are keys of: workload and targets
-- threads and CPUs, against the targets; grades, against what is pinned
-- the header, which is pinned by its bytes, and names kernel, workload, object, records, toolchain
-- records, where they are to be had
+
+- its own sha256, when the file is read (`lock_file`)
+- keys of workload and targets, with these
+- threads and CPUs, with the targets; grades, with what is pinned
+- kernel, workload, object, records and toolchain, with the header, which is pinned by its bytes
+- records, where they are available
 """
 
 from __future__ import annotations
@@ -20,15 +21,14 @@ from tilewright.schedules.target import Target
 from tilewright.service.build.lock_file import Inconsistent, LockedKernel, LockedVariant, LockFile
 from tilewright.service.grade import Grade
 
-# Start-up: a lock file is read without what reads workloads.
+# Start-up: reading a lock file needs no workload parser.
 
 NO_RECORD = "none, the schedule chosen without measuring"
 _RECORD_LINE = re.compile(r"^ \* record: (.*)$", re.MULTILINE)
 
 
 def check_parts(lock: LockFile, where: str) -> LockFile:
-    """`lock`, if its parts agree; nothing is looked up. Inconsistent names the first that does
-    not."""
+    """`lock`, if its parts agree; looks nothing up. Inconsistent names the first that does not."""
     targets: dict[str, Target] = {}
     for key, document in lock.targets.items():
         try:
@@ -44,8 +44,8 @@ def check_parts(lock: LockFile, where: str) -> LockFile:
 
 
 def check_header(kernel: LockedKernel, header: bytes) -> None:
-    """Inconsistent where the header of `kernel`, whose bytes are those locked, tells of another
-    kernel, workload, object, record or toolchain."""
+    """Inconsistent if the header of `kernel`, whose bytes match the lock, names another kernel,
+    workload, object, record or toolchain."""
     text = header.decode(errors="replace")
     tools = kernel.toolchain
     on_openmp = ", on OpenMP's runtime" if "openmp" in kernel.links else ".\n"
@@ -66,7 +66,7 @@ def check_header(kernel: LockedKernel, header: bytes) -> None:
 
 
 def check_record(kernel: LockedKernel, variant: LockedVariant, record: dict[str, Any]) -> None:
-    """Inconsistent where a record, as it is exported, is not the one that `variant` tells of."""
+    """Inconsistent if an exported record is not the one that `variant` describes."""
     try:
         found = TuningRecord.from_json(record)
     except (KeyError, TypeError, ValueError) as error:

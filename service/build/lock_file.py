@@ -1,7 +1,7 @@
-"""The lock file: which kernels a build links, each pinned to records and to the bytes of its files.
+"""The lock file: the kernels of a build, each pinned to records and to the bytes of its files.
 
-Made for review: one value a line, sorted, nothing that changes by itself. Reading it needs neither
-NumPy nor a compiler, and it tells all that making the same bytes again needs, but the records.
+Made for review: one value per line, sorted, no value changes by itself. Reading it needs neither
+NumPy nor a compiler. It holds everything needed to make the same bytes again, except the records.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from tilewright.service.grade import Grade
 
 VERSION = 1
 SEAL = "entry_sha256"
-"""The member of an entry that holds the sha256 of all the others."""
+"""The member of an entry with the sha256 of all others."""
 
 LINKS = ("openmp",)
-"""What else a program may have to link."""
+"""Libraries that a program may have to link."""
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 _DIGITS = re.compile(r"[0-9a-f]{64}")
@@ -52,7 +52,7 @@ class Inconsistent(LockError):  # noqa: N818  # the name says the condition
 
 
 class NotTheBytes(LockError):  # noqa: N818  # the name says the condition
-    """What was found or made is not what the lock file names."""
+    """A file is not the one that the lock file names."""
 
     code = "not_the_bytes"
     status = 409
@@ -63,13 +63,13 @@ class NotTheBytes(LockError):  # noqa: N818  # the name says the condition
 
 @dataclass(frozen=True, slots=True)
 class FileRef:
-    """Bytes by their sha256, 64 hex digits."""
+    """A file by its sha256, 64 hex digits."""
 
     sha256: str
     size_bytes: int
 
     def check(self, data: bytes, what: str) -> bytes:
-        """`data`, if it is what this names. NotTheBytes."""
+        """`data`, if it is this file. NotTheBytes."""
         found = hashlib.sha256(data).hexdigest()
         if found != self.sha256:
             raise NotTheBytes(f"{what}: sha256 {found} is not the {self.sha256} that is locked")
@@ -90,9 +90,9 @@ class FileRef:
 
 @dataclass(frozen=True, slots=True)
 class LockedVariant:
-    """One CPU's part of a kernel. `record_key` and `run_secs` (seconds a call, measured) are None
-    for a schedule that was chosen without measuring; then `trace` is that schedule, as no record
-    has it: None in files of versions that did not pin it."""
+    """The variant of a kernel for one CPU. `record_key` and `run_secs` (measured seconds per call)
+    are None for a schedule chosen without measurement; then `trace` is that schedule, because no
+    record has it. It is None in files of versions that did not pin it."""
 
     cpu: str
     target_key: str
@@ -134,12 +134,12 @@ class LockedVariant:
 
 @dataclass(frozen=True, slots=True)
 class LockedKernel:
-    """One kernel: what it computes, where each variant comes from, the files it became.
+    """One kernel: its workload, the origin of each variant, and its files.
 
-    `name` is the C function. `workload` is its shortest spelling that a service reads: text, or a
-    document. `min_grade` is what was asked for and is asked for again. `variants` are in the order
-    in which a CPU is asked; the file shows the first one as the kernel's own. `toolchain` made the
-    object; `links` is a part of `LINKS`.
+    `name` is the C function. `workload` is its shortest spelling that a service can parse: text or
+    a document. `min_grade` is the requested grade, used again on upgrades. `variants` are in the
+    order in which a CPU is tested for them; the file repeats the first one as the kernel's own.
+    `toolchain` made the object; `links` is a subset of `LINKS`.
     """
 
     name: str
@@ -155,12 +155,12 @@ class LockedKernel:
 
     @property
     def every_cpu(self) -> bool:
-        """Whether the object chooses among variants, the last of which every CPU can run."""
+        """Whether the object selects a variant at run time; every CPU can run the last one."""
         return len(self.variants) > 1
 
     @property
     def files(self) -> dict[str, FileRef]:
-        """What a build needs, by file name."""
+        """The files of the kernel, by name."""
         return {f"{self.name}.o": self.object, f"{self.name}.h": self.header}
 
     def to_json(self) -> dict[str, Any]:
@@ -214,17 +214,17 @@ class LockFile:
         return next((kernel for kernel in self.kernels if kernel.name == name), None)
 
     def with_kernel(self, kernel: LockedKernel, targets: Mapping[str, dict[str, Any]]) -> LockFile:
-        """With `kernel` in the place of the one of its name, if there is one."""
+        """A copy in which `kernel` replaces the entry of the same name, if there is one."""
         others = [other for other in self.kernels if other.name != kernel.name]
         kernels = tuple(sorted([*others, kernel], key=lambda kernel: kernel.name))
         used = {variant.target_key for kernel in kernels for variant in kernel.variants}
-        known = {**targets, **self.targets}  # what is there stays as it was written
+        known = {**targets, **self.targets}  # existing descriptions stay as written
         return replace(
             self, kernels=kernels, targets={key: known[key] for key in sorted(used & set(known))}
         )
 
     def to_text(self) -> str:
-        """The file: the same kernels give the same text."""
+        """The text of the file: the same kernels give the same text."""
         entries = [kernel.to_json() for kernel in self.kernels]
         document = {
             "version": VERSION,
@@ -235,7 +235,7 @@ class LockFile:
 
     @classmethod
     def from_text(cls, text: str, where: str) -> Self:
-        """LockError says what of the file `where` will not do."""
+        """Parse a lock file. LockError says what is wrong in the file `where`."""
         try:
             document = json.loads(text)
             version = _member(document, "version")
@@ -255,15 +255,15 @@ class LockFile:
 
 
 def entry_sha256(entry: Mapping[str, Any], targets: Mapping[str, Any]) -> str:
-    """The sha256 of all that an entry of a lock file says, and of the targets it names."""
+    """The sha256 of an entry of a lock file and of the targets it names."""
     said = {name: value for name, value in entry.items() if name != SEAL}
     keys = sorted({variant["target_key"] for variant in entry.get("variants") or [entry]})
     return hashlib.sha256(canonical_bytes([said, [targets.get(key) for key in keys]])).hexdigest()
 
 
 def _check_seals(entries: Sequence[Mapping[str, Any]], targets: Mapping[str, Any]) -> None:
-    """Inconsistent if an entry is not what was once written. Files of versions that wrote no seals
-    have none at all."""
+    """Inconsistent if an entry was changed after it was written. Older versions wrote no hashes at
+    all."""
     sealed = any(SEAL in entry for entry in entries)
     for entry in entries:
         if sealed and entry.get(SEAL) != entry_sha256(entry, targets):
@@ -335,8 +335,8 @@ def _links(document: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _variants(document: Mapping[str, Any]) -> tuple[LockedVariant, ...]:
-    """Those of an object for many CPUs, the first of which the entry shows as its own; else that of
-    the entry."""
+    """The variants of an object for many CPUs, whose first the entry repeats as its own; else the
+    one variant of the entry."""
     own = LockedVariant.from_json(document)
     if "variants" not in document:
         return (own,)
@@ -353,7 +353,7 @@ LINE_WIDTH = 100
 
 
 def _lines(value: Any, indent: str) -> str:
-    """JSON with sorted members: what holds plain values alone stays on a line it fits on, or is no
+    """JSON with sorted members. A value without nested parts is one line if it fits, or if it is no
     object; everything else has a line for each part."""
     parts = list(value.values()) if isinstance(value, Mapping) else value
     if not isinstance(parts, list | tuple) or not any(map(_has_parts, parts)):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tilewright.service.atomic_files import alone_in, write_whole
+from tilewright.service.atomic_files import folder_lock, write_atomically
 from tilewright.service.build.consistency import check_header, check_record
 from tilewright.service.build.lock_file import LockedKernel, LockError, LockFile
 from tilewright.service.errors import UsageProblem
@@ -16,12 +16,12 @@ from .source import Source
 
 PC_NAME = "tilewright-kernels.pc"
 MADE_BY, ON_OPENMP = "made by Tilewright.\n", "(link with -fopenmp)."
-"""What every header says, and those of kernels for several threads."""
+"""Texts in every header, and in those of kernels for several threads."""
 
 
 @dataclass(frozen=True, slots=True)
 class OutputFile:
-    """Bytes to write, already checked; `kind` is "object", "header" or "pkg-config"."""
+    """A checked file to write; `kind` is "object", "header" or "pkg-config"."""
 
     kind: str
     name: str
@@ -29,7 +29,7 @@ class OutputFile:
 
 
 def chosen(lock: LockFile, names: list[str]) -> tuple[LockedKernel, ...]:
-    """The kernels of these names, all for none. LockError."""
+    """The kernels with these names, all of them for no names. LockError."""
     kernels = []
     for name in names:
         kernel = lock.kernel(name)
@@ -41,7 +41,7 @@ def chosen(lock: LockFile, names: list[str]) -> tuple[LockedKernel, ...]:
 
 
 def gathered(lock: LockFile, names: list[str], source: Source) -> list[OutputFile]:
-    """Every file of the kernels named, from `source`, checked. NotTheBytes, before anything is
+    """Every file of the named kernels from `source`, checked. Raises NotTheBytes before anything is
     written."""
     kernels = chosen(lock, names)
     source.refuse_failed(kernels)
@@ -49,7 +49,7 @@ def gathered(lock: LockFile, names: list[str], source: Source) -> list[OutputFil
 
 
 def _gathered(lock: LockFile, kernel: LockedKernel, source: Source) -> list[OutputFile]:
-    """The files of one kernel, held against its entry."""
+    """The files of one kernel, compared with its entry."""
     for variant in kernel.variants:
         record = None if variant.record_key is None else source.record(variant.record_key)
         if record is not None:
@@ -63,8 +63,8 @@ def _gathered(lock: LockFile, kernel: LockedKernel, source: Source) -> list[Outp
 
 
 def pkg_config(kernels: Mapping[str, bool]) -> str:
-    """What pkg-config tells a build of `kernels`, by name, with whether each needs OpenMP: where
-    the headers are and what to link, wherever the folder is moved."""
+    """The pkg-config file of `kernels` (name, whether it needs OpenMP). It stays valid if the
+    folder is moved."""
     objects = " ".join(f"${{prefix}}/{name}.o" for name in sorted(kernels))
     openmp = " -fopenmp" if any(kernels.values()) else ""
     names = ", ".join(sorted(kernels))
@@ -79,7 +79,7 @@ def pkg_config(kernels: Mapping[str, bool]) -> str:
 
 
 def kernels_in(folder: Path) -> dict[str, bool]:
-    """The kernels of a folder, by name, as their headers tell: whether each needs OpenMP."""
+    """The kernels in a folder, from their headers: name, and whether it needs OpenMP."""
     found = {}
     for header in folder.glob("*.h"):
         text = header.read_text(encoding="utf-8", errors="replace")
@@ -93,16 +93,16 @@ def _has_object(header: Path) -> bool:
 
 
 def write(files: list[OutputFile], folder: Path) -> list[dict[str, Any]]:
-    """Write each file whole or not at all, and the file for pkg-config, which has every kernel that
-    is in the folder then, whoever brought it; what was written, for `--json`. UsageProblem."""
+    """Write each file atomically, and a pkg-config file for every kernel in the folder, also those
+    of earlier commands; the list of files for `--json`. UsageProblem."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with alone_in(folder):
+        with folder_lock(folder):
             for file in files:
-                write_whole(folder / file.name, file.data)
+                write_atomically(folder / file.name, file.data)
             metadata = pkg_config(kernels_in(folder)).encode()
             files = [*files, OutputFile("pkg-config", PC_NAME, metadata)]
-            write_whole(folder / PC_NAME, metadata)
+            write_atomically(folder / PC_NAME, metadata)
     except OSError as error:
         raise UsageProblem(f"cannot write to {folder}: {error.strerror or error}") from error
     return [

@@ -1,4 +1,4 @@
-"""`bench`: a kernel beside its peers, as the command asks for it."""
+"""`bench`: times a kernel and its peers."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def bench(
     bytes_behind_line: int = 0,
     compile_secs: float = 0.0,
 ) -> dict[str, Any]:
-    """Time the kernel beside its peers; the document `bench --json` prints."""
-    # Start-up: what measures takes long to load, and wrong words are told at once.
+    """Time the kernel and its peers; the document that `bench --json` prints."""
+    # Start-up: the measuring code takes long to load, and wrong usage is reported before.
     from tilewright.peers.bench import bench as run_bench
 
     result: dict[str, Any] = run_bench(

@@ -1,4 +1,4 @@
-"""`best`: the stored answer. Its arguments are read without Typer where possible (`quick`)."""
+"""`best`: the stored answer. `fast_path` parses its arguments without Typer where possible."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`export`, `import` and `db ...`: records in and out, and the keeping of the database."""
+"""`export`, `import` and `db ...`: transfer of records, and maintenance of the database."""
 
 from __future__ import annotations
 
@@ -13,20 +13,21 @@ import typer
 
 from tilewright.db.values.whole import RecordState, Selection
 from tilewright.service import database
-from tilewright.service.access.keys import length_of
+from tilewright.service.access.keys import duration_of
 from tilewright.service.cli.options import Common, command
 from tilewright.service.cli.output import writing
-from tilewright.service.cli.source_options import Where
+from tilewright.service.cli.source_options import SourceOptions
 from tilewright.service.errors import ExitCode, UsageProblem
 from tilewright.service.resolve.spelling import WorkloadSpelling
 from tilewright.service.resolve.targets import read_target
 from tilewright.service.resolve.workloads import read_workload
 
-# Start-up: a command loads what it works with when it runs.
+# Start-up: a command loads what it needs when it runs.
 
 
 class State(StrEnum):
-    """What `export --state` takes: `tilewright.db.values.whole.RecordState`."""
+    """Values of `export --state`. A copy of `tilewright.db.whole.transfer.RecordState`, whose
+    import takes long."""
 
     BEST = "best"
     VERIFIED = "verified"
@@ -69,7 +70,7 @@ def add_commands(app: typer.Typer) -> None:
         state: Annotated[
             State | None, typer.Option("--state", help="Records that have come this far only.")
         ] = None,
-        where: Where = Where(),  # noqa: B008  # a frozen value
+        where: SourceOptions = SourceOptions(),  # noqa: B008  # a frozen value
         common: Common = Common(),  # noqa: B008  # a frozen value
     ) -> None:
         """Write records, with their workloads and targets, as JSON lines: all, or those asked for.
@@ -197,7 +198,7 @@ def add_commands(app: typer.Typer) -> None:
         from tilewright.service.cli.render import facts
 
         document = database.prune(
-            common.db, dry_run=dry_run, built=built, older_than=length_of(older_than)
+            common.db, dry_run=dry_run, built=built, older_than=duration_of(older_than)
         )
         common.output().result(document, facts([(n, str(v)) for n, v in document.items()]))
 
@@ -229,17 +230,17 @@ def add_commands(app: typer.Typer) -> None:
 
 
 def _workload_key(text: str) -> str:
-    """The key of a workload given as its key, or spelled in any way."""
+    """The key of a workload, which is given as its key or in any spelling."""
     return _key(text) or read_workload(WorkloadSpelling(workload=text)).key
 
 
 def _target_key(text: str, threads: int | None) -> str:
-    """The key of a target given as its key, as `native` or as a file."""
+    """The key of a target, which is given as its key, as `native` or as a file."""
     return _key(text) or read_target(text, threads, probe=False).key
 
 
 def _key(text: str) -> str | None:
-    """The 64 digits of a key, None if `text` is none."""
+    """The 64 digits of a key, None if `text` is not a key."""
     digits = text.removeprefix("sha256:")
     return digits if re.fullmatch("[0-9a-f]{64}", digits) else None
 

@@ -1,8 +1,9 @@
-"""Commands that programs wait for, read without Typer, whose import takes longer than they do.
+"""Parses the arguments of fast commands without Typer, whose import takes longer than such a
+command.
 
-Only what is plainly right is read here: a flag that is not known, a value that is missing or
-looks like a flag, a request for help. For all else Typer reads the same description of the
-command, and has the last word on what is wrong; a test compares the two.
+Only unambiguous arguments are parsed here. For everything else (an unknown flag, a missing value or
+one that looks like a flag, a request for help) Typer reads the same description of the command and
+reports what is wrong; a test compares the two.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 from tilewright.service.argument_specs import Argument, Option
 
 HOMES: Mapping[str, str] = {"best": "tilewright.service.cli.best"}
-"""The module with the function of each quick command."""
+"""The module with the function of each fast command."""
 
 _WHOLE = re.compile(r"\d{1,18}", re.ASCII)
 _DECIMAL = re.compile(r"\d+(\.\d*)?(e-?\d{1,3})?", re.ASCII)
@@ -28,7 +29,7 @@ _DECIMAL = re.compile(r"\d+(\.\d*)?(e-?\d{1,3})?", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class ArgumentSlot:
-    """Where a value goes: parameter `name` of the command, or of its parameter `group`."""
+    """Where a value belongs: parameter `name` of the command, or of its parameter `group`."""
 
     group: str
     name: str
@@ -37,7 +38,7 @@ class ArgumentSlot:
 
 
 def run_quickly(arguments: Sequence[str]) -> bool:
-    """Run the command if it is a quick one and plainly right; whether it was run."""
+    """Run the command if it is fast and unambiguous; whether it was run."""
     if not arguments or arguments[0] not in HOMES:
         return False
     name, *words = arguments
@@ -50,7 +51,7 @@ def run_quickly(arguments: Sequence[str]) -> bool:
 
 
 def read(function: Callable[..., None], words: Sequence[str]) -> dict[str, Any] | None:
-    """The arguments of `function` that `words` give it; None where Typer must look at them."""
+    """The arguments of `function` in `words`; None if Typer must parse them."""
     groups = groups_of(function)
     places = list(places_of(function))
     options = [(p.spec, p) for p in places if isinstance(p.spec, Option)]
@@ -82,14 +83,14 @@ def read(function: Callable[..., None], words: Sequence[str]) -> dict[str, Any] 
 
 
 def groups_of(function: Callable[..., None]) -> dict[str, type[Any]]:
-    """The parameters of `function` that stand for a group of options."""
+    """The parameters of `function` that are groups of options."""
     hints = get_type_hints(function)
     names = signature(function).parameters
     return {n: hints[n] for n in names if isinstance(hints[n], type) and is_dataclass(hints[n])}
 
 
 def places_of(function: Callable[..., None]) -> list[ArgumentSlot]:
-    """Where each thing that `function` takes goes."""
+    """The slot of each argument of `function`."""
     groups = groups_of(function)
     found = []
     hints = get_type_hints(function, include_extras=True)
@@ -109,7 +110,7 @@ def _place(group: str, name: str, hint: Any) -> ArgumentSlot:
 
 
 def _made(place: ArgumentSlot, text: str) -> Any:
-    """The value of one occurrence; None where Typer must look at it."""
+    """The value of one argument; None if Typer must parse it."""
     (kind,) = {a for a in get_args(place.type) if a is not NoneType} or {place.type}
     if get_origin(kind) is list or get_origin(place.type) is list:
         return [text]
@@ -131,7 +132,7 @@ def _made(place: ArgumentSlot, text: str) -> Any:
 def _sorted_in(
     groups: Mapping[str, type[Any]], places: Sequence[ArgumentSlot], found: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The parameters as the function takes them: values alone, and groups of the others."""
+    """The arguments as the function takes them, with the groups built."""
     values = {p.name: found[p.name] for p in places if not p.group and p.name in found}
     for name, group in groups.items():
         own = {p.name: found[p.name] for p in places if p.group == name and p.name in found}

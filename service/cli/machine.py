@@ -11,7 +11,7 @@ from tilewright.service.doctor import examine
 from tilewright.service.errors import ExitCode
 from tilewright.service.resolve import targets
 
-# Start-up: a command loads what it works with when it runs.
+# Start-up: a command loads what it needs when it runs.
 
 
 def add_commands(app: typer.Typer) -> None:

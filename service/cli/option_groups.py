@@ -1,8 +1,8 @@
-"""Options shared by commands, as groups: a command takes a group as one argument.
+"""Groups of options that commands share: a command takes a group as one argument.
 
-They are described without Typer, whose import takes longer than the quick commands themselves:
-`tilewright.service.cli.options` gives Typer what it needs, `tilewright.service.cli.fast_path` reads
-them by itself. The group that names a workload is
+They are described without Typer, whose import takes longer than the fast commands themselves:
+`tilewright.service.cli.options` converts them for Typer, `tilewright.service.cli.fast_path` parses
+them itself. The group that names a workload is
 `tilewright.service.resolve.spelling.WorkloadSpelling`.
 """
 
@@ -20,7 +20,7 @@ COMMON_PANEL = "General"
 
 @dataclass(frozen=True, slots=True)
 class Common:
-    """What every command takes."""
+    """Options of every command."""
 
     json: Annotated[
         bool,
@@ -46,7 +46,7 @@ class Common:
 
 @dataclass(frozen=True, slots=True)
 class MachineOptions:
-    """Where and how measurements are made."""
+    """Options on where and how to measure."""
 
     target: Annotated[
         str,
@@ -91,7 +91,7 @@ class MachineOptions:
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """Which service to talk to."""
+    """Options that select a service."""
 
     url: Annotated[
         str,

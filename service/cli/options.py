@@ -1,4 +1,4 @@
-"""Commands for Typer: groups of options are flattened into what it sees."""
+"""Registers commands with Typer; groups of options are flattened into single options."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from tilewright.service.cli.option_groups import (
 
 
 def command(app: typer.Typer, name: str, **settings: Any) -> Callable[..., Callable[..., None]]:
-    """Register a function as command `name`; parameters typed as a group become its fields."""
+    """Register a function as command `name`; a parameter that is a group becomes the options of its
+    fields."""
 
     def register(function: Callable[..., None]) -> Callable[..., None]:
         groups, parameters = _flatten(function)
@@ -45,7 +46,7 @@ def command(app: typer.Typer, name: str, **settings: Any) -> Callable[..., Calla
 def _flatten(
     function: Callable[..., None],
 ) -> tuple[dict[str, type[Any]], list[inspect.Parameter]]:
-    """The groups among `function`'s parameters, and the flat parameters in their stead."""
+    """The groups among `function`'s parameters, and its parameters with the groups flattened."""
     hints = get_type_hints(function, vars(sys.modules[function.__module__]), include_extras=True)
     groups: dict[str, type[Any]] = {}
     parameters: list[inspect.Parameter] = []

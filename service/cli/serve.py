@@ -1,4 +1,4 @@
-"""`serve`: API and workers on one machine, one command."""
+"""`serve`: the API and its worker, as one command."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tilewright.service.cli.options import Common, command
 from tilewright.service.monitoring import monitoring_dir
 
 FLEET_ADDRESS = "tcp://127.0.0.1:8786"
-"""Where a fleet's scheduler listens unless told otherwise: on Dask's usual port."""
+"""Default address of a fleet's scheduler, on Dask's usual port."""
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -133,7 +133,7 @@ def add_commands(app: typer.Typer) -> None:
         common: Common = Common(),  # noqa: B008  # a frozen value
     ) -> None:
         """Serve the API and run its jobs, until Ctrl-C or SIGTERM."""
-        # Start-up: a command loads what it works with when it runs.
+        # Start-up: a command loads what it needs when it runs.
         from tilewright.service.cli.server import serve as run
         from tilewright.service.settings import Settings
 

@@ -28,7 +28,7 @@ class ServiceSource:
         try:
             refused = self._client.check_pins([kernel.to_json() for kernel in kernels])
         except Refused as error:
-            if error.status not in (NOT_FOUND, NOT_ALLOWED):  # services before it have no such call
+            if error.status not in (NOT_FOUND, NOT_ALLOWED):  # older services have no such call
                 raise
             return
         refuse_pins((pin["name"], _told(pin["full_check"])) for pin in refused)
@@ -61,7 +61,7 @@ class ServiceSource:
         return {name: value for name, value in document.items() if name not in ("key", "artefacts")}
 
     def target(self, key: str) -> dict[str, Any] | None:
-        """Targets are in the lock file; the service hands out none of its own."""
+        """None: targets are in the lock file, and a service serves none."""
         return None
 
 

@@ -1,4 +1,4 @@
-"""`show` and `emit`: what was chosen, readable, and as files that C links."""
+"""`show` and `emit`: the chosen schedule as text, and as files that C links."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ from typing import Annotated
 import typer
 
 from tilewright.service.answers import stored
+from tilewright.service.cli.facts import evidence_rows
 from tilewright.service.cli.options import Common, MachineOptions, command
 from tilewright.service.cli.shared_options import CpusOption, LeastGrade, split_names
-from tilewright.service.database import opened
+from tilewright.service.database import open_existing
 from tilewright.service.grade import Grade
 from tilewright.service.resolve import targets, workloads
 from tilewright.service.resolve.spelling import WorkloadSpelling
 
-# Start-up: a command loads what it works with when it runs.
+# Start-up: a command loads what it needs when it runs.
 
 
 class What(StrEnum):
-    """What `show` prints."""
+    """Forms in which `show` prints a schedule."""
 
     TRACE = "trace"
     PLAN = "plan"
@@ -64,6 +65,8 @@ def add_commands(app: typer.Typer) -> None:
             answer = stored.recorded(common.db, workload, target, record)
         text = objects.shown(workload, answer.trace, target, what.value)
         output.remark(f"# {answer.summary()}")
+        for name, value in evidence_rows(answer.to_json()):
+            output.remark(f"# {name}: {value}")
         output.text({**answer.to_json(), "what": what.value, "text": text}, text)
 
     @command(app, "emit")
@@ -111,7 +114,7 @@ def add_commands(app: typer.Typer) -> None:
             targets.read_target(cpu, machine.threads, probe=False) for cpu in split_names(cpus)
         ]
         minimum = Grade(str(min_grade or Grade.SAME_CPU))
-        with opened(common.db) as store:
+        with open_existing(common.db) as store:
             parts = choose_parts(store, workload, named, minimum, every_cpu=True)
         variants = [part.variant for part in parts]
         kernel, files = objects.emitted(workload, variants, symbol)

@@ -1,4 +1,4 @@
-"""Where kernels and records come from: a service that is named, or the database here."""
+"""Options that select the source of kernels and records."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from .options import COMMON_PANEL
 
 
 @dataclass(frozen=True, slots=True)
-class Where:
-    """A service, or the database here."""
+class SourceOptions:
+    """A service if one is named, else the local database."""
 
     url: Annotated[
         str | None,

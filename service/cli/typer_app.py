@@ -1,4 +1,4 @@
-"""The command tree as Typer knows it."""
+"""The Typer application with its commands."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ MODULES: dict[str, tuple[str, ...]] = {
     "machine": ("doctor", "ops", "target"),
     "fleet": ("worker", "fleet"),
 }
-"""Which module of this package brings which commands, in the order help lists them."""
+"""The commands of each module of this package, in the order of the help text."""
 
 
 def build(command: str = "") -> typer.Typer:
-    """The application with the commands of the module that brings `command`; with all of them
-    for anything else. What is not built costs no start-up time."""
+    """The application with the commands of the module of `command`, or with all of them for
+    anything else: modules that are not needed are not imported."""
     app = typer.Typer(
         name="tilewright",
         help="Finds the fastest correct schedule for a tensor expression on this machine, "
@@ -56,7 +56,7 @@ def build(command: str = "") -> typer.Typer:
 
 
 def run_tree(arguments: Sequence[str]) -> int:
-    """Run one command; its exit code. UsageProblem for arguments that make none."""
+    """Run one command; its exit code. UsageProblem for invalid arguments."""
     app = build(arguments[0] if arguments else "")
     try:
         code = app(args=list(arguments), prog_name="tilewright", standalone_mode=False)

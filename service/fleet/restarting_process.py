@@ -11,15 +11,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-log = logging.getLogger("tilewright.fleet")
+from tilewright.service import timeouts
 
-FIRST_PAUSE_SECS, LONGEST_PAUSE_SECS = 0.2, 5.0
-HEALTHY_SECS = 10.0
-"""A process that lived that long is started again at once."""
+log = logging.getLogger("tilewright.fleet")
 
 
 @dataclass(slots=True)
-class Keeper:
+class RestartingProcess:
     """Runs `command` (made anew for each start) until `stop`; use as a context manager.
 
     The process has a group of its own, which ends as a whole: SIGTERM, `patience_secs`, SIGKILL.
@@ -34,7 +32,7 @@ class Keeper:
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _thread: threading.Thread | None = None
 
-    def __enter__(self) -> Keeper:
+    def __enter__(self) -> RestartingProcess:
         self._thread = threading.Thread(target=self.keep, name=self.name, daemon=True)
         self._thread.start()
         return self
@@ -52,14 +50,18 @@ class Keeper:
 
     def keep(self) -> None:
         """Run the process, again and again, until `stop`."""
-        pause_secs = FIRST_PAUSE_SECS
+        pause_secs = timeouts.RESTART_PAUSE_SECS
         while not self._stopping.is_set():
             started = time.monotonic()
             code = self._run()
             if self._stopping.is_set():
                 return
-            healthy = time.monotonic() - started > HEALTHY_SECS
-            pause_secs = FIRST_PAUSE_SECS if healthy else min(2 * pause_secs, LONGEST_PAUSE_SECS)
+            healthy = time.monotonic() - started > timeouts.RESTART_HEALTHY_SECS
+            pause_secs = (
+                timeouts.RESTART_PAUSE_SECS
+                if healthy
+                else min(2 * pause_secs, timeouts.RESTART_PAUSE_MAX_SECS)
+            )
             log.warning("%s ended with code %s; starting it again", self.name, code)
             self._stopping.wait(pause_secs)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from anyio.to_thread import run_sync
 from fastapi import FastAPI
 
-from tilewright.service.answers.answer_service import Answers, answers_of
+from tilewright.service.answers.answer_service import AnswerService, make_answer_service
 from tilewright.service.file_identity import FileIdentity
 from tilewright.service.http import error_handlers, middleware
 from tilewright.service.http.feeds import Feeds
@@ -30,7 +30,7 @@ from tilewright.service.http.pages import jobs as job_pages
 from tilewright.service.http.preparation_watch import PreparationWatch
 from tilewright.service.http.request_log import RequestLog
 from tilewright.service.http.routes import best, builds, fleet, health, jobs, publishing, stored
-from tilewright.service.http.state import Gate, ServiceState
+from tilewright.service.http.state import ConcurrencyLimit, ServiceState
 from tilewright.service.jobs.supervisor import WorkerHealth
 from tilewright.service.settings import Settings
 
@@ -55,7 +55,7 @@ PAGES = (
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     """Helper processes live as long as the application serves."""
-    answers: Answers = app.state.service.answers
+    answers: AnswerService = app.state.service.answers
     await run_sync(answers.start)
     try:
         yield
@@ -79,12 +79,12 @@ def create_app(
         openapi_url="/openapi.json",
         lifespan=_lifespan,
     )
-    answers, stopping = answers_of(store, settings), threading.Event()
+    answers, stopping = make_answer_service(store, settings), threading.Event()
     app.state.service = ServiceState(
         settings=settings,
         store=store,
         metrics=Metrics(),
-        streams=Gate(settings.limits.event_streams),
+        streams=ConcurrencyLimit(settings.limits.event_streams),
         stopping=stopping,
         feeds=Feeds(store, stopping.is_set),
         identity=FileIdentity(store.path),

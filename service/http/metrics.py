@@ -31,7 +31,7 @@ def _utc_now() -> datetime:
 
 
 @dataclass(slots=True)
-class Ages:
+class JobAges:
     """Seconds since things came: by their time of day when they are first seen, from then on by a
     monotonic clock, so a clock that is set moves no age that is known."""
 
@@ -49,8 +49,8 @@ class Ages:
         return {state: moment - self._since[name] for state, (name, _) in oldest.items()}
 
 
-JOB_SECS = (0.1, 0.5, 1, 5, 15, 60, 300, 900, 3600, 4 * 3600, 24 * 3600)
-WAIT_SECS = (0.1, 0.5, 1, 5, 10, 30, 60)
+JOB_SECS_BUCKETS = (0.1, 0.5, 1, 5, 15, 60, 300, 900, 3600, 4 * 3600, 24 * 3600)
+WAIT_SECS_BUCKETS = (0.1, 0.5, 1, 5, 10, 30, 60)
 
 
 class Metrics:
@@ -76,7 +76,7 @@ class Metrics:
             "tilewright_http_wait_seconds",
             "Time requests waited on purpose, for a job or an answer to be prepared, in seconds.",
             ["route"],
-            buckets=WAIT_SECS,
+            buckets=WAIT_SECS_BUCKETS,
             registry=registry,
         )
         self._answers = Counter(
@@ -95,14 +95,14 @@ class Metrics:
             "tilewright_job_seconds",
             "From submission to the end of a job of this process's worker, in seconds.",
             ["state"],
-            buckets=JOB_SECS,
+            buckets=JOB_SECS_BUCKETS,
             registry=registry,
         )
         self._job_run_seconds = Histogram(
             "tilewright_job_run_seconds",
             "From when this process's worker took a job up to its end, in seconds.",
             ["state"],
-            buckets=JOB_SECS,
+            buckets=JOB_SECS_BUCKETS,
             registry=registry,
         )
         self._machine_wait = Counter(
@@ -163,7 +163,7 @@ class Metrics:
             "Bytes it may hold before nothing more is taken in; 0 for no limit.",
             registry=of_store,
         )
-        self._ages = Ages()
+        self._ages = JobAges()
         self._looking = threading.Lock()
 
     def request(self, method: str, route: str, status: int, secs: float) -> None:

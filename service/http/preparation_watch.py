@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from anyio.to_thread import run_sync
 
 from tilewright.db.errors import StoreError
+from tilewright.service import timeouts
 
 if TYPE_CHECKING:
     import threading
@@ -19,10 +20,6 @@ if TYPE_CHECKING:
     from tilewright.service.answers.untuned import PrepareQueue
 
 log = logging.getLogger("tilewright.waiting")
-
-POLL_SECS = 0.05
-LOOK_SECS = 1.0
-"""How often to look where nothing seems to have changed, and whether somebody works."""
 
 
 @dataclass(slots=True, eq=False)
@@ -65,14 +62,18 @@ class PreparationWatch:
         try:
             while self._waiters and not self.stopping.is_set():
                 now = self.store.change_token()
-                if now is None or now != token or loop.time() - looked > LOOK_SECS:
+                if (
+                    now is None
+                    or now != token
+                    or loop.time() - looked > timeouts.PREPARATION_RECHECK_SECS
+                ):
                     token, looked = now, loop.time()
                     try:
                         await self._look()
                     except StoreError as error:  # who asks next is told
                         log.warning("preparations cannot be looked at: %s", error)
-                        await asyncio.sleep(LOOK_SECS)
-                await asyncio.sleep(POLL_SECS)
+                        await asyncio.sleep(timeouts.PREPARATION_RECHECK_SECS)
+                await asyncio.sleep(timeouts.PREPARATION_POLL_SECS)
         finally:
             for waiter in self._waiters:
                 waiter.over.set()

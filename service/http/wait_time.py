@@ -17,7 +17,7 @@ _NAME = "waited_for"
 
 
 @dataclass(slots=True)
-class WaitedFor:
+class WaitTime:
     """Seconds of one request; None where it did not ask for waiting."""
 
     secs: float | None = None
@@ -32,7 +32,7 @@ class WaitedFor:
             self.secs = (self.secs or 0.0) + time.monotonic() - start
 
 
-def waited_for(scope: Scope) -> WaitedFor:
+def wait_time_of(scope: Scope) -> WaitTime:
     """That of a request, the same for all who ask."""
-    found: WaitedFor = scope.setdefault("state", {}).setdefault(_NAME, WaitedFor())
+    found: WaitTime = scope.setdefault("state", {}).setdefault(_NAME, WaitTime())
     return found

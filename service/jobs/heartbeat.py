@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+from tilewright.service import timeouts
+
 if TYPE_CHECKING:
     from tilewright.service.jobs.counters import Counters
-
-BEAT_SECS = 0.5
 
 
 class Role(StrEnum):
@@ -29,7 +29,7 @@ class Role(StrEnum):
 
 
 @dataclass(slots=True)
-class Pulse:
+class Heartbeat:
     """Beats on `fd` twice a second, from the first role on until `stop`; None beats nowhere."""
 
     fd: int | None
@@ -51,7 +51,7 @@ class Pulse:
                 os.write(fd, (json.dumps(self._news()) + "\n").encode())
             except OSError:
                 return  # the supervisor is gone, and the kernel is about to end this process too
-            if self.stop.wait(BEAT_SECS):
+            if self.stop.wait(timeouts.WORKER_HEARTBEAT_SECS):
                 return
 
     def _news(self) -> dict[str, Any]:

@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from tilewright.service import timeouts
+
 MOST_ON_A_FLEET = 16
 """All of them are searched for by one process: more would wait for its core instead."""
-
-_LOOK_SECS, _PATIENCE_SECS = 5.0, 2.0
 
 
 @dataclass(slots=True)
@@ -41,7 +41,7 @@ class FleetSize:
     _looked: float = float("-inf")
 
     def __call__(self) -> int:
-        if self.address and time.monotonic() - self._looked > _LOOK_SECS:
+        if self.address and time.monotonic() - self._looked > timeouts.FLEET_SIZE_CACHE_SECS:
             self._look()
             self._looked = time.monotonic()
         return max(self.at_least, min(self._size, MOST_ON_A_FLEET))
@@ -53,6 +53,6 @@ class FleetSize:
         from tilewright.tuner.measure.protocol import MeasurerError
 
         try:
-            self._size = len(fleet_status(self.address, _PATIENCE_SECS))
+            self._size = len(fleet_status(self.address, timeouts.FLEET_STATUS_SECS))
         except (MeasurerError, ModuleNotFoundError):
             return

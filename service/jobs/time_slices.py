@@ -14,10 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-LOOK_SECS = 0.25
-TURN_SECS = 2.0
-"""A turn ends with the candidate, or the case of a check, at which it has lasted this long, if
-others wait."""
+from tilewright.service import timeouts
 
 
 class TimeSlices:
@@ -25,9 +22,9 @@ class TimeSlices:
 
     def __init__(
         self,
-        turn_secs: float = TURN_SECS,
+        turn_secs: float = timeouts.TIME_SLICE_SECS,
         clock: Callable[[], float] = time.monotonic,
-        look_secs: float = LOOK_SECS,
+        look_secs: float = timeouts.JOB_POLL_SECS,
     ) -> None:
         self._turn_secs, self._look_secs = turn_secs, look_secs
         self._clock = clock

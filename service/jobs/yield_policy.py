@@ -8,19 +8,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tilewright.schedules.errors import TilewrightError
-
-LOOK_SECS = 0.25
-MOST_SECS = 60.0
-"""How long ticket jobs let preparations go first, from one moment with none to the next: those that
-nobody works on, or that never end, hold up no job for ever."""
+from tilewright.service import timeouts
 
 
 @dataclass(slots=True)
 class YieldPolicy:
     """Whether ticket jobs let preparations go first now. Threads may share it."""
 
-    most_secs: float = MOST_SECS
-    look_secs: float = LOOK_SECS
+    most_secs: float = timeouts.YIELD_MAX_SECS
+    look_secs: float = timeouts.PREPARATION_COUNT_SECS
     clock: Callable[[], float] = time.monotonic
     _since: float | None = None
     _looked: float = float("-inf")

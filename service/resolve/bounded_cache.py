@@ -13,7 +13,7 @@ ENTRY_BYTES = 300
 """About what an entry takes beside what it holds."""
 
 
-class Remembered(Generic[K, V]):
+class BoundedCache(Generic[K, V]):
     """Values by key; what was not used for longest goes first. Threads may share it.
 
     `size_bytes` bounds the sum of what callers say their values take.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tilewright.service.resolve import workloads
-from tilewright.service.resolve.bounded_cache import Remembered
+from tilewright.service.resolve.bounded_cache import BoundedCache
 from tilewright.service.resolve.requests import admit
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class ParsedWorkloads:
 
     def __init__(self, settings: Settings, size_bytes: int = MEMORY_BYTES) -> None:
         self._settings = settings
-        self._named: Remembered[bytes, ParsedName] = Remembered(size_bytes)
+        self._named: BoundedCache[bytes, ParsedName] = BoundedCache(size_bytes)
 
     def named(self, spelled: str | dict[str, Any]) -> ParsedName:
         """The workload that `spelled` stands for. WorkloadError: none, or one that is too large."""

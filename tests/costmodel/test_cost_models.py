@@ -55,7 +55,7 @@ class RandomModel(CostModel):
         return SettingFeatures(sketch, settings, None, np.sin(mixed * 12.9898) - 10.0)
 
     def predict_from(self, description: SettingFeatures) -> Prediction:
-        return Prediction.unlearned(description.log2_prior)
+        return Prediction.from_prior(description.log2_prior)
 
 
 class TestPriorModel(CostModelContract):

@@ -7,9 +7,10 @@ from itertools import count
 
 import pytest
 
+from tilewright.tuner import timeouts
 from tilewright.tuner.measure.fleet import reservations
 from tilewright.tuner.measure.fleet.dispatch import Assignment
-from tilewright.tuner.measure.fleet.reservations import Bookings, share_of
+from tilewright.tuner.measure.fleet.reservations import Reservations, share_of
 
 A, B, C = 1, 2, 3
 
@@ -19,7 +20,7 @@ class Job:
 
     numbers = count(1)
 
-    def __init__(self, book: Bookings, owner: int, candidates: int) -> None:
+    def __init__(self, book: Reservations, owner: int, candidates: int) -> None:
         self.book, self.owner, self.left = book, owner, candidates
         self.orders: dict[str, Assignment] = {}
         self.woken = self.jobs = 0
@@ -40,27 +41,27 @@ class Job:
         def wake() -> None:
             self.woken += 1
 
-        self.book.book(self.owner, machines, wake, assign)
+        self.book.reserve(self.owner, machines, wake, assign)
         if not self.left:
-            self.book.forgo(self.owner)
+            self.book.withdraw(self.owner)
         self.orders |= {a.task: a for a in made}
         return [a.machine for a in made]
 
     def end(self, machine: str) -> None:
         task = next(task for task, a in self.orders.items() if a.machine == machine)
         del self.orders[task]
-        self.book.free(task)
+        self.book.release(task)
 
 
 def test_small_batches_of_several_jobs_do_not_meet_on_the_first_machine() -> None:
-    book = Bookings()
+    book = Reservations()
     jobs = [Job(book, owner, 2) for owner in (A, B)]
     assert jobs[0].ask("a", "b", "c", "d") == ["a", "b"]
     assert jobs[1].ask("a", "b", "c", "d") == ["c", "d"]
 
 
 def test_a_machine_that_has_the_work_open_is_preferred_among_idle_ones() -> None:
-    book = Bookings()
+    book = Reservations()
     first, other = Job(book, A, 1), Job(book, B, 1)
     assert first.ask("b") == ["b"]
     first.end("b")
@@ -72,7 +73,7 @@ def test_a_machine_that_has_the_work_open_is_preferred_among_idle_ones() -> None
 
 
 def test_no_machine_has_more_than_one_order_in_its_queue_and_who_waits_is_woken() -> None:
-    book = Bookings()
+    book = Reservations()
     first, other = Job(book, A, 9), Job(book, B, 9)
     assert first.ask("a", "b") == ["a", "b", "a", "b"]
     assert other.ask("a", "b") == []
@@ -84,18 +85,18 @@ def test_no_machine_has_more_than_one_order_in_its_queue_and_who_waits_is_woken(
 
 
 def test_who_was_woken_and_does_not_come_holds_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    book = Bookings()
+    book = Reservations()
     first, stuck = Job(book, A, 9), Job(book, B, 9)
     first.ask("a")
     stuck.ask("a")
     first.end("a")
     assert first.ask("a") == []
-    monkeypatch.setattr(reservations, "_REACTION_SECS", 0.0)
+    monkeypatch.setattr(timeouts, "WAKE_REACTION_SECS", 0.0)
     assert first.ask("a") == ["a"]
 
 
 def test_a_job_that_leaves_frees_its_places_and_its_wish() -> None:
-    book = Bookings()
+    book = Reservations()
     first, other = Job(book, A, 9), Job(book, B, 9)
     first.ask("a")
     other.ask("a")
@@ -106,7 +107,7 @@ def test_a_job_that_leaves_frees_its_places_and_its_wish() -> None:
 
 
 def test_kinds_of_machines_do_not_meet() -> None:
-    book = Bookings()
+    book = Reservations()
     first, other = Job(book, A, 9), Job(book, B, 9)
     first.ask("a")
     other.ask("b")
@@ -124,7 +125,7 @@ def test_orders_are_the_larger_the_more_jobs_share_the_machines() -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_whatever_jobs_do_every_candidate_is_ordered_and_no_queue_is_too_long(seed: int) -> None:
     rng = random.Random(seed)
-    book = Bookings()
+    book = Reservations()
     machines = ["a", "b", "c"]
     jobs = [Job(book, owner, rng.randint(1, 40)) for owner in (A, B, C)]
     for _ in range(2000):

@@ -137,7 +137,7 @@ def test_where_a_default_is_refused_the_nearest_setting_stands_for_it() -> None:
     changed = [a != b for a, b in zip(sketch.default(), part.default(), strict=True)]
     assert 1 <= sum(changed) <= 2
     assert sketch.feasible(np.asarray([sketch.default()]))[0]
-    assert sketch.alone(0).default() == sketch.default()
+    assert sketch.single_part(0).default() == sketch.default()
 
 
 @dataclass(frozen=True)

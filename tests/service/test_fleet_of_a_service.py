@@ -13,6 +13,7 @@ from tests.support.fleet.local_fleet import free_port
 from tests.support.service.records import HOST, MATMUL, fake_run
 from tilewright.db import Store
 from tilewright.db.values.job_states import JobState
+from tilewright.service import timeouts
 from tilewright.service.answers.publish import Published
 from tilewright.service.http.app import create_app
 from tilewright.service.jobs import job_slots
@@ -23,7 +24,7 @@ from tilewright.service.jobs.run import JobContext
 from tilewright.service.jobs.worker import Worker
 from tilewright.service.settings import Settings
 from tilewright.tuner.measure.fleet import machines
-from tilewright.tuner.measure.fleet.errors import FleetError
+from tilewright.tuner.measure.fleet.address import FleetError
 
 
 def queued(store: Store, seed: int, measurer: str) -> str:
@@ -71,7 +72,7 @@ def test_a_fleet_has_as_many_jobs_as_machines_beside_those_of_this_machine(
 def test_a_fleet_that_does_not_answer_is_as_large_as_it_was(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(job_slots, "_LOOK_SECS", 0.0)
+    monkeypatch.setattr(timeouts, "FLEET_SIZE_CACHE_SECS", 0.0)
     size = FleetSize("tcp://127.0.0.1:1", at_least=3)
     for count, expected in ((1, 3), (8, 8), (500, job_slots.MOST_ON_A_FLEET)):
         monkeypatch.setattr(machines, "fleet_status", lambda *_, n=count: [None] * n)

@@ -17,7 +17,7 @@ from tests.support.service.records import MATMUL
 from tilewright.schedules.errors import TargetError
 from tilewright.service.cli import root
 from tilewright.service.errors import OutOfResources
-from tilewright.service.resource_exhaustion import shortage
+from tilewright.service.resource_exhaustion import exhausted_resource
 
 MIB = 1 << 20
 TOLD = ("tilewright: ", "OpenBLAS error: Memory allocation")
@@ -97,7 +97,7 @@ def made(error: Exception, cause: Exception) -> Exception:
     ],
 )
 def test_what_has_run_out_is_read_from_errors(error: Exception, says: str) -> None:
-    found = shortage(error)
+    found = exhausted_resource(error)
     assert found is not None
     assert says in str(found)
     assert "\n" not in str(found)
@@ -113,7 +113,7 @@ def test_what_has_run_out_is_read_from_errors(error: Exception, says: str) -> No
     ],
 )
 def test_other_errors_are_left_to_be_what_they_are(error: Exception) -> None:
-    assert shortage(error) is None
+    assert exhausted_resource(error) is None
 
 
 @pytest.mark.parametrize(
@@ -146,6 +146,6 @@ def test_the_limit_is_named_with_the_way_to_raise_it(monkeypatch: pytest.MonkeyP
     unlimited = resource.RLIM_INFINITY
     for limits, says in (((512 * MIB, unlimited), "512 MiB of memory"), ((unlimited,) * 2, "left")):
         monkeypatch.setattr(resource, "getrlimit", lambda _, limits=limits: limits)
-        found = shortage(MemoryError())
+        found = exhausted_resource(MemoryError())
         assert isinstance(found, OutOfResources)
         assert says in str(found)

@@ -134,8 +134,8 @@ def test_a_job_that_is_taken_up_goes_on_behind_its_trials_and_proposes_none_agai
 
     def counted(self: AnnealingStrategy, count: int) -> Any:
         found = ask(self, count)
-        asked.append(len(self.ledger.asked) - len(found))
-        if len(self.ledger.asked) > 8:
+        asked.append(len(self.ledger.proposed) - len(found))
+        if len(self.ledger.proposed) > 8:
             stop.set()
         return found
 
@@ -286,7 +286,7 @@ def test_a_cancelled_job_is_over_in_time_whatever_its_thread_is_at(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Our own Python code cannot be killed: what it brings afterwards is nobody's."""
-    monkeypatch.setattr("tilewright.service.jobs.run.OVER_SECS", 0.0)
+    monkeypatch.setattr("tilewright.service.timeouts.CANCELLED_JOB_SECS", 0.0)
     job = queued(store)
     later = fake_run()
 

@@ -105,13 +105,13 @@ class SyntheticSketch:
         return (self,)
 
     @property
-    def alike(self) -> tuple[tuple[int, ...], ...]:
+    def equivalence_classes(self) -> tuple[tuple[int, ...], ...]:
         return ((0,),)
 
-    def alone(self, number: int) -> Sketch:
+    def single_part(self, number: int) -> Sketch:
         return self
 
-    def own_settings(self, settings: IntArray) -> list[IntArray]:
+    def split_settings(self, settings: IntArray) -> list[IntArray]:
         return [settings]
 
     def values(self, settings: IntArray) -> list[IntArray]:

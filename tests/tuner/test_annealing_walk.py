@@ -12,10 +12,10 @@ from tests.support.synthetic_machine import bent_log2_secs
 from tests.support.synthetic_sketch import synthetic_space, tiny_space
 from tilewright.schedules.arrays import BoolArray, FloatArray, IntArray
 from tilewright.tuner.search.annealing_walk import Cooling, anneal, propose
-from tilewright.tuner.search.setting_grid import SettingGrid, keep_best, lattices
+from tilewright.tuner.search.setting_grid import SettingGrid, keep_best, setting_grids
 
 SPACE = synthetic_space()
-GRID = lattices(SPACE)[0]
+GRID = setting_grids(SPACE)[0]
 
 
 def test_annealing_reaches_the_argmax_of_the_model() -> None:
@@ -73,7 +73,7 @@ def test_neighbours_differ_in_one_knob_by_at_most_two_places() -> None:
 
 
 def test_sample_gives_distinct_feasible_points_and_all_of_a_tiny_space() -> None:
-    grid = lattices(tiny_space())[0]
+    grid = setting_grids(tiny_space())[0]
     every = np.concatenate(list(grid.feasible_codes()))
     drawn = grid.encode(grid.sample(np.random.default_rng(0), 2_000))
     assert set(drawn.tolist()) == set(every.tolist())

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tilewright.tuner.process.contention import LEAST_SECS, CpuTimes, Others, cpu_times
+from tilewright.tuner.process.contention import LEAST_SECS, ContentionMonitor, CpuTimes, cpu_times
 
 STAT = """cpu  900 0 0 900 0 0 0 0 0 0
 cpu0 100 20 30 1000 5 1 2 40 10 0
@@ -42,18 +42,18 @@ def test_times_are_those_of_the_cpus_asked_for(tmp_path: Path) -> None:
 def test_others_worked(used: float, stolen: float, own: float, wall: float, worked: bool) -> None:
     times = iter([CpuTimes(5.0, 1.0), CpuTimes(5.0 + used, 1.0 + stolen), CpuTimes(9.0, 2.0)])
     owns, clocks = iter([3.0, 3.0 + own, 9.0]), iter([7.0, 7.0 + wall, 9.0])
-    others = Others(lambda: next(times), lambda: next(owns), lambda: next(clocks))
+    others = ContentionMonitor(lambda: next(times), lambda: next(owns), lambda: next(clocks))
     assert others.worked() is worked
 
 
 def test_each_question_is_about_the_time_since_the_last() -> None:
     times = iter([CpuTimes(0.0, 0.0), CpuTimes(1.0, 0.0), CpuTimes(1.0, 0.0)])
-    others = Others(lambda: next(times), lambda: 0.0, lambda: 0.0)
+    others = ContentionMonitor(lambda: next(times), lambda: 0.0, lambda: 0.0)
     assert [others.worked(), others.worked()] == [True, False]
 
 
 def test_a_system_that_does_not_tell_is_taken_for_quiet() -> None:
-    assert not Others(lambda: None, lambda: 0.0, lambda: 0.0).worked()
+    assert not ContentionMonitor(lambda: None, lambda: 0.0, lambda: 0.0).worked()
 
 
 def test_a_tick_of_each_cpu_is_less_than_what_counts() -> None:

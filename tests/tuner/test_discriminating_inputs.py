@@ -14,10 +14,10 @@ from tilewright.schedules.frontend.notation import from_notation, parse_tensor_s
 from tilewright.schedules.workload.workload import Workload
 from tilewright.tuner.judge.discriminating_inputs import (
     balanced,
+    discriminating_place_count,
+    discriminating_places,
     one_place_a_line,
-    places_that_tell,
     reduced_dims,
-    telling_places,
 )
 from tilewright.tuner.judge.input_plan import InputKind
 from tilewright.tuner.judge.oracle import Oracle
@@ -179,10 +179,10 @@ def test_a_maximum_over_rows_that_misses_a_block() -> None:
 
 @pytest.mark.parametrize("length", [1, 2, 3, 63, 64, 65, 1000, 32000, 1 << 20])
 def test_places_that_tell_come_first(length: int) -> None:
-    places = telling_places(length)
+    places = discriminating_places(length)
     assert len(set(places)) == len(places)
     assert all(0 <= p < length for p in places)
-    early = set(places[: places_that_tell(length)])
+    early = set(places[: discriminating_place_count(length)])
     assert {0, length - 1, length // 2, max(length // 2 - 1, 0)} <= early
     assert {p % 64 for p in early} == set(range(min(64, length)))
     if length <= 1000:

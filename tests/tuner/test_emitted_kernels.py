@@ -244,10 +244,10 @@ def test_the_bytes_are_the_same_wherever_they_are_made(monkeypatch: pytest.Monke
     """Also in the helper process that long compilations are handed to."""
     workload = parse_workload(WORKLOADS[0])
     made = variants(workload, [level_target(name) for name in ("x86-64-v4", "x86-64-v3", "x86-64")])
-    here = emit_kernel(workload, made, "mm", compiling.build_in_time)
+    here = emit_kernel(workload, made, "mm", compiling.build_by_deadline)
     assert here == emit_kernel(workload, made, "mm")
-    monkeypatch.setattr(compiling, "MOST_LINES_HERE", 0)
-    assert here == emit_kernel(workload, made, "mm", compiling.build_in_time)
+    monkeypatch.setattr(compiling, "MAX_INLINE_LINES", 0)
+    assert here == emit_kernel(workload, made, "mm", compiling.build_by_deadline)
     assert here != emit_kernel(workload, made[1:], "mm")
 
 

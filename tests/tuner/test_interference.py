@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from tilewright.tuner.backend.cpu.checker.interference import DISTURBED, Quiet
+from tilewright.tuner.backend.cpu.checker.interference import DISTURBED_RATIO, InterferenceGuard
 
 BURST_SECS = 50e-6
 
@@ -31,11 +31,11 @@ def quiet(
     team: Iterator[float],
     threads: int,
     team_burst_secs: float | None = BURST_SECS,
-) -> tuple[Quiet, FakeTime]:
+) -> tuple[InterferenceGuard, FakeTime]:
     fake = FakeTime()
-    monkeypatch.setattr(Quiet, "_burst", lambda self: next(own))
-    monkeypatch.setattr(Quiet, "_team_burst", lambda self: next(team))
-    made = Quiet(
+    monkeypatch.setattr(InterferenceGuard, "_burst", lambda self: next(own))
+    monkeypatch.setattr(InterferenceGuard, "_team_burst", lambda self: next(team))
+    made = InterferenceGuard(
         cast(Any, None),
         1,
         BURST_SECS,
@@ -49,7 +49,7 @@ def quiet(
 
 def test_an_undisturbed_round_counts_and_costs_no_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     cores, fake = quiet(monkeypatch, iter(()), iter(()), threads=1)
-    assert cores.counts(BURST_SECS * (DISTURBED - 0.01))
+    assert cores.counts(BURST_SECS * (DISTURBED_RATIO - 0.01))
     assert fake.slept == []
 
 
@@ -111,4 +111,4 @@ def test_the_burst_of_a_team_runs_on_openmp() -> None:
     except loader.MissingLibraryError as missing:
         pytest.skip(str(missing))
     helpers = build_helpers(1, 4, GUARD_BYTES)
-    assert Quiet(helpers, 1000, BURST_SECS, threads=2)._team_burst() > 0
+    assert InterferenceGuard(helpers, 1000, BURST_SECS, threads=2)._team_burst() > 0

@@ -9,7 +9,7 @@ import pytest
 from tilewright.schedules.dtypes import DType
 from tilewright.schedules.workload.tensors import Tensor
 from tilewright.tuner.backend.cpu.memory.guarded import Flush, GuardedPool
-from tilewright.tuner.backend.cpu.memory.line_offsets import TURNS, places
+from tilewright.tuner.backend.cpu.memory.line_offsets import TURNS, line_offsets
 
 
 def tensors(count: int, dtype: DType) -> list[Tensor]:
@@ -17,7 +17,7 @@ def tensors(count: int, dtype: DType) -> list[Tensor]:
 
 
 def test_every_array_is_at_every_word_and_at_every_distance_from_each_other() -> None:
-    found = [places(tensors(6, DType.F32), turn) for turn in range(16)]
+    found = [line_offsets(tensors(6, DType.F32), turn) for turn in range(16)]
     for column in zip(*found, strict=True):
         assert sorted(column) == list(range(0, 64, 4))
     for a, b in combinations(zip(*found, strict=True), 2):
@@ -25,7 +25,7 @@ def test_every_array_is_at_every_word_and_at_every_distance_from_each_other() ->
 
 
 def test_any_two_arrays_are_at_quarters_of_a_line_in_every_way() -> None:
-    found = [places(tensors(4, DType.F32), turn) for turn in range(16, TURNS)]
+    found = [line_offsets(tensors(4, DType.F32), turn) for turn in range(16, TURNS)]
     for a, b in combinations(zip(*found, strict=True), 2):
         assert len(set(zip(a, b, strict=True))) == 16
     assert {p for each in found for p in each} == {0, 16, 32, 48}
@@ -33,7 +33,7 @@ def test_any_two_arrays_are_at_quarters_of_a_line_in_every_way() -> None:
 
 @pytest.mark.parametrize("dtype", [DType.F64, DType.F16, DType.I8])
 def test_places_are_multiples_of_an_element(dtype: DType) -> None:
-    found = {p for turn in range(TURNS) for p in places(tensors(3, dtype), turn)}
+    found = {p for turn in range(TURNS) for p in line_offsets(tensors(3, dtype), turn)}
     assert all(p % dtype.bytes == 0 and p < 64 for p in found)
     assert len(found) >= 8
 

@@ -23,14 +23,14 @@ from tilewright.tuner.machine.native_target import detect
 from tilewright.tuner.measure.local import LocalMeasurer, MeasureSettings, verify_full
 from tilewright.tuner.measure.measurer_spec import parse_measurer
 from tilewright.tuner.measure.protocol import MeasureRequest, MeasurerFactory
-from tilewright.tuner.search.prior_ranking import default_look
+from tilewright.tuner.search.prior_ranking import rank_for_default
 
 ILLEGAL = Trace((Split("no_such_axis", 4),))
 
 
 def default_trace(workload: Workload, target: Target) -> Trace:
     space = space_for(workload, target)
-    return space.trace(default_look(space).default)
+    return space.trace(rank_for_default(space).default)
 
 
 class _OnThisMachine(MeasurerContract):

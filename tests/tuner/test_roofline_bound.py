@@ -17,7 +17,7 @@ from tilewright.schedules.space import ScheduleSpace
 from tilewright.schedules.spelling import parse_workload
 from tilewright.schedules.target import Probes, Target
 from tilewright.tuner.machine.least_work import least_work
-from tilewright.tuner.machine.roofline import bound, shown_by_kernel
+from tilewright.tuner.machine.roofline import bound_for, shown_by_kernel
 from tilewright.tuner.measure.protocol import MeasureRequest
 from tilewright.tuner.process.control import Control
 from tilewright.tuner.search.strategies.annealing import AnnealingStrategy
@@ -26,7 +26,7 @@ from tilewright.tuner.session.options import SessionOptions
 from tilewright.tuner.session.report import Budget, TrialEvent, TuneReport
 from tilewright.tuner.session.roofline_bound import PROBE_ERROR, RooflineBound
 from tilewright.tuner.session.run import run_session
-from tilewright.tuner.session.stopping_rule import MOST_LUCKY
+from tilewright.tuner.session.stopping_rule import MAX_RECHECKS_AT_BOUND
 
 QUIET = synthetic_target(threads=2)
 LOADED = replace(
@@ -87,7 +87,7 @@ def run(
 def true_secs() -> float:
     """What nothing beats on the quiet machine."""
     space = space_with(QUIET.probes)
-    return bound(space.workload, space.target).secs
+    return bound_for(space.workload, space.target).secs
 
 
 def slow_then_good(request: MeasureRequest) -> MeasureResult:
@@ -113,7 +113,7 @@ def test_a_loaded_probe_ends_no_search(marked: bool) -> None:
 def test_a_search_that_would_end_at_the_bound_asks_the_machine_first() -> None:
     """A probe that is too low by less than what the kernel lacks: nothing contradicts it."""
     low = space_with(LOADED.probes)
-    secs = bound(low.workload, low.target).secs
+    secs = bound_for(low.workload, low.target).secs
     machine = FakeMachine(QUIET.probes)
     report = run(lambda r: ok(1.02 * secs + 1e-12 * r.trial), LOADED.probes, machine)
     assert machine.asked
@@ -250,7 +250,7 @@ def test_times_at_the_bound_are_not_checked_again_for_ever() -> None:
     measurer = lucky_measurer(lucky=frozenset(range(1, 25)))
     report = run_lucky(measurer)
     assert report.trials["total"] == 24
-    assert len(measurer.confirmations) <= MOST_LUCKY + 2  # and the best of the last race
+    assert len(measurer.confirmations) <= MAX_RECHECKS_AT_BOUND + 2  # and the best of the last race
 
 
 def test_a_search_led_astray_by_a_probe_goes_by_the_right_one(
@@ -262,7 +262,7 @@ def test_a_search_led_astray_by_a_probe_goes_by_the_right_one(
     )
     dear = replace(QUIET.probes, parallel_region_secs=4 * QUIET.probes.parallel_region_secs)
     space = space_with(dear)
-    at_bound = bound(space.workload, space.target).secs
+    at_bound = bound_for(space.workload, space.target).secs
     run(lambda r: ok(1.01 * at_bound), dear, FakeMachine(QUIET.probes))
     assert corrected == [QUIET.probes]
     corrected.clear()
@@ -301,20 +301,24 @@ def test_a_mistimed_trial_does_not_raise_the_bound() -> None:
 
 def test_a_busy_machine_s_bound_counts_no_parallel_region() -> None:
     busy = replace(LOADED, probes=replace(QUIET.probes, parallel_region_secs=2e-6, doubtful=True))
-    assert bound(MATMUL, busy).secs == pytest.approx(
-        bound(MATMUL, replace(QUIET, probes=replace(QUIET.probes, parallel_region_secs=0.0))).secs
+    assert bound_for(MATMUL, busy).secs == pytest.approx(
+        bound_for(
+            MATMUL, replace(QUIET, probes=replace(QUIET.probes, parallel_region_secs=0.0))
+        ).secs
     )
-    assert not bound(MATMUL, busy).probed
+    assert not bound_for(MATMUL, busy).probed
     assert RooflineBound(least_work(MATMUL), busy).goal_secs is None
 
 
 def test_what_is_implausible_does_not_hang_on_probes_of_several_threads() -> None:
-    assert bound(MATMUL, LOADED).least_secs == bound(MATMUL, QUIET).least_secs
-    assert bound(MATMUL, QUIET).least_secs == pytest.approx(bound(MATMUL, QUIET).secs, rel=0.15)
+    assert bound_for(MATMUL, LOADED).least_secs == bound_for(MATMUL, QUIET).least_secs
+    assert bound_for(MATMUL, QUIET).least_secs == pytest.approx(
+        bound_for(MATMUL, QUIET).secs, rel=0.15
+    )
 
 
 def test_a_kernel_raises_no_peak_above_that_of_its_cores() -> None:
-    secs = bound(MATMUL, QUIET).secs / 10
+    secs = bound_for(MATMUL, QUIET).secs / 10
     shown = shown_by_kernel(least_work(MATMUL), LOADED, secs)
     assert shown.peak(DType.F32, 2) == 2 * LOADED.probes.peak(DType.F32, 1)
     assert shown.peak(DType.F32, 1) == LOADED.probes.peak(DType.F32, 1)
@@ -323,7 +327,7 @@ def test_a_kernel_raises_no_peak_above_that_of_its_cores() -> None:
 def test_bytes_that_inner_caches_may_hold_raise_no_bandwidth() -> None:
     copy = parse_workload("elementwise_add_relu:M=2048,N=2048")
     one = replace(QUIET, threads=1)
-    limit = bound(copy, one)
+    limit = bound_for(copy, one)
     inside = sum(cache.bytes for cache in one.caches)
     assert limit.binds == "memory"
     secs = limit.secs / 2
@@ -336,4 +340,4 @@ def test_bytes_that_inner_caches_may_hold_raise_no_bandwidth() -> None:
 
 
 def test_a_kernel_that_is_no_faster_raises_nothing() -> None:
-    assert shown_by_kernel(least_work(MATMUL), QUIET, bound(MATMUL, QUIET).secs) is QUIET.probes
+    assert shown_by_kernel(least_work(MATMUL), QUIET, bound_for(MATMUL, QUIET).secs) is QUIET.probes

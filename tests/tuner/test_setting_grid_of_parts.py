@@ -17,8 +17,13 @@ from tilewright.schedules.sketches.knobs import PartSketch
 from tilewright.schedules.sketches.program import ProgramSketch
 from tilewright.schedules.space import Candidate, ScheduleSpace
 from tilewright.tuner.search.base import SearchGoal
-from tilewright.tuner.search.prior_ranking import first_look
-from tilewright.tuner.search.setting_grid import MOST_NUMBERED, SettingGrid, keep_best, lattices
+from tilewright.tuner.search.prior_ranking import rank_by_prior
+from tilewright.tuner.search.setting_grid import (
+    MAX_INT64_CODE,
+    SettingGrid,
+    keep_best,
+    setting_grids,
+)
 from tilewright.tuner.search.strategies.annealing import AnnealingStrategy
 from tilewright.tuner.search.strategies.evolution import EvolutionStrategy
 from tilewright.tuner.search.strategies.grid import GridStrategy
@@ -33,7 +38,7 @@ def program_space(parts: int, small: bool = True) -> ScheduleSpace:
 
 
 SPACE = program_space(8, small=False)
-GRID = lattices(SPACE)[0]
+GRID = setting_grids(SPACE)[0]
 
 
 def test_the_space_has_more_points_than_a_code_of_64_bits() -> None:
@@ -55,7 +60,7 @@ def test_codes_and_settings_are_two_names_of_one_point(seed: int, count: int) ->
 def test_codes_sort_like_their_settings(largest: int) -> None:
     stand_in: Any = None
     grid = SettingGrid(0, stand_in, (largest, 5, largest, 3) * 8)
-    assert grid.points >= MOST_NUMBERED
+    assert grid.points >= MAX_INT64_CODE
     rows = np.random.default_rng(0).integers(0, grid.sizes, size=(200, len(grid.sizes)))
     in_order = grid.decode(np.sort(grid.encode(rows))).tolist()
     assert in_order == sorted(rows.tolist())
@@ -92,9 +97,9 @@ def test_feasible_codes_come_in_order_and_without_an_end_to_wait_for() -> None:
     assert SPACE.sketches[0].feasible(GRID.decode(codes)).all()
     assert np.array_equal(np.unique(codes), codes)
     one = program_space(1, small=False)
-    alone = np.concatenate(list(lattices(one)[0].feasible_codes()))
+    alone = np.concatenate(list(setting_grids(one)[0].feasible_codes()))
     first = GRID.decode(codes[: len(alone)])[:, -len(one.sketches[0].knobs) :]
-    assert np.array_equal(first, lattices(one)[0].decode(alone)[: len(first)])
+    assert np.array_equal(first, setting_grids(one)[0].decode(alone)[: len(first)])
 
 
 @pytest.mark.parametrize(
@@ -121,8 +126,8 @@ def test_the_grid_gives_every_part_settings_of_its_own() -> None:
 
 def test_the_first_look_finds_the_best_of_every_part() -> None:
     alone = program_space(1, small=False)
-    best = first_look(alone, Prior(alone), 1).log2_secs[0][0]
+    best = rank_by_prior(alone, Prior(alone), 1).log2_secs[0][0]
     prior = Prior(SPACE)
-    found = first_look(SPACE, prior, 64)
+    found = rank_by_prior(SPACE, prior, 64)
     assert 2.0 ** found.log2_secs[0][0] <= 1.01 * 8 * 2.0**best
     assert ResidualModel(SPACE).predict(0, GRID.decode(found.codes[0])).log2_secs.shape == (64,)

@@ -15,10 +15,10 @@ from tilewright.schedules.sketches import space_for
 from tilewright.schedules.space import Candidate, ScheduleSpace
 from tilewright.schedules.target import Probes, Target
 from tilewright.tuner.search.base import SearchGoal
-from tilewright.tuner.search.prior_ranking import first_look
-from tilewright.tuner.search.setting_grid import lattices
+from tilewright.tuner.search.prior_ranking import rank_by_prior
+from tilewright.tuner.search.setting_grid import setting_grids
 from tilewright.tuner.search.strategies import make_strategy
-from tilewright.tuner.search.threading_choice import other_kind
+from tilewright.tuner.search.threading_choice import best_with_other_threading
 
 SMALL = {
     "product": build("matmul", {"M": 40, "N": 48, "K": 40}),
@@ -47,7 +47,7 @@ def regions(space: ScheduleSpace, candidate: Candidate) -> int:
 def test_every_small_space_has_schedules_with_and_without_regions(name: str) -> None:
     space = space_for(SMALL[name], machine())
     entered: set[bool] = set()
-    for grid in lattices(space):
+    for grid in setting_grids(space):
         settings = grid.some_feasible(4096)
         entered |= set(
             (program_counts(space.sketches[grid.index], settings)["regions"] > 0).tolist()
@@ -59,7 +59,7 @@ def test_windows_far_from_the_peak_may_be_computed_by_one_thread() -> None:
     """7 by 7 by 1024 depthwise is 441 thousand updates: 5 us on one thread, 3 to 6 on two."""
     large = build("depthwise_conv2d_nhwc", {"H": 7, "W": 7, "C": 1024, "K": 3, "pad": 1})
     space = space_for(large, machine())
-    (grid,) = lattices(space)
+    (grid,) = setting_grids(space)
     entered = program_counts(space.sketches[grid.index], grid.some_feasible(4096))["regions"]
     assert set(entered.tolist()) == {0.0, 1.0}
 
@@ -67,15 +67,15 @@ def test_windows_far_from_the_peak_may_be_computed_by_one_thread() -> None:
 @pytest.mark.parametrize("name", SMALL)
 def test_where_a_region_costs_more_than_the_work_there_is_none(name: str) -> None:
     space = space_for(SMALL[name], machine(region_secs=1e-3))
-    assert regions(space, first_look(space, Prior(space), 1).default) == 0
+    assert regions(space, rank_by_prior(space, Prior(space), 1).default) == 0
 
 
 def test_where_the_work_is_long_all_threads_share_it_and_nothing_else_is_tried() -> None:
     space = space_for(LARGE, machine())
     prior = Prior(space)
-    look = first_look(space, prior, 64)
+    look = rank_by_prior(space, prior, 64)
     assert regions(space, look.default) > 0
-    assert other_kind(space, prior, look) is None
+    assert best_with_other_threading(space, prior, look) is None
 
 
 @pytest.mark.parametrize("region_secs", [2e-7, 1e-3])
@@ -94,4 +94,4 @@ def test_a_search_tries_both_kinds_first_where_either_may_win(
 def test_one_thread_has_no_other_kind() -> None:
     space = space_for(SMALL["norm"], machine(threads=1))
     prior = Prior(space)
-    assert other_kind(space, prior, first_look(space, prior, 16)) is None
+    assert best_with_other_threading(space, prior, rank_by_prior(space, prior, 16)) is None

@@ -33,9 +33,8 @@ from tilewright.tuner.compiling.pool import Compiled, CompilePool
 from tilewright.tuner.machine.machine_lock import machine_lock
 from tilewright.tuner.process.child_command import module_command, tail
 from tilewright.tuner.process.environment import KEPT_MEMORY, child_environment
-from tilewright.tuner.process.frames import Frame, FrameReader, write_frame
+from tilewright.tuner.process.frames import Frame, FrameReader, raise_refusal, write_frame
 from tilewright.tuner.process.host import cpu_affinity
-from tilewright.tuner.process.refusals import raise_refusal
 from tilewright.tuner.search.default import default_trace
 
 from .variants import COMPILE_SECS

@@ -19,16 +19,15 @@ from tilewright.schedules.errors import WorkloadError
 from tilewright.schedules.target import Target
 from tilewright.schedules.trace import Trace
 from tilewright.schedules.workload.workload import Workload
+from tilewright.tuner import timeouts
 from tilewright.tuner.arrays import as_array, as_bytes
 from tilewright.tuner.backend.protocol import Clock, Launch, LoadError
 from tilewright.tuner.backend.registry import backend_for
 from tilewright.tuner.codegen.abi import Needs
-from tilewright.tuner.judge.cases import DEFAULT_CHECK_SECS
 from tilewright.tuner.judge.compare import Case
 from tilewright.tuner.judge.oracle import Oracle
 from tilewright.tuner.process import linux
-from tilewright.tuner.process.frames import Frame, FrameReader, write_frame
-from tilewright.tuner.process.refusals import refusal
+from tilewright.tuner.process.frames import Frame, FrameReader, refusal, write_frame
 from tilewright.tuner.process.serving import take_over_pipes
 
 from .library_peers import numpy_peer, torch_peer
@@ -126,7 +125,7 @@ def _open(document: dict[str, Any], blob: bytes) -> tuple[Contender | None, dict
     """The contender and one call's seconds, or none and why there is none."""
     workload = Workload.from_json(document["workload"])
     rewrites = Trace.from_json(document["rewrites"]).rewrites
-    case = Oracle(workload, document["seed"], rewrites, DEFAULT_CHECK_SECS).quick
+    case = Oracle(workload, document["seed"], rewrites, timeouts.REFERENCE_SECS).quick
     try:
         if document["name"] == "kernel":
             contender = _kernel(document, blob, workload, case)

@@ -19,37 +19,37 @@ from ..isa.instruction_set import instructions
 from ..machine import x86_levels
 from ..machine.llvm_names import check_target
 from ..process.frames import Frame
-from .helper_process import CompileError, shared
+from .helper_process import CompileError, shared_helper
 
-MOST_LINES_HERE = 16_000
+MAX_INLINE_LINES = 16_000
 """Lines of LLVM IR up to which a module is compiled in this process: that takes a second or two,
 and a process of its own half a second more."""
 
 
-def emit_in_time(ir_text: str, target: Target) -> bytes:
+def emit_by_deadline(ir_text: str, target: Target) -> bytes:
     """Object code, the same bytes as `emit_object` gives. DeadlineError, CompileError,
     TargetError."""
-    if _may_be_here(_lines(ir_text), target):
+    if _compiles_here(_lines(ir_text), target):
         return emit_object(ir_text, target)
-    return _aside(ir_text, target, asm=False)
+    return _in_helper(ir_text, target, asm=False)
 
 
-def assembly_in_time(ir_text: str, target: Target) -> str:
+def assembly_by_deadline(ir_text: str, target: Target) -> str:
     """Assembly, the same text as `emit_assembly` gives. DeadlineError, CompileError,
     TargetError."""
-    if _may_be_here(_lines(ir_text), target):
+    if _compiles_here(_lines(ir_text), target):
         return emit_assembly(ir_text, target)
-    return _aside(ir_text, target, asm=True).decode()
+    return _in_helper(ir_text, target, asm=True).decode()
 
 
-def build_in_time(document: dict[str, Any]) -> tuple[bytes, list[tuple[str, ...]]]:
+def build_by_deadline(document: dict[str, Any]) -> tuple[bytes, list[tuple[str, ...]]]:
     """What `emit.emitted.build_object` gives. DeadlineError, CompileError, TargetError."""
     lines = sum(_lines(part["text"]) for part in document["parts"])
     targets = [Target.from_json(part["target"]) for part in document["parts"]]
-    if all(_may_be_here(lines, target) for target in targets):
+    if all(_compiles_here(lines, target) for target in targets):
         return build_object(document)
     what = f"compiling {lines} lines of LLVM IR"
-    frame = _called("tilewright.tuner.compiling.requests:build_parts", document, what, targets)
+    frame = _call_helper("tilewright.tuner.compiling.requests:build_parts", document, what, targets)
     return frame.blob, [tuple(needs) for needs in frame.document["needs"]]
 
 
@@ -58,7 +58,7 @@ def is_well_known(target: Target) -> bool:
     return x86_levels.is_well_known(target, *host_names())
 
 
-def missing_here(target: Target) -> str:
+def missing_features(target: Target) -> str:
     """What this machine lacks to run code for `target`: features, or its triple; "" if nothing."""
     triple, _, features = host_names()
     if target.architecture != triple.partition("-")[0]:
@@ -66,27 +66,29 @@ def missing_here(target: Target) -> str:
     return " ".join(sorted(instructions(target) - features))
 
 
-def _may_be_here(lines: int, target: Target) -> bool:
-    return lines <= MOST_LINES_HERE and is_well_known(target)
+def _compiles_here(lines: int, target: Target) -> bool:
+    return lines <= MAX_INLINE_LINES and is_well_known(target)
 
 
 def _lines(ir_text: str) -> int:
     return ir_text.count("\n")
 
 
-def _aside(ir_text: str, target: Target, *, asm: bool) -> bytes:
+def _in_helper(ir_text: str, target: Target, *, asm: bool) -> bytes:
     document = {"text": ir_text, "target": target.to_json(), "asm": asm}
     what = f"compiling {_lines(ir_text)} lines of LLVM IR"
-    return _called(
+    return _call_helper(
         "tilewright.tuner.compiling.requests:compile_text", document, what, [target]
     ).blob
 
 
-def _called(function: str, document: dict[str, Any], what: str, targets: Sequence[Target]) -> Frame:
+def _call_helper(
+    function: str, document: dict[str, Any], what: str, targets: Sequence[Target]
+) -> Frame:
     """What the helper gives. Where it ended by a description of hardware: TargetError, which no
     other schedule would mend."""
     try:
-        return shared().call(function, document, what)
+        return shared_helper().call(function, document, what)
     except CompileError:
         for target in targets:
             check_target(target)

@@ -19,14 +19,12 @@ from typing import IO, Any
 from tilewright.schedules.errors import ScheduleError, TargetError, TilewrightError, WorkloadError
 from tilewright.tuner.process.child_command import module_command
 
+from .. import timeouts
 from ..process.child_command import tail
 from ..process.environment import child_environment
 from ..process.frames import Frame, FrameReader, write_frame
 from ..process.serving import end_with, limit_memory, take_over_pipes
-from .deadline import DEADLINE_SECS, DeadlineError, late
-
-START_SECS = 20.0
-"""What is added for a process that has to start and import first, on a busy machine."""
+from .deadline import DeadlineError, late_message
 
 
 class CompileError(TilewrightError):
@@ -38,13 +36,13 @@ class CompileError(TilewrightError):
 
 
 @dataclass(slots=True)
-class Aside:
+class HelperProcess:
     """One helper process, started with the first call and replaced when it is late or gone.
 
     Calls of several threads take turns, and the deadline includes the wait for one's turn.
     """
 
-    deadline_secs: float = DEADLINE_SECS
+    deadline_secs: float = timeouts.COMPILE_DEADLINE_SECS
     _process: subprocess.Popen[bytes] | None = None
     _reader: FrameReader | None = None
     _errors: IO[bytes] | None = None
@@ -62,13 +60,13 @@ class Aside:
         allowed = self.deadline_secs if secs is None else min(secs, self.deadline_secs)
         end = time.monotonic() + allowed
         if allowed <= 0.0 or not self._turn.acquire(timeout=allowed):
-            raise DeadlineError(late(what, allowed))
+            raise DeadlineError(late_message(what, allowed))
         try:
             if self._process is not None and self._process.poll() is not None:
                 self.close()  # it ended while idle
             if self._process is None:
                 self._start()
-                end = max(end, time.monotonic() + START_SECS)
+                end = max(end, time.monotonic() + timeouts.HELPER_START_SECS)
             return self._answer(function, document, what, end, allowed)
         finally:
             self._turn.release()
@@ -126,7 +124,7 @@ class Aside:
                     raise CompileError(f"{what}: {self._last_words()}")
                 if time.monotonic() >= end:
                     self.close()
-                    raise DeadlineError(late(what, allowed))
+                    raise DeadlineError(late_message(what, allowed))
 
     def _last_words(self) -> str:
         """How the process ended, which LLVM may have said."""
@@ -158,10 +156,10 @@ def _result(frame: Frame) -> Frame:
     raise RuntimeError(f"a helper process failed in our own code:\n{detail}")
 
 
-_shared = Aside()
+_shared = HelperProcess()
 
 
-def shared() -> Aside:
+def shared_helper() -> HelperProcess:
     """The helper of this process; it ends with it."""
     return _shared
 
@@ -169,7 +167,7 @@ def shared() -> Aside:
 os.register_at_fork(after_in_child=_shared.forget)
 
 
-def _done(function: str, document: dict[str, Any]) -> Frame:
+def _carried_out(function: str, document: dict[str, Any]) -> Frame:
     module, _, name = function.partition(":")
     try:
         frame: Frame = getattr(import_module(module), name)(document)
@@ -200,7 +198,7 @@ def main() -> None:
     limit_memory()
     reader = FrameReader(requests)
     while (frame := reader.read_frame()) is not None:
-        write_frame(answers, _done(frame.document["function"], frame.document["document"]))
+        write_frame(answers, _carried_out(frame.document["function"], frame.document["document"]))
 
 
 if __name__ == "__main__":

@@ -49,7 +49,7 @@ _R2 = (0.7548776662466927, 0.5698402909980532)
 LANES = 64
 """Positions are told apart up to this modulus: lanes of the widest vectors times four chains."""
 _REST = 4096
-FEW_PLACES = 4
+SPARSE_PLACES = 4
 _VANISHING = (UnaryOp.EXP, UnaryOp.SIGMOID)
 
 
@@ -121,7 +121,7 @@ def sums_of_vanishing(workload: Workload) -> bool:
     return False
 
 
-def told_by_size(workload: Workload) -> list[int]:
+def size_dependent_inputs(workload: Workload) -> list[int]:
     """Numbers of the inputs that arguments depend on which kernels compute with in another way
     for another size: those of a function, a quotient, a conversion to what holds less."""
     wanted = set[str]()
@@ -150,7 +150,7 @@ def _by_size(node: Scalar) -> bool:
 
 
 @cache
-def telling_places(length: int) -> tuple[int, ...]:
+def discriminating_places(length: int) -> tuple[int, ...]:
     """Places of a line in the order they are wanted: its ends, one of each residue modulo the
     lanes, both sides of powers of two and of even shares, then others by chance."""
     ends = [p for n in range(LANES // 2) for p in (length - 1 - n, n)]
@@ -166,7 +166,7 @@ def telling_places(length: int) -> tuple[int, ...]:
     return tuple(dict.fromkeys(inside))
 
 
-def places_that_tell(length: int) -> int:
+def discriminating_place_count(length: int) -> int:
     """How many places a line of `length` has that kernels are likely to set apart."""
     return min(length, 4 * LANES)
 
@@ -186,7 +186,7 @@ def one_place_a_line(
         else ()
     )
     for nth, d in enumerate(dims):
-        wanted = np.asarray(telling_places(shape[d]))
+        wanted = np.asarray(discriminating_places(shape[d]))
         # Once round, all move on by one more: lines with a common period, as the rows of one place
         # in a tile, have every place; and the next dimension by two: pairs of places differ, too.
         rounds = number // len(wanted)
@@ -197,20 +197,20 @@ def one_place_a_line(
 # --- draws ---------------------------------------------------------------------------------------
 
 
-def lone(shape: tuple[int, ...], dims: tuple[int, ...], turn: int, sign: float) -> Array:
+def lone_zero(shape: tuple[int, ...], dims: tuple[int, ...], turn: int, sign: float) -> Array:
     """`sign` * ANCHOR everywhere and 0 at one place of each line."""
     values = np.full(shape, sign * ANCHOR, np.float32)
     values[one_place_a_line(shape, dims, turn)] = 0.0
     return values
 
 
-def few(
+def sparse(
     shape: tuple[int, ...], dims: tuple[int, ...], turn: int, rng: np.random.Generator
 ) -> Array:
-    """-ANCHOR everywhere and N(0, 1) at `FEW_PLACES` places of each line."""
+    """-ANCHOR everywhere and N(0, 1) at `SPARSE_PLACES` places of each line."""
     values = np.full(shape, -ANCHOR, np.float32)
-    for nth in range(FEW_PLACES):
-        where = one_place_a_line(shape, dims, FEW_PLACES * turn + nth)
+    for nth in range(SPARSE_PLACES):
+        where = one_place_a_line(shape, dims, SPARSE_PLACES * turn + nth)
         values[where] = rng.standard_normal(len(where[0]) if where else 1, np.float32)
     return values
 

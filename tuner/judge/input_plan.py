@@ -145,7 +145,7 @@ def plan_inputs(workload: Workload) -> InputPlan:
     )
 
 
-def held_plan(plan: InputPlan, rewritten: Workload) -> InputPlan:
+def plan_for_rewritten(plan: InputPlan, rewritten: Workload) -> InputPlan:
     """`plan`, whose inputs are those of another form of the same workload, with what is exact of
     them when computed as `rewritten` does."""
     spans = {

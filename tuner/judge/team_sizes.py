@@ -5,9 +5,9 @@ from __future__ import annotations
 _ALL_UP_TO = 8
 
 
-def checked_teams(threads: int) -> tuple[int, ...]:
-    """Team sizes for the full check of a kernel made for `threads`, ascending; `further_teams` are
-    the others, each called once where that takes little time.
+def checked_team_sizes(threads: int) -> tuple[int, ...]:
+    """Team sizes for the full check of a kernel made for `threads`, ascending; `further_team_sizes`
+    are the others, each called once where that takes little time.
 
     Promised is the whole output for every number from 1 to `threads`: the runtime may give fewer
     than a region asks for, and never gives more. Up to eight, each is checked: machines and limits
@@ -24,8 +24,8 @@ def checked_teams(threads: int) -> tuple[int, ...]:
     return tuple(sorted(n for n in teams if 1 <= n <= threads))
 
 
-def further_teams(threads: int) -> tuple[int, ...]:
-    """The team sizes up to `threads` that `checked_teams` leaves out, in an order in which the
+def further_team_sizes(threads: int) -> tuple[int, ...]:
+    """The team sizes up to `threads` that `checked_team_sizes` leaves out, in an order in which the
     first of them are spread: the last binary digits of a number count most."""
-    left = set(range(1, threads + 1)) - set(checked_teams(threads))
+    left = set(range(1, threads + 1)) - set(checked_team_sizes(threads))
     return tuple(sorted(left, key=lambda n: f"{n:032b}"[::-1]))

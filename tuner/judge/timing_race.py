@@ -23,15 +23,15 @@ _AGREEMENT = 1.005  # the third best sample within this of the best: more will n
 
 
 @dataclass(frozen=True, slots=True)
-class Rung:
+class RaceRung:
     """`samples` samples; then a candidate slower than `keep_below` times the incumbent is out."""
 
     samples: int
     keep_below: float
 
 
-FAST_RUNGS = (Rung(2, 2.0), Rung(2, 1.25), Rung(4, 1.08))
-SLOW_RUNGS = (Rung(1, 1.25), Rung(1, 1.08))
+FAST_RUNGS = (RaceRung(2, 2.0), RaceRung(2, 1.25), RaceRung(4, 1.08))
+SLOW_RUNGS = (RaceRung(1, 1.25), RaceRung(1, 1.08))
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class TimingPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Race:
+class TimingRace:
     """One candidate's timing so far; `plan` says what comes next, `add` what was found.
 
     `warm_secs` is one call after the first; `session_burst_secs` what the reference burst takes
@@ -61,7 +61,7 @@ class Race:
     spent_secs: float = 0.0
 
     @property
-    def _rungs(self) -> tuple[Rung, ...]:
+    def _rungs(self) -> tuple[RaceRung, ...]:
         return SLOW_RUNGS if self.warm_secs > SLOW_CALL_SECS else FAST_RUNGS
 
     @property
@@ -92,7 +92,7 @@ class Race:
             return None
         return TimingPlan(self.calls, max(1, min(int(left_secs / self._sample_secs), 8)))
 
-    def add(self, samples: tuple[float, ...], bursts: tuple[float, ...]) -> Race:
+    def add(self, samples: tuple[float, ...], bursts: tuple[float, ...]) -> TimingRace:
         """The race after the plan was carried out: seconds a call, seconds a burst."""
         return replace(
             self,

@@ -16,7 +16,7 @@ from tilewright.schedules.target import Target
 
 
 @dataclass(frozen=True, slots=True)
-class Operands:
+class NarrowOperands:
     """What some of the work is done on: elements of `dtype`, of which products are added up, or
     which are compared and added one by one."""
 
@@ -35,7 +35,7 @@ class InstructionRates:
 
 
 def rates_for(
-    operands: Operands, target: Target, f32_flops: tuple[float, ...]
+    operands: NarrowOperands, target: Target, f32_flops: tuple[float, ...]
 ) -> InstructionRates | None:
     """How fast `target` can work on `operands`, where that is not as fast as on what they are
     widened to; `f32_flops` are those of f32's multiply-adds."""

@@ -26,13 +26,13 @@ from tilewright.schedules.algebra.scalar import (
 from tilewright.schedules.dtypes import DType
 from tilewright.schedules.form import Form
 from tilewright.schedules.nest.instructions import EIGHT_BITS
-from tilewright.schedules.rewrites.product import factors_of
+from tilewright.schedules.rewrites.precompute_factors import factors_of
 from tilewright.schedules.sketches.forms.rewriting import regrouped, rewrites_for
 from tilewright.schedules.workload.flops import counted_flops, useful_flops
 from tilewright.schedules.workload.tensors import Elementwise, Reduction, Stage
 from tilewright.schedules.workload.workload import Workload
 
-from .instruction_rates import Operands
+from .instruction_rates import NarrowOperands
 
 SMALLEST_ERROR = 1e-9
 """An allowed error that permits regrouping, which states none, and no rewrite that states one."""
@@ -47,7 +47,7 @@ class Work:
     slots: float
     min_bytes: int
     dtype: DType
-    narrow: tuple[tuple[Operands, float], ...] = ()
+    narrow: tuple[tuple[NarrowOperands, float], ...] = ()
 
 
 _MULTIPLIED = (BinaryOp.MUL, BinaryOp.DIV)
@@ -73,7 +73,8 @@ def saved_by_allowing_error(workload: Workload) -> float:
     """How many times less there is to do where `workload` allows an error, however small: its
     products of more than two factors may then be summed in steps. 1.0 where nothing is gained.
 
-    Infinities and zeros can tell (`rewrites.product.may_distribute`), so floats need permission.
+    Infinities and zeros can tell (`rewrites.precompute_factors.may_distribute`), so floats need
+    permission.
     """
     normal = workload.normalised()
     products = any(len(factors_of(stage)) > 2 for stage in normal.stages)
@@ -87,12 +88,12 @@ def _all_slots(workload: Workload) -> float:
     return sum(_useful_slots(workload).values())
 
 
-def _useful_slots(workload: Workload) -> dict[Operands | None, float]:
+def _useful_slots(workload: Workload) -> dict[NarrowOperands | None, float]:
     """Slots by what their operands are; None where that is what the workload computes in."""
     # The share of the work that is not padding is known over all stages; so is the mix.
     share = useful_flops(workload) / max(counted_flops(workload), 1)
     ahead = _ahead_of_calls(workload)
-    found: dict[Operands | None, float] = {}
+    found: dict[NarrowOperands | None, float] = {}
     for stage in workload.stages:
         if stage.name not in ahead:
             operands = operands_of(stage, workload)
@@ -100,7 +101,7 @@ def _useful_slots(workload: Workload) -> dict[Operands | None, float]:
     return found
 
 
-def operands_of(stage: Stage, workload: Workload) -> Operands | None:
+def operands_of(stage: Stage, workload: Workload) -> NarrowOperands | None:
     """What `stage` works on, where that says more than the type `workload` computes in: narrow
     operands alone, or integers that are not multiplied, which take as many bits as they have."""
     read = {workload.tensors[load.tensor].dtype for load in loads(stage.body)}
@@ -113,9 +114,9 @@ def operands_of(stage: Stage, workload: Workload) -> Operands | None:
         for node in _computed(stage.body)
     )
     if products and widest.bits < DType.F32.bits and (read <= EIGHT_BITS or len(read) == 1):
-        return Operands(widest, products=True)
+        return NarrowOperands(widest, products=True)
     integers = not any(dtype.is_float for dtype in (*read, stage.tensor.dtype))
-    return Operands(widest, products=False) if integers and not multiplies else None
+    return NarrowOperands(widest, products=False) if integers and not multiplies else None
 
 
 def _ahead_of_calls(workload: Workload) -> set[str]:

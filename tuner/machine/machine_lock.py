@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from .. import timeouts
+
 _NAME = "tilewright-measure.lock"
 _VARIABLE = "TILEWRIGHT_MEASURE_LOCK"
-_LOOK_SECS = 0.05
-_SAY_AFTER_SECS = 1.0
 _COMMAND_CHARS = 80
 
 OnWait = Callable[[str], None]
@@ -128,8 +128,8 @@ def _locked_meanwhile(path: Path, on_wait: OnWait) -> int:
     waiter = _LockWaiter(fd)
     start = time.monotonic()
     try:
-        while not waiter.held.wait(_LOOK_SECS):
-            late = time.monotonic() - start >= _SAY_AFTER_SECS
+        while not waiter.held.wait(timeouts.LOCK_POLL_SECS):
+            late = time.monotonic() - start >= timeouts.LOCK_REPORT_SECS
             on_wait(f"waiting for the machine: held by {holder(path)}" if late else "")
     except BaseException:
         waiter.abandon()
@@ -171,7 +171,7 @@ def _locked_within(fd: int, patience_secs: float, on_wait: OnWait | None) -> boo
         except BlockingIOError:
             if time.monotonic() >= end:
                 return False
-            time.sleep(_LOOK_SECS)
+            time.sleep(timeouts.LOCK_POLL_SECS)
         else:
             return True
 

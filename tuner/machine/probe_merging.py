@@ -18,17 +18,14 @@ class ProbingLateError(TargetError):
     """Probing did not come to its end in the time it was given."""
 
 
-LEAST_SECS = 2.0
-"""What probing takes on a quiet machine, imports included; it is not begun with less to spare."""
-
 CLOCK_DRIFT = 1.1
 """Between two quiet probes of one core; more is a disturbance."""
 
-MISLEADING = 1.25
+MISLEADING_RATIO = 1.25
 """Figures that are off by more than this make a search look in the wrong places."""
 
 
-def merged(target: Target, old: Probes, new: Probes) -> Probes:
+def merged_probes(target: Target, old: Probes, new: Probes) -> Probes:
     """The best of both, for `target`, whose probes do not matter; as doubtful as `new` is.
 
     A quiet probe at a lower clock than an earlier one says how figures relate: those that follow
@@ -48,7 +45,7 @@ def merged(target: Target, old: Probes, new: Probes) -> Probes:
     )
 
 
-def misleading(old: Probes, new: Probes) -> bool:
+def is_misleading(old: Probes, new: Probes) -> bool:
     """Whether some figure of `old` is so much too low, or missing as clocks once were, or a region
     so much too dear, that the choices of one who goes by `old` are not those of one who knows
     `new`."""
@@ -63,7 +60,7 @@ def misleading(old: Probes, new: Probes) -> bool:
     ]
     pairs.append((new.parallel_region_secs, old.parallel_region_secs))
     pairs.append((old.clock_ghz, new.clock_ghz))
-    return any(now > MISLEADING * before for before, now in pairs)
+    return any(now > MISLEADING_RATIO * before for before, now in pairs)
 
 
 def _clock_ratio(old: Probes, new: Probes) -> float:

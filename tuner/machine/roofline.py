@@ -1,12 +1,11 @@
 """The bound a kernel is held against: no schedule of the workload can be faster on this target.
 
-min over p <= threads of max(operations at the peak of p cores, operation mix in cycles,
-bytes at the bandwidth of the level the data lives in), plus a parallel region if p > 1. Where the
-workload allows rewrites, or its products gain by steps, their operations count if they are fewer.
-Operations on narrow operands count at the rate of the machine's own instructions for them, whether
-code for these is generated or not (`narrow_rates.py`); where that rate is not probed, the bound
-ends no search.
-Source: the roofline model (Williams, Waterman and Patterson, CACM 52(4), 2009,
+min over p <= threads of max(operations at the peak of p cores, operation mix in cycles, bytes at
+the bandwidth of the level the data lives in), plus a parallel region if p > 1. Where the workload
+allows rewrites, or its products gain by steps, their operations count if they are fewer. Operations
+on narrow operands count at the rate of the machine's own instructions for them, whether code for
+these is generated or not (`instruction_rates.py`); where that rate is not probed, the bound ends no
+search. Source: the roofline model (Williams, Waterman and Patterson, CACM 52(4), 2009,
 doi:10.1145/1498765.1498785), with the cache level the whole problem fits in for "memory".
 
 Rates are the most this machine has shown (`tuner/machine/probe_merging.py`); a kernel that is
@@ -29,7 +28,7 @@ from .least_work import Work, least_work
 from .probe_merging import raised_bandwidth, raised_peak
 
 
-def bound(workload: Workload, target: Target) -> Bound:
+def bound_for(workload: Workload, target: Target) -> Bound:
     """`bound_of` the least work of `workload`, for whoever has no space of it."""
     return bound_of(least_work(workload), target)
 

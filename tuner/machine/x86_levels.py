@@ -19,10 +19,10 @@ _V2 = (*_BASELINE, "crc32", "cx16", "popcnt", "sahf", "sse3", "sse4.1", "sse4.2"
 _V3 = (*_V2, "avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "xsave")
 _V4 = (*_V3, "avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl")
 
-PLAIN = BASE_CPU
+BASELINE_LEVEL = BASE_CPU
 """The level that every 64-bit x86 CPU has."""
 
-_LEVELS = {PLAIN: _BASELINE, "x86-64-v2": _V2, "x86-64-v3": _V3, "x86-64-v4": _V4}
+_LEVELS = {BASELINE_LEVEL: _BASELINE, "x86-64-v2": _V2, "x86-64-v3": _V3, "x86-64-v4": _V4}
 LEVELS = tuple(_LEVELS)
 
 _CACHES = (

@@ -1,4 +1,4 @@
-"""Measurers of one machine by name: itself, or timings from a file in its place."""
+"""Measurers of a single machine by name: the machine itself, or timings from a file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .mocked.simulated import read_simulated
 from .protocol import MeasurerError, MeasurerFactory
 
 
-def factory_here(spec: str) -> MeasurerFactory | None:
+def local_factory(spec: str) -> MeasurerFactory | None:
     """The factory for `local`, `replay:FILE` or `simulated:FILE`; None for anything else.
 
     A file is read here, once, so a bad one is an error before any work starts: MeasurerError.
@@ -27,13 +27,13 @@ def factory_here(spec: str) -> MeasurerFactory | None:
     return None
 
 
-def toolchain_here(spec: str) -> Toolchain:
-    """What results of the measurer `spec` are made with. MeasurerError if it is no machine's."""
+def local_toolchain(spec: str) -> Toolchain:
+    """The toolchain of the measurer `spec`. MeasurerError if it is not one of a single machine."""
     if spec == "local":
         from ..emit.object_code import toolchain  # Start-up: it loads LLVM
 
         return toolchain()
-    factory = factory_here(spec)
+    factory = local_factory(spec)
     found = getattr(factory, "toolchain", None)
     if not isinstance(found, Toolchain):
         raise MeasurerError(f"a machine measures local, simulated:FILE or replay:FILE, not {spec}")

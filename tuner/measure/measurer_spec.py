@@ -1,4 +1,4 @@
-"""Measurers by name, what `--measurer` and a job's field choose from; and what they measure for."""
+"""Measurers by name (`--measurer`, a job's field), and the targets they measure for."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ from collections.abc import Callable
 
 from tilewright.schedules.target import Probes, Target
 
+from .. import timeouts
 from ..machine.native_target import load_target, unprobed_target
-from ..machine.probe_merging import LEAST_SECS, ProbingLateError
+from ..machine.probe_merging import ProbingLateError
 from ..process.control import Control
-from .local_spec import factory_here
+from .local_spec import local_factory
 from .protocol import MeasurerError, MeasurerFactory
 
-PROBING_SHARE, FEW_SECS = 0.5, 10.0
-"""What probing may take of a run's seconds; with fewer to spare, probes that are known will do."""
+PROBING_SHARE = 0.5
+"""Of a run's seconds, that probing may take."""
 
 CHOICES = "local, replay:FILE, simulated:FILE or dask:tcp://HOST:PORT"
 
@@ -22,14 +23,14 @@ def parse_measurer(spec: str, should_stop: Callable[[], bool] | None = None) -> 
     """The factory for `local`, `replay:FILE`, `simulated:FILE` or `dask:ADDRESS`.
 
     A file is read here, once, so a bad one is an error before any work starts: MeasurerError. So is
-    a bad address; nothing is connected yet. `should_stop` is asked by those who wait for others.
+    a bad address; nothing is connected yet. A fleet calls `should_stop` while it waits.
     """
     kind, _, path = spec.partition(":")
     if kind == "dask" and path:
         from .fleet.measurer import read_fleet  # Start-up: most runs have no fleet
 
         return read_fleet(path, should_stop)
-    factory = factory_here(spec)
+    factory = local_factory(spec)
     if factory is None:
         raise MeasurerError(f"measurer must be {CHOICES}; got {spec!r}")
     return factory
@@ -38,9 +39,10 @@ def parse_measurer(spec: str, should_stop: Callable[[], bool] | None = None) -> 
 def measured_target(
     measurer: str, spec: str = "native", threads: int | None = None, control: Control | None = None
 ) -> Target:
-    """The target that `spec` names, for a run measured by `measurer`. What was measured on this
-    machine counts only where it does the measuring: mocked timings give the same search on every
-    day; a fleet's machines have probes of their own. `threads` None keeps what a file says.
+    """The target that `spec` names, for a run measured by `measurer`.
+
+    Probes of this machine are used only if it measures: with mocked timings a search is the same on
+    any machine, and a fleet's machines have their own probes. `threads` None keeps a file's number.
 
     TargetError, FleetError; MeasurementAborted by `control`, which reaches the probes.
     """
@@ -60,12 +62,12 @@ def measured_target(
 
 
 def _probed_in_time(spec: str, threads: int | None, control: Control) -> Target:
-    """The target with its probes; a run of few seconds goes by those that are known, however old or
-    doubtful, or by none, rather than spend them on probing."""
+    """The target with its probes. A run of few seconds uses known ones, however old or doubtful, or
+    none, instead of probing."""
     within_secs = PROBING_SHARE * control.left_secs
-    if within_secs < FEW_SECS:
+    if within_secs < timeouts.COMFORTABLE_PROBING_SECS:
         known = load_target(spec, threads, probe=False)
-        if known.probes != Probes() or within_secs < LEAST_SECS:
+        if known.probes != Probes() or within_secs < timeouts.MIN_PROBING_SECS:
             return known
     try:
         return load_target(spec, threads, within_secs=within_secs, control=control)

@@ -20,7 +20,7 @@ _STEAL = 7
 LEAST_SECS = 0.03
 """Each CPU's count is off by up to a tick of 10 ms, and nobody's machine is without a daemon."""
 
-SHARE = 0.1
+CONTENTION_SHARE = 0.1
 """Of one core: others that take more make a figure of all cores wrong by some percent."""
 
 
@@ -54,7 +54,7 @@ def cpu_times(
 
 
 @dataclass
-class Others:
+class ContentionMonitor:
     """Asked again and again, says whether others were at work since it was last asked.
 
     `read` gives the times of the CPUs that matter, `own_secs` the CPU time of this process, all
@@ -70,14 +70,15 @@ class Others:
         self._last = self._now()
 
     def worked(self) -> bool:
-        """Whether they took more than `SHARE` of a core; False where the system does not tell."""
+        """Whether they took more than `CONTENTION_SHARE` of a core; False where the system does not
+        tell."""
         before, last_own, last_clock = self._last
         self._last = now, own, clock = self._now()
         if before is None or now is None:
             return False
         stolen_secs = now.stolen_secs - before.stolen_secs
         others_secs = max(now.used_secs - before.used_secs - (own - last_own), 0.0)
-        return others_secs + stolen_secs > max(LEAST_SECS, SHARE * (clock - last_clock))
+        return others_secs + stolen_secs > max(LEAST_SECS, CONTENTION_SHARE * (clock - last_clock))
 
     def _now(self) -> tuple[CpuTimes | None, float, float]:
         return self.read(), self.own_secs(), self.clock()

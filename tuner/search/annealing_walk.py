@@ -40,32 +40,33 @@ class Annealed:
 
 
 def anneal(
-    lattice: SettingGrid,
+    grid: SettingGrid,
     score: Score,
     start: IntArray,
     rng: np.random.Generator,
     cooling: Cooling = Cooling(),
 ) -> Annealed:
-    """Walk from `start` (P, J), all feasible, towards high scores. Infeasible moves are refused."""
+    """Walk from `start` (P, J), all feasible, towards high scores. Infeasible moves are
+    rejected."""
     chains = start.copy()
     scores = score(chains)
-    codes, best = keep_best(lattice.encode(chains), scores, cooling.keep)
-    if lattice.points == 1:
+    codes, best = keep_best(grid.encode(chains), scores, cooling.keep)
+    if grid.points == 1:
         return Annealed(codes, best, chains)
     pending: list[tuple[IntArray, FloatArray]] = []
     for step in range(cooling.steps):
         share = step / max(cooling.steps - 1, 1)
         temperature = cooling.start * (cooling.end / cooling.start) ** share
-        moved = propose(lattice, chains, scores, rng)
+        moved = propose(grid, chains, scores, rng)
         chance = rng.random(len(chains))
-        legal = np.flatnonzero(lattice.sketch.feasible(moved) & (moved != chains).any(axis=1))
+        legal = np.flatnonzero(grid.sketch.feasible(moved) & (moved != chains).any(axis=1))
         if not len(legal):
             continue
         new = score(moved[legal])
         accept = chance[legal] < np.exp(np.minimum((new - scores[legal]) / temperature, 0.0))
         taken = legal[accept]
         chains[taken], scores[taken] = moved[taken], new[accept]
-        pending.append((lattice.encode(moved[legal]), new))
+        pending.append((grid.encode(moved[legal]), new))
     codes, best = keep_best(
         np.concatenate([codes, *(c for c, _ in pending)]),
         np.concatenate([best, *(s for _, s in pending)]),
@@ -75,13 +76,13 @@ def anneal(
 
 
 def propose(
-    lattice: SettingGrid, chains: IntArray, scores: FloatArray, rng: np.random.Generator
+    grid: SettingGrid, chains: IntArray, scores: FloatArray, rng: np.random.Generator
 ) -> IntArray:
     """One move a chain: 60 % a small step of a knob, 25 % any value of a knob, 10 % a step of two
     knobs in opposite directions (a factor changes levels), 5 % some knobs of a better chain."""
     count, knobs = chains.shape
     rows = np.arange(count)
-    sizes = np.array(lattice.sizes, np.int64)
+    sizes = np.array(grid.sizes, np.int64)
     moved = chains.copy()
     first, second = rng.integers(knobs, size=(2, count))
     kind = rng.random(count)

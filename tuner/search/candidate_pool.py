@@ -1,4 +1,4 @@
-"""The candidates of one sketch that a search has thought about, described once and kept."""
+"""A pool of promising candidates of one sketch, with their features."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from tilewright.schedules.arrays import FloatArray, IntArray
 from .setting_grid import Codes, SettingGrid
 
 
-class Pool:
-    """Settings of one lattice with their descriptions. It grows, and forgets the least promising.
+class CandidatePool:
+    """Settings of one grid with their features. It grows, and drops the least promising.
 
-    A description costs more than a prediction, so candidates that were found good in one round
-    are looked at again in the next for little.
+    Features cost more than a prediction, so good candidates of one round are scored again in the
+    next at little cost.
     """
 
     def __init__(self, grid: SettingGrid, model: CostModel) -> None:
@@ -28,7 +28,7 @@ class Pool:
         return len(self.codes)
 
     def add(self, settings: IntArray) -> None:
-        """Take in feasible `settings` (P, J) that are not there yet."""
+        """Add feasible `settings` (P, J) that are not in the pool yet."""
         codes = self.grid.encode(settings)
         _, first = np.unique(codes, return_index=True)
         first = np.sort(first)
@@ -38,7 +38,7 @@ class Pool:
             self.codes = np.concatenate([self.codes, codes[new]])
 
     def score(self, settings: IntArray, kappa: float) -> FloatArray:
-        """(P,) minus predicted log2 seconds, optimistic by `kappa` sigmas; new ones are kept."""
+        """(P,) minus predicted log2 seconds, optimistic by `kappa` sigmas; adds new settings."""
         self.add(settings)
         codes = np.concatenate([self.codes, self.grid.encode(settings)])
         _, first, number = np.unique(codes, return_index=True, return_inverse=True)
@@ -51,7 +51,7 @@ class Pool:
         return self.model.predict_from(self._description())
 
     def keep(self, places: IntArray) -> None:
-        """Forget all but those at `places`, which come in that order."""
+        """Keep those at `places`, in that order, and drop the others."""
         self._parts = [taken(self._description(), places)]
         self.codes = self.codes[places]
 
@@ -70,7 +70,7 @@ class Pool:
 
 
 def taken(description: SettingFeatures, places: IntArray) -> SettingFeatures:
-    """The description of those at `places` alone."""
+    """The rows `places` of a description."""
     features = description.features
     return replace(
         description,

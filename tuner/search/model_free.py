@@ -1,5 +1,5 @@
-"""What strategies have in common that learn nothing: they begin with the prior's choice, say what
-the prior predicts, and go on by an order of their own."""
+"""The common part of strategies without a model: they begin with the prior's choice, report the
+prior's predictions, and continue in an order of their own."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tilewright.schedules.target import Target
 
 from .base import Observation, SearchGoal
 from .ledger import Ledger
-from .prior_ranking import first_look
+from .prior_ranking import rank_by_prior
 
 
-class Unlearned:
-    """`SearchStrategy` but for its name and for `further`."""
+class ModelFreeStrategy:
+    """`SearchStrategy` except for `name` and `extend`."""
 
     stop_reason = None
     prior_trust = None
@@ -33,26 +33,26 @@ class Unlearned:
     def predictions(self) -> Mapping[Candidate, float]:
         return self.ledger.predictions
 
-    def further(self, found: list[Candidate], count: int) -> list[Candidate]:
-        """`found` and others that were not asked for, `count` of them or more where there are."""
+    def extend(self, found: list[Candidate], count: int) -> list[Candidate]:
+        """`found` and further new candidates, `count` or more in all as far as there are any."""
         raise NotImplementedError
 
     def ask(self, count: int) -> list[Candidate]:
         found: list[Candidate] = []
-        if not self.ledger.asked:
-            found.append(first_look(self.space, self._prior, keep=1).default)
-        chosen = self.further(found, count)[:count]
+        if not self.ledger.proposed:
+            found.append(rank_by_prior(self.space, self._prior, keep=1).default)
+        chosen = self.extend(found, count)[:count]
         for candidate in chosen:
             settings = np.array([candidate.setting], np.int64)
             predicted = self._prior.log2_secs(candidate.sketch, settings)[0]
             self.ledger.ask(candidate, float(predicted))
         return chosen
 
-    def resume(self, told: Sequence[Observation]) -> None:
-        self.ledger.resume(told)
+    def resume(self, observations: Sequence[Observation]) -> None:
+        self.ledger.resume(observations)
 
     def tell(self, results: Sequence[Observation]) -> None:
         self.ledger.tell(results)
 
     def correct(self, target: Target) -> None:
-        """Nothing is chosen by the prior but the first candidate."""
+        """Only the first candidate is chosen by the prior."""

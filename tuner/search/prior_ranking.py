@@ -1,4 +1,4 @@
-"""What is known of a space before the first measurement: its best points by the prior."""
+"""A space ranked by the analytic prior, before the first measurement."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ from tilewright.schedules.trace import Trace
 
 from .annealing_walk import Cooling, anneal
 from .descent import descend
-from .setting_grid import CHUNK, SettingGrid, keep_best, lattices
+from .setting_grid import CHUNK, SettingGrid, keep_best, setting_grids
 
-MOST_LISTED = 1_500_000
-"""Points, feasible or not, up to which a space is looked at in full (well under a second)."""
+MAX_LISTED_POINTS = 1_500_000
+"""A space of more points, feasible or not, is not enumerated (well under a second)."""
 
-MOST_SCORED = 200_000
-"""Feasible points up to which every one is scored by the prior."""
+MAX_SCORED_POINTS = 200_000
+"""A space of more feasible points is sampled by annealing instead of scored completely."""
 
 DESCENTS = 4
-"""From how many of the walk's best places, far apart, the way down is followed to its end."""
+"""Descents start from so many of the best points of the walk that are far apart."""
 
-MANY_PARTS = 8
-"""Parts beyond which two knobs at a time are too few of all pairs to be worth a look."""
+MAX_DESCENT_PARTS = 8
+"""In programs of more parts, pairs of knobs are too small a sample for a descent to pay."""
 
-NEAR_KNOBS = 4
+MIN_KNOBS_APART = 4
 
-MOST_TRIED = 16
-"""How many points, best first, are tried for a default before the sketches' own ones."""
+MAX_DEFAULTS_TRIED = 16
+"""Points that are tried for a default, best first, before each sketch's own default."""
 
 CHAINS, STEPS = 512, 40
-"""Size of the walk through a larger space: about a quarter of a second on one core."""
+"""Size of the annealing walk through a larger space: a quarter of a second on one core."""
 
 
 @dataclass(frozen=True, slots=True)
 class PriorRanking:
     """The best `codes` of each sketch by the prior, best first, and their `log2_secs`.
 
-    `feasible` counts the feasible points where the space was listed in full, else it is None.
-    `default` is the best of all that a kernel can be made of.
+    `feasible` counts the feasible points where the space was enumerated, else it is None. `default`
+    is the best legal candidate.
     """
 
     codes: tuple[IntArray, ...]
@@ -54,12 +54,12 @@ class PriorRanking:
     default_trace: Trace
 
 
-def first_look(space: ScheduleSpace, prior: Prior, keep: int = 16384) -> PriorRanking:
+def rank_by_prior(space: ScheduleSpace, prior: Prior, keep: int = 16384) -> PriorRanking:
     """Rank the space by the prior: all of it if it is small, else by annealing on the prior.
 
     Deterministic and free of any seed: `default` is a promise to users, the same for every run.
     """
-    grids = lattices(space)
+    grids = setting_grids(space)
     listed = _listed(grids)
     codes, costs = [], []
     for grid in grids:
@@ -72,8 +72,8 @@ def first_look(space: ScheduleSpace, prior: Prior, keep: int = 16384) -> PriorRa
         costs.append(-scores)
     best_first = list(_best_first(grids, codes, costs))
     trace = _legal_trace(space, best_first[0])
-    if trace is None and keep < MOST_TRIED:
-        return first_look(space, prior, MOST_TRIED)  # with others to choose from
+    if trace is None and keep < MAX_DEFAULTS_TRIED:
+        return rank_by_prior(space, prior, MAX_DEFAULTS_TRIED)  # with others to choose from
     default = best_first[0]
     if trace is None:
         default, trace = _first_legal(space, best_first[1:])
@@ -81,9 +81,9 @@ def first_look(space: ScheduleSpace, prior: Prior, keep: int = 16384) -> PriorRa
     return PriorRanking(tuple(codes), tuple(costs), feasible, default, trace)
 
 
-def default_look(space: ScheduleSpace) -> PriorRanking:
-    """No more than the default needs: the schedule chosen with no measurement at all."""
-    return first_look(space, Prior(space), keep=1)
+def rank_for_default(space: ScheduleSpace) -> PriorRanking:
+    """The ranking that the default needs and no more: the schedule chosen without measurement."""
+    return rank_by_prior(space, Prior(space), keep=1)
 
 
 def _best_first(
@@ -93,17 +93,17 @@ def _best_first(
     best = sorted(
         (float(cost), grid.index, n)
         for grid, found in zip(grids, costs, strict=True)
-        for n, cost in enumerate(found[:MOST_TRIED])
+        for n, cost in enumerate(found[:MAX_DEFAULTS_TRIED])
     )
-    for _, sketch, n in best[:MOST_TRIED]:
+    for _, sketch, n in best[:MAX_DEFAULTS_TRIED]:
         yield grids[sketch].candidate(codes[sketch][n])
     for grid in grids:
         yield Candidate(grid.index, grid.sketch.default())
 
 
 def _first_legal(space: ScheduleSpace, candidates: list[Candidate]) -> tuple[Candidate, Trace]:
-    """The first that is legal. ScheduleError, that of the last: no kernel can hold the workload, as
-    where its intermediate tensors are larger than a workspace may be."""
+    """The first legal candidate. ScheduleError of the last one if none is legal, as for a workload
+    whose intermediate tensors exceed the largest workspace."""
     *others, last = candidates
     for candidate in others:
         trace = _legal_trace(space, candidate)
@@ -113,7 +113,7 @@ def _first_legal(space: ScheduleSpace, candidates: list[Candidate]) -> tuple[Can
 
 
 def _legal_trace(space: ScheduleSpace, candidate: Candidate) -> Trace | None:
-    """The trace of a candidate, None where no kernel can be made of it."""
+    """The trace of a candidate, None where it is not legal."""
     try:
         return _checked_trace(space, candidate)
     except ScheduleError:
@@ -121,9 +121,8 @@ def _legal_trace(space: ScheduleSpace, candidate: Candidate) -> Trace | None:
 
 
 def _checked_trace(space: ScheduleSpace, candidate: Candidate) -> Trace:
-    """The trace of a candidate. What fits a target is answered for arrays of settings by rules,
-    which an expression nobody has seen may prove wrong; the primitives and the plan of storage have
-    the last word. ScheduleError: they refuse it."""
+    """The trace of a candidate. ScheduleError where a primitive or the plan of storage refuses it:
+    they decide, since `feasible` answers by rules that a new kind of expression may not satisfy."""
     sketch = space.sketches[candidate.sketch]
     trace, nest = sketch.lowered(candidate.setting)
     plan_storage(nest)
@@ -131,15 +130,15 @@ def _checked_trace(space: ScheduleSpace, candidate: Candidate) -> Trace:
 
 
 def _listed(grids: tuple[SettingGrid, ...]) -> list[IntArray] | None:
-    """All feasible codes of every sketch, or None where there are too many to score."""
-    if sum(grid.points for grid in grids) > MOST_LISTED:
+    """All feasible codes of every sketch, None where there are too many to score."""
+    if sum(grid.points for grid in grids) > MAX_LISTED_POINTS:
         return None
     result, total = [], 0
     for grid in grids:
         chunks = []
         for chunk in grid.feasible_codes():
             total += len(chunk)
-            if total > MOST_SCORED:
+            if total > MAX_SCORED_POINTS:
                 return None
             chunks.append(chunk)
         result.append(np.concatenate(chunks))
@@ -175,8 +174,8 @@ def _rank_by_annealing(
 
     walked = anneal(grid, score, start, rng, cooling)
     codes, scores = [walked.codes], [walked.scores]
-    # In many parts the way down is followed in each alone: their times add up.
-    far = _far_apart(grid.decode(walked.codes)) if len(grid.parts) <= MANY_PARTS else ()
+    # Many parts are optimised one by one, as their times add up (`_best_of_parts`).
+    far = _far_apart(grid.decode(walked.codes)) if len(grid.parts) <= MAX_DESCENT_PARTS else ()
     for setting in far:
         found, theirs = descend(grid, score, setting, rng)
         codes.append(found)
@@ -185,12 +184,12 @@ def _rank_by_annealing(
 
 
 def _far_apart(settings: IntArray) -> IntArray:
-    """(<= DESCENTS, J) the first of `settings` (P, J), best first, that differ from those before by
-    more than `NEAR_KNOBS`: two steps of a descent do not lead from one to another."""
+    """(<= DESCENTS, J) the first of `settings` (P, J), best first, that differ from each other in
+    more than `MIN_KNOBS_APART` knobs: two steps of a descent do not lead from one to another."""
     taken = settings[:1]
     while len(taken) < DESCENTS:
         apart = (settings[:, None, :] != taken[None, :, :]).sum(axis=2).min(axis=1)
-        others = np.flatnonzero(apart > NEAR_KNOBS)
+        others = np.flatnonzero(apart > MIN_KNOBS_APART)
         if not len(others):
             break
         taken = np.concatenate([taken, settings[others[:1]]])
@@ -198,16 +197,18 @@ def _far_apart(settings: IntArray) -> IntArray:
 
 
 def _best_of_parts(grid: SettingGrid, prior: Prior, chains: int) -> IntArray:
-    """(<= chains / 4, J) settings of a program made of those its parts are best at alone: their
-    times add up, and a walk over the knobs of all parts at once hardly finds the best of each."""
+    """(<= chains / 4, J) settings of a program, combined from the best settings of each part alone:
+    times of parts add up, and a walk over all knobs at once hardly finds the best of each."""
     program = prior.space.sketches[grid.index]
     if len(program.parts) == 1:
         return np.empty((0, len(grid.sizes)), np.int64)
     count = max(chains // 4 // (len(program.parts) + 1), 1)
     best: dict[int, IntArray] = {}
-    for group in program.alike:
-        alone = ScheduleSpace(program.workload, prior.space.target, (program.alone(group[0]),))
-        (own,) = lattices(alone)
+    for group in program.equivalence_classes:
+        alone = ScheduleSpace(
+            program.workload, prior.space.target, (program.single_part(group[0]),)
+        )
+        (own,) = setting_grids(alone)
         codes, _ = _best_of_part(own, Prior(alone, prior.check), chains // len(program.parts))
         rows = own.decode(codes[np.arange(count) % len(codes)])
         best |= dict.fromkeys(group, rows)

@@ -1,9 +1,8 @@
-"""The points of one sketch under one name each: codes, listing, sampling and neighbours.
+"""The grid of all settings of a sketch: codes, enumeration, sampling and neighbours.
 
-Up to 2**62 points a code is a mixed-radix integer. A program of many parts has more: there it is
-the setting itself, a knob an unsigned number of one byte or two, the first knob first. Codes of
-either kind sort like their settings, and NumPy finds, orders and compares them; nobody else looks
-into one.
+Up to 2**62 points a code is a mixed-radix integer. A program of many parts has more points: there a
+code is the setting itself, each knob an unsigned integer of one or two bytes, the first knob first.
+Codes of either kind sort like their settings; only NumPy and this module look into one.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ from tilewright.schedules.space import Candidate, ScheduleSpace, Sketch, SpacePa
 CHUNK = 1 << 15
 """Points handled at once: the arrays of a chunk stay in the caches of one core."""
 
-MOST_NUMBERED = 1 << 62
-"""Points of a lattice whose codes are integers; more would not fit."""
+MAX_INT64_CODE = 1 << 62
+"""Grids with fewer points have integer codes."""
 
 Codes: TypeAlias = npt.NDArray[Any]
-"""(P,) points of one lattice, of its `dtype`."""
+"""(P,) points of one grid, of its `dtype`."""
 
 
 @dataclass(frozen=True)
@@ -42,20 +41,20 @@ class SettingGrid:
 
     @cached_property
     def points(self) -> int:
-        """How many settings there are, feasible or not: any Python integer."""
+        """The number of settings, feasible or not, which may exceed 64 bits."""
         return prod(self.sizes)
 
     @cached_property
     def dtype(self) -> np.dtype[Any]:
         """The type of a code: int64, or as many bytes as a setting takes."""
-        if self.points < MOST_NUMBERED:
+        if self.points < MAX_INT64_CODE:
             return np.dtype(np.int64)
         return np.dtype((np.void, len(self.sizes) * self._digit.itemsize))
 
     @property
     def parts(self) -> tuple[SettingGrid, ...]:
-        """The lattices whose product this is: those of a sketch's parts, which limit each other
-        in nothing; else itself alone."""
+        """The grids whose product this is: one for each part of the sketch, as the knobs of one
+        part do not limit those of another; else the grid itself."""
         return self.of_parts or (self,)
 
     def decode(self, codes: Codes) -> IntArray:
@@ -143,7 +142,7 @@ class SettingGrid:
 
     @cached_property
     def _digit(self) -> np.dtype[Any]:
-        """What a knob takes in a code of bytes; big-endian ones sort like their numbers."""
+        """The type of one knob in a code of bytes; big-endian, so that bytes sort like numbers."""
         largest = max(self.sizes, default=1) - 1
         return np.dtype(">u1" if largest < 1 << 8 else ">u2" if largest < 1 << 16 else ">u4")
 
@@ -152,8 +151,9 @@ class SettingGrid:
         return drawn
 
     def _draw(self, rng: np.random.Generator, count: int) -> IntArray:
-        """(<= count, J) feasible settings, uniform, with repetition. Parts of a program are drawn
-        apart: what fits in a hundredth of each of 64 parts would never be hit for all at once."""
+        """(<= count, J) feasible settings, uniform, with repetition. Each part of a program is
+        drawn on its own: if 1 % of each of 64 parts is feasible, no draw of all parts together ever
+        is."""
         if len(self.parts) == 1:
             drawn = self._random(rng, count)
             return drawn[self.sketch.feasible(drawn)]
@@ -166,8 +166,8 @@ class SettingGrid:
         return np.hstack(each)
 
     def _feasible_rows(self) -> Iterator[IntArray]:
-        """(P, J) all feasible settings, ascending, in pieces: nobody waits for the last one. Parts
-        are gone through one inside the other, so that no time goes into what one rules out."""
+        """(P, J) all feasible settings, ascending, in chunks. Parts are enumerated in nested loops,
+        so that an infeasible setting of one part is combined with nothing."""
         first, *others = self.parts
         if others:
             yield from _combined(first, others)
@@ -175,7 +175,8 @@ class SettingGrid:
             yield from (rows[self.sketch.feasible(rows)] for rows in self._rows())
 
     def _rows(self) -> Iterator[IntArray]:
-        """(P, J) all settings, ascending, at most `CHUNK` in a piece (or a last knob's values)."""
+        """(P, J) all settings, ascending, in chunks of at most `CHUNK` rows or one knob's
+        values."""
         split = len(self.sizes)
         while split and prod(self.sizes[split - 1 :]) <= CHUNK:
             split -= 1
@@ -186,7 +187,7 @@ class SettingGrid:
 
 
 def _combined(first: SettingGrid, rest: list[SettingGrid]) -> Iterator[IntArray]:
-    """All feasible settings of `first` and then `rest`, ascending, in pieces."""
+    """All combinations of feasible settings of `first` and `rest`, ascending, in chunks."""
     if not rest:
         yield from first._feasible_rows()
         return
@@ -196,8 +197,8 @@ def _combined(first: SettingGrid, rest: list[SettingGrid]) -> Iterator[IntArray]
                 yield np.hstack([np.tile(head, (len(tails), 1)), tails])
 
 
-def lattice_of(index: int, sketch: Sketch) -> SettingGrid:
-    """The lattice of `sketch`, number `index` of what it is one of."""
+def setting_grid_of(index: int, sketch: Sketch) -> SettingGrid:
+    """The grid of `sketch`, the sketch number `index` of its space."""
     parts = sketch.parts if len(sketch.parts) > 1 else ()
     own = tuple(SettingGrid(n, part, _sizes(part)) for n, part in enumerate(parts))
     return SettingGrid(index, sketch, _sizes(sketch), own)
@@ -207,9 +208,9 @@ def _sizes(sketch: Sketch | SpacePart) -> tuple[int, ...]:
     return tuple(len(knob.values) for knob in sketch.knobs)
 
 
-def lattices(space: ScheduleSpace) -> tuple[SettingGrid, ...]:
-    """One lattice a sketch, of however many points."""
-    return tuple(lattice_of(index, sketch) for index, sketch in enumerate(space.sketches))
+def setting_grids(space: ScheduleSpace) -> tuple[SettingGrid, ...]:
+    """One grid for each sketch of the space."""
+    return tuple(setting_grid_of(index, sketch) for index, sketch in enumerate(space.sketches))
 
 
 def _distinct(codes: Codes) -> Codes:

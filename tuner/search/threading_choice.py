@@ -1,8 +1,8 @@
-"""The best schedule of the other kind: without parallel regions, or with them.
+"""The best schedule with the other threading: without parallel regions where the default has some.
 
-Where a region takes as long as the work it divides, the prior cannot tell which is faster: what
-a region costs depends on the cores threads run on (`REGION_DOUBT_SECS`), what the work takes on
-the prior's errors. One trial of each kind tells.
+Where a region costs as much as it gains, the prior cannot decide: the cost of a region depends on
+the cores its threads run on (`REGION_DOUBT_SECS`), that of the work on the prior's errors. So the
+search measures one schedule of each kind.
 """
 
 from __future__ import annotations
@@ -19,56 +19,58 @@ from tilewright.schedules.space import Candidate, ScheduleSpace
 from .batch import Scored
 from .descent import descend
 from .prior_ranking import PriorRanking
-from .setting_grid import SettingGrid, lattices
+from .setting_grid import SettingGrid, setting_grids
 
-IN_REACH = 2.2
-"""How many times as long as the default the other kind may take, by the prior. It takes short
-kernels for up to twice as slow as they are, and with them what threads gain."""
+MAX_SLOWDOWN = 2.2
+"""Largest predicted time of the other kind, in times of the default. The prior overestimates short
+kernels, and so the gain of threads, by up to a factor of two."""
 
 REGION_DOUBT_SECS = 0.8e-6
-"""What a parallel region may take beyond what a probe of it shows. At its start and its end threads
-hand each other some six cache lines. What that takes depends on which cores they run on, which
-virtual machines are dealt anew several times a second, whenever they rest: 0.45 to 0.55 us a region
-or 1.2 to 1.4, on one machine in one minute. A short measurement meets one of the two."""
+"""What a parallel region may cost beyond its probe. At its start and end threads exchange some six
+cache lines, at a cost that depends on their cores. A virtual machine changes these several times a
+second, whenever threads rest: 0.45 to 0.55 us a region or 1.2 to 1.4, on one machine in one
+minute, and a short measurement sees one of the two."""
 
-MOST_REGIONS = 10
-"""Kernels that take as long as so many regions gain by threads for sure."""
+MAX_REGIONS = 10
+"""A kernel that takes longer than so many regions certainly gains by threads."""
 
 PROHIBITIVE_SECS = 1.0
-"""What no region may cost where schedules without any are looked for."""
+"""The assumed cost of a region in a search for schedules without any."""
 
 
-def other_kind(space: ScheduleSpace, prior: Prior, look: PriorRanking) -> Scored | None:
-    """The best by the prior of those with regions where the default has none, and the other way
-    round; None where there is none in reach, or threads pay for sure."""
+def best_with_other_threading(
+    space: ScheduleSpace, prior: Prior, look: PriorRanking
+) -> Scored | None:
+    """The prior's best schedule with parallel regions if the default has none, or without if it has
+    some; None where it is too slow by prediction, or threads certainly pay."""
     if space.target.threads == 1:
         return None
     default = np.array([look.default.setting], np.int64)
     usual = float(prior.log2_secs(look.default.sketch, default)[0])
     region = prior.machine.region_secs + REGION_DOUBT_SECS
     shared = bool(_enters_regions(prior, look.default.sketch, default)[0])
-    if shared and 2.0**usual > MOST_REGIONS * region:
+    if shared and 2.0**usual > MAX_REGIONS * region:
         return None
     elsewhere = Prior(space, prior.check)
     cost = PROHIBITIVE_SECS if shared else 0.0
     elsewhere.machine = replace(prior.machine, region_secs=cost)
     found = [
         (float(prior.log2_secs(grid.index, best[None])[0]), grid.index, best)
-        for grid, codes in zip(lattices(space), look.codes, strict=True)
+        for grid, codes in zip(setting_grids(space), look.codes, strict=True)
         if len(codes)
         and (best := _best(grid, grid.decode(codes), elsewhere, not shared)) is not None
     ]
     if not found:
         return None
     log2_secs, sketch, setting = min(found, key=lambda item: item[:2])
-    if log2_secs > usual + np.log2(IN_REACH):
+    if log2_secs > usual + np.log2(MAX_SLOWDOWN):
         return None
     return Scored(Candidate(sketch, tuple(setting.tolist())), log2_secs, 0.0, -log2_secs)
 
 
 def _best(grid: SettingGrid, known: IntArray, prior: Prior, shared: bool) -> IntArray | None:
-    """(J,) the setting that `prior` likes best of those that are shared, or not, among the first
-    `known` (P, J) and on the way down from there."""
+    """(J,) the prior's best setting with regions (`shared`) or without, among the settings of a
+    descent from the best of `known` (P, J); None if there is none."""
 
     def score(settings: IntArray) -> FloatArray:
         return -prior.log2_secs(grid.index, settings)

@@ -1,5 +1,5 @@
-"""Which candidate a run ends with: those close to the fastest race again, and the winner must pass
-the full check, rebuilt in a fresh process."""
+"""The best of a run: candidates close to the fastest are raced again, and the winner must pass the
+full check, rebuilt in a fresh process."""
 
 from __future__ import annotations
 
@@ -11,25 +11,26 @@ from ..measure.protocol import MeasureRequest
 from ..process.control import OutOfTime
 from .tuning_run import TuningRun
 
-MOST_CONFIRMED = 8
-"""Candidates that may fail the full check before a run tries the default and gives up."""
+MAX_FULL_CHECKS = 8
+"""Candidates that may fail the full check before a run gives up, except for the default."""
 
 FINALISTS = 4
-CLOSE = 1.1
+FINALIST_RATIO = 1.1
 FINAL_ROUNDS = 2
-"""The fastest few within a tenth of the best, and the default, are timed this often at the end."""
+"""At the end the fastest FINALISTS within FINALIST_RATIO of the best, and the default, are timed
+FINAL_ROUNDS times."""
 
 
 def confirm_best(run: TuningRun) -> TuningRecord | None:
     """The fastest candidate that passes the full check, stored and promoted.
 
-    After new measurements the close ones race once more; a run that measured nothing new
-    finds what an earlier one confirmed.
+    After new measurements the finalists are raced; a run without any takes what an earlier one
+    confirmed.
     """
-    stored = run.earlier()
-    checked = run.checked(stored)
+    stored = run.earlier_records()
+    checked = run.full_checks(stored)
     contenders = _contenders(run, stored)
-    if all(trial.stored for trial in run.trials):
+    if all(trial.reused for trial in run.trials):
         contenders.sort(key=lambda r: _confirmed_secs(checked.get(r.trace_key)))
     elif not run.options.should_stop():
         contenders = _final_race(run, contenders)
@@ -39,24 +40,24 @@ def confirm_best(run: TuningRun) -> TuningRecord | None:
     for record in contenders:
         known = checked.get(record.trace_key)
         if known is None:
-            if confirmed >= MOST_CONFIRMED and record.trace_key != default:
+            if confirmed >= MAX_FULL_CHECKS and record.trace_key != default:
                 continue
             confirmed += 1
             known = checked[record.trace_key] = confirm(run, record)
         if known.result.ok:
             best = known
             break
-    run.failed = _failed(checked)
+    run.rejected = _failed(checked)
     if best is not None:
         run.sink.promote(best)
     return best
 
 
 def confirmed_before(run: TuningRun) -> TuningRecord | None:
-    """The fastest candidate that passed a full check already; nothing is run for it."""
-    checked = run.checked(run.earlier())
+    """The fastest candidate that has passed a full check already; nothing is measured."""
+    checked = run.full_checks(run.earlier_records())
     passed = [record for record in checked.values() if record.result.ok]
-    run.failed = _failed(checked)
+    run.rejected = _failed(checked)
     best = min(passed, key=_confirmed_secs, default=None)
     if best is not None:
         run.sink.promote(best)
@@ -64,7 +65,7 @@ def confirmed_before(run: TuningRun) -> TuningRecord | None:
 
 
 def confirm(run: TuningRun, record: TuningRecord) -> TuningRecord:
-    """`record` as the full check leaves it, stored unless the measurement was lost."""
+    """`record` with the result of its full check, stored unless the measurement was lost."""
     request = MeasureRequest(record.trial, run.trace_of(record))
     result = run.measurer.confirm(request)
     if result.ok and result.run_secs_estimate is None:
@@ -83,15 +84,15 @@ def confirm(run: TuningRun, record: TuningRecord) -> TuningRecord:
     if result.status is not MeasureStatus.LOST:
         run.sink.add([full])
         run.confirmed[full.trace_key] = full
-    run.spend("verify")
+    run.charge_phase("verify")
     return full
 
 
 def _final_race(run: TuningRun, contenders: list[TuningRecord]) -> list[TuningRecord]:
-    """`contenders` with those close to the fastest, and the default, timed again in turns.
+    """`contenders` in a new order: the finalists and the default are timed again in turns.
 
-    A time taken once during the search is as much luck as speed among candidates that are
-    nearly equal, and the machine may have been slower then than it is now.
+    Among nearly equal candidates one time taken during the search is as much luck as speed, and the
+    machine may have been slower then.
     """
     default = run.trials[0].record
     best = contenders[0].result.run_secs_estimate if contenders else None
@@ -100,7 +101,7 @@ def _final_race(run: TuningRun, contenders: list[TuningRecord]) -> list[TuningRe
     close = [
         record
         for record in contenders[:FINALISTS]
-        if (record.result.run_secs_estimate or best) <= CLOSE * best
+        if (record.result.run_secs_estimate or best) <= FINALIST_RATIO * best
     ]
     if default.result.ok and default not in close:
         close.append(default)
@@ -124,8 +125,8 @@ def _final_race(run: TuningRun, contenders: list[TuningRecord]) -> list[TuningRe
                 key = record.trace_key
                 before = secs.get(key, result.run_secs_estimate)
                 secs[key] = min(before, result.run_secs_estimate)
-    run.share_out(results)
-    run.raced = secs
+    run.apportion_batch(results)
+    run.race_times = secs
     close.sort(key=lambda record: secs.get(record.trace_key, float("inf")))
     return close + [record for record in contenders if record not in close]
 
@@ -144,7 +145,7 @@ def _contenders(run: TuningRun, stored: list[TuningRecord]) -> list[TuningRecord
 
 
 def _failed(checked: dict[bytes, TuningRecord]) -> dict[bytes, TuningRecord]:
-    """Those that the full check kept from being the best, in the order of their trials."""
+    """The records that failed the full check, in the order of their trials."""
     failed = [(key, record) for key, record in checked.items() if not record.result.ok]
     return dict(sorted(failed, key=lambda entry: entry[1].trial))
 

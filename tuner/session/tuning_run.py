@@ -1,4 +1,4 @@
-"""A run as far as it has come: what it works with, its trials, its clock, and what is stored."""
+"""The state of a tuning run: its parts, its trials, its clock, and the records it may use."""
 
 from __future__ import annotations
 
@@ -19,26 +19,27 @@ from .roofline_bound import RooflineBound
 from .trials import Trial
 
 PHASES = ("start", "propose", "compile", "measure", "verify", "store", "wait")
-"""What wall time is spent on; together they are all of it."""
+"""Every second of wall time is charged to one of these."""
 
 RACE_RUNS, RACE_COMPILES = 10, 6
-"""What a final race takes, in runs and compiles like those of the fastest candidate."""
+"""Predicted cost of a final race, in runs and compiles of the fastest candidate."""
 
-CAUTION = 1.25
-MOST_RESERVED = 0.6
-"""The end of a run is given so much more time than it should take, but no more than this share of
-the budget."""
+RESERVE_MARGIN = 1.25
+MAX_RESERVED_SHARE = 0.6
+"""The time reserved for the end of a run is its predicted time times RESERVE_MARGIN, at most
+MAX_RESERVED_SHARE of the budget."""
 
 STOPPED = "stopped on request"
 
 
 @dataclass
 class TuningRun:
-    """The parts that were handed in, and what became of them so far.
+    """The parts of a run and its results so far.
 
-    `by_trace` finds a trial by its `trace_key`; so do `timed_again` and `confirmed`, which hold
-    what full checks said, `raced`, the seconds of the final race, and `failed`, the records of the
-    full checks that kept candidates from being the best.
+    By `trace_key`: `by_trace` has the trials, `rechecked` the results of full checks made during
+    the search, `confirmed` the records of all full checks, `race_times` the seconds of the final
+    race, and `rejected` the records of full checks that candidates failed. `illegal` counts
+    candidates that a primitive refused.
     """
 
     workload: Workload
@@ -50,20 +51,20 @@ class TuningRun:
     seed: int
     on_event: EventHandler
     options: SessionOptions
-    limit: RooflineBound
+    bound: RooflineBound
     trials: list[Trial] = field(default_factory=list)
     by_trace: dict[bytes, Trial] = field(default_factory=dict)
     phases: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PHASES, 0.0))
     curve: list[dict[str, float]] = field(default_factory=list)
-    refused: int = 0
+    illegal: int = 0
     best_secs: float | None = None
-    timed_again: dict[bytes, MeasureResult] = field(default_factory=dict)
+    rechecked: dict[bytes, MeasureResult] = field(default_factory=dict)
     confirmed: dict[bytes, TuningRecord] = field(default_factory=dict)
-    raced: dict[bytes, float] = field(default_factory=dict)
-    failed: dict[bytes, TuningRecord] = field(default_factory=dict)
+    race_times: dict[bytes, float] = field(default_factory=dict)
+    rejected: dict[bytes, TuningRecord] = field(default_factory=dict)
     race_secs: float = 0.0
     check_secs: float = 0.0
-    """How long the final race and the full check of the fastest so far should take."""
+    """Predicted time of the final race and of the full check of the fastest candidate so far."""
     _lap: float = 0.0
     _lap_waited: float = 0.0
     _batch_secs: float = 0.0
@@ -74,17 +75,18 @@ class TuningRun:
     def control(self) -> Control:
         return self.options.control
 
-    def spend(self, phase: str) -> None:
-        """Count the time since the last call, without that of others, for a phase."""
+    def charge_phase(self, phase: str) -> None:
+        """Charge the time since the last charge, without the time of other runs, to `phase`."""
         self.phases[phase] += self._lap_secs()
 
-    def spend_on_batch(self) -> None:
-        """Count the time since the last call for the batch that is being measured."""
+    def charge_batch(self) -> None:
+        """Charge the time since the last charge to the batch that is being measured."""
         self._batch_secs += self._lap_secs()
 
-    def share_out(self, results: list[MeasureResult]) -> None:
-        """Count the time of a batch as its candidates say they spent it."""
-        self.spend_on_batch()
+    def apportion_batch(self, results: list[MeasureResult]) -> None:
+        """Divide the time of a batch among phases, in proportion to what its results spent on
+        each."""
+        self.charge_batch()
         parts = {
             "compile": sum(r.compile_secs for r in results),
             "measure": sum(r.measure_secs for r in results),
@@ -97,7 +99,8 @@ class TuningRun:
         self._batch_secs = 0.0
 
     def _lap_secs(self) -> float:
-        """Since the last call, or the start of the run; what was waited is counted as that."""
+        """Seconds since the last call, or the start of the run; waiting is charged to its own
+        phase."""
         wall, waited = self.control.wall_secs, self.control.waited_secs
         secs, waited_secs = wall - self._lap, waited - self._lap_waited
         self._lap, self._lap_waited = wall, waited
@@ -105,8 +108,8 @@ class TuningRun:
         return max(secs - waited_secs, 0.0)
 
     def out_of_time(self, reserve_secs: float | None = None) -> str | None:
-        """Why nothing more should be measured, whatever was found; `reserve_secs` in place of what
-        is kept in reserve by now."""
+        """Why the run must stop measuring, None if it need not. `reserve_secs`: what to leave for
+        the end of the run, by default what is reserved now."""
         if self.options.should_stop():
             return STOPPED
         reserve_secs = self.control.reserve_secs if reserve_secs is None else reserve_secs
@@ -114,7 +117,7 @@ class TuningRun:
         return None if is_left else str(self.control.used_up())
 
     def predict_end(self, result: MeasureResult) -> None:
-        """Keep time for the end of the run, whose best so far has this result."""
+        """Reserve time for the end of the run, predicted from the result of the best so far."""
         if not isinstance(self.measurer, PredictsCheck):
             return
         run_secs = result.verify_secs + result.measure_secs
@@ -123,46 +126,46 @@ class TuningRun:
         self.reserve(self.race_secs + self.check_secs)
 
     def reserve(self, secs: float) -> None:
-        """Keep `secs` of the budget for what is to come."""
-        most_secs = MOST_RESERVED * self.control.allowed_secs
-        self.control.reserve_secs = min(CAUTION * secs, most_secs)
+        """Reserve `secs` of the budget for the end of the run, within limits."""
+        most_secs = MAX_RESERVED_SHARE * self.control.allowed_secs
+        self.control.reserve_secs = min(RESERVE_MARGIN * secs, most_secs)
 
     # -- its trials
 
     @property
     def measured_now(self) -> bool:
-        """Whether anything was measured, and not only found."""
-        return any(not trial.stored for trial in self.trials)
+        """Whether this run measured anything, rather than found records."""
+        return any(not trial.reused for trial in self.trials)
 
     def trace_of(self, record: TuningRecord) -> Trace:
-        """The trace of a record: that of a trial of this run where there is one."""
+        """The trace of a record, without parsing it where a trial of this run has it."""
         trial = self.by_trace.get(record.trace_key)
         return Trace.from_json(record.trace) if trial is None else trial.trace
 
     def result_of(self, trial: Trial) -> MeasureResult:
-        """What the strategy is told of a trial: that of its full check where there was one."""
-        return self.timed_again.get(trial.key, trial.record.result)
+        """The result the strategy learns of a trial: that of its full check where there was one."""
+        return self.rechecked.get(trial.key, trial.record.result)
 
     # -- what is stored
 
-    def known(self) -> dict[bytes, TuningRecord]:
-        """The earliest usable result of each trace: what a first run saw, a second must see too.
+    def reusable_records(self) -> dict[bytes, TuningRecord]:
+        """The earliest usable record of each trace: a second run must see what the first one saw.
 
-        Records of other toolchains do not count, nor lost measurements, which say nothing.
+        Records of other toolchains do not count, nor lost measurements.
         """
         found: dict[bytes, TuningRecord] = {}
-        for record in self.earlier():
+        for record in self.earlier_records():
             lost = record.result.status is MeasureStatus.LOST
             if not lost and record.verified_level == "quick":
                 found.setdefault(record.trace_key, record)
         return found
 
-    def earlier(self) -> list[TuningRecord]:
-        """What a run goes by of what is `stored`: nothing where it is fresh."""
-        return [] if self.options.fresh else self.stored()
+    def earlier_records(self) -> list[TuningRecord]:
+        """What a run goes by of what is `stored_records`: nothing where it is fresh."""
+        return [] if self.options.fresh else self.stored_records()
 
-    def stored(self) -> list[TuningRecord]:
-        """Records made by exactly this toolchain, and not merely claimed by an import; read from
+    def stored_records(self) -> list[TuningRecord]:
+        """Records made by exactly this toolchain and verified here, not only imported; read from
         the sink at each call."""
         records = self.sink.records(self.workload.key, self.space.target.key)
         return [
@@ -171,13 +174,13 @@ class TuningRun:
             if r.toolchain == self.measurer.toolchain and r.verified_level in ("quick", "full")
         ]
 
-    def checked(self, stored: list[TuningRecord]) -> dict[bytes, TuningRecord]:
-        """What passed or failed the full check, in this run or among what is `stored`. What one
-        check disproved has failed, also in a fresh run, whatever another said."""
+    def full_checks(self, stored: list[TuningRecord]) -> dict[bytes, TuningRecord]:
+        """The record of the full check of each trace, from this run or `stored`. A trace that one
+        check disproved has failed, in a fresh run too, whatever other checks found."""
         seen = [r for r in (*stored, *self.confirmed.values()) if r.verified_level == FULL]
         disproved = [
             r
-            for r in (self.stored() if self.options.fresh else ())
+            for r in (self.stored_records() if self.options.fresh else ())
             if r.verified_level == FULL and r.result.status in DISPROVED
         ]
         found: dict[bytes, TuningRecord] = {}

@@ -13,7 +13,7 @@ from fastapi.responses import HTMLResponse
 
 from tilewright.service.http.pages.render import page
 from tilewright.service.problems import documented_classes, status_of
-from tilewright.tuner.measure.fleet import errors as _fleet_errors  # noqa: F401  # to be listed
+from tilewright.tuner.measure.fleet import address as _fleet_errors  # noqa: F401  # to be listed
 
 router = APIRouter(include_in_schema=False)
 

@@ -58,7 +58,7 @@ def chosen(job_id: str, b: Annotated[str, Query(max_length=40)] = "") -> Redirec
 def others(state: ServiceState, asking: Principal, view: JobView) -> list[JobLine]:
     """Jobs of the same workload that `view` may be compared with, newest first."""
     key = view.row.workload_key
-    found = state.store.catalogue.jobs(key, (), None, MOST_OTHERS + 1, asking.jobs_of)
+    found = state.store.catalogue.jobs(key, (), None, MOST_OTHERS + 1, asking.visible_owner)
     return [
         line for line in found.items if line.id != view.row.id and line.workload.get("key") == key
     ][:MOST_OTHERS]
@@ -67,7 +67,7 @@ def others(state: ServiceState, asking: Principal, view: JobView) -> list[JobLin
 def _seen(state: ServiceState, asking: Principal, job_id: str) -> str:
     """The id of a job that whoever asks may see. NotFound."""
     checked_job_id(job_id)
-    owner = asking.jobs_of
+    owner = asking.visible_owner
     if owner is not None and not state.store.job_is_seen_by(job_id, owner):
         raise NotFound(f"job {job_id}: there is no such job")
     return job_id

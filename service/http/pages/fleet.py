@@ -22,7 +22,7 @@ router = APIRouter(include_in_schema=False)
 @router.api_route("/fleet", methods=["GET", "HEAD"])
 def fleet(request: Request, state: State, asking: Asking) -> HTMLResponse:
     """This machine, those that joined, and the queue."""
-    owner = asking.jobs_of
+    owner = asking.visible_owner
     counts = job_counts(state, owner)
     rows = active_jobs(state, owner, counts, RUNNING)[:RUNNING]
     more = sum(counts[name] for name in ACTIVE) - len(rows)

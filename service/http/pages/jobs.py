@@ -19,10 +19,10 @@ from tilewright.service.http.deps import Asking, State, checked_job_id
 from tilewright.service.http.pages import job_form
 from tilewright.service.http.pages.compare_jobs import others
 from tilewright.service.http.pages.forms import Fields, Form
-from tilewright.service.http.pages.knob_words import in_words
 from tilewright.service.http.pages.open_jobs import active_jobs, job_counts
 from tilewright.service.http.pages.render import page, wants_part
 from tilewright.service.http.pages.roofline import Roofline, level_of, roofline
+from tilewright.service.http.pages.trials import in_words
 from tilewright.service.http.pages.views import ACTIVE, STATES, JobView, job_row, job_view
 from tilewright.service.http.routes import jobs as api
 from tilewright.service.http.routes.jobs import sharing_document
@@ -45,7 +45,7 @@ def _listed(
     state: State, asking: Asking, q: Text = "", only: Text = "", after: Token = None
 ) -> dict[str, Any]:
     """Jobs of one state, or of all: then those that run or wait stand first, on the first page."""
-    owner = asking.jobs_of
+    owner = asking.visible_owner
     chosen = JobState(only) if only in STATES else None
     states = (chosen,) if chosen else tuple(name for name in JobState if name not in ACTIVE)
     found = state.store.catalogue.jobs(q, states, after, PAGE, owner)
@@ -224,7 +224,7 @@ def _shown(
         "job": view,
         "waits": waits[1] if waits else "",
         "sharing": sharing_document(state.store.job_sharing([job.id])[job.id], asking),
-        "ends_for_all": asking.jobs_of is None,
+        "ends_for_all": asking.visible_owner is None,
         "by_status": _ordered(by_status),
     }
 

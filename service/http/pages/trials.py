@@ -15,7 +15,6 @@ from fastapi.responses import HTMLResponse, StreamingResponse
 from tilewright.db.values.jobs import StoredJob
 from tilewright.service.http.deps import State
 from tilewright.service.http.pages.importance import LEAST_TRIALS, importances
-from tilewright.service.http.pages.knob_words import in_words
 from tilewright.service.http.pages.render import page, wants_part
 from tilewright.service.http.pages.views import job_view
 from tilewright.service.http.routes.jobs import stored_job
@@ -71,6 +70,17 @@ class TrialRow:
     def settings(self) -> dict[str, Any]:
         """Its knobs in words."""
         return in_words(self.knobs or {})
+
+
+def in_words(knobs: Mapping[str, Any]) -> dict[str, Any]:
+    """A setting with the names of its knobs as words. In a program of several parts a name says
+    which part's it is: `1.tile_rows`."""
+    found = {}
+    for name, value in knobs.items():
+        part, _, knob = name.rpartition(".")
+        words = knob.replace("_", " ")
+        found[f"{words} ({int(part) + 1})" if part.isdecimal() else words] = value
+    return found
 
 
 def rows_of(state: ServiceState, job: StoredJob) -> Iterator[TrialRow]:
@@ -152,7 +162,7 @@ def table(
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class ColumnHeader:
     """A column's name, the query that sorts by it, and how it is sorted now (None: not)."""
 
     name: str
@@ -160,11 +170,11 @@ class Head:
     sorted: str | None
 
 
-def _head(name: str, column: str, *, down: bool) -> Head:
+def _head(name: str, column: str, *, down: bool) -> ColumnHeader:
     mine = name == column
     order = "up" if mine and down else "down" if mine else "up"
     now = ("descending" if down else "ascending") if mine else None
-    return Head(name, urlencode({"sort": name, "order": order}), now)
+    return ColumnHeader(name, urlencode({"sort": name, "order": order}), now)
 
 
 def _sortable(value: Any) -> tuple[int, float, str]:

@@ -14,7 +14,7 @@ from tilewright.db.errors import StoreError
 from tilewright.schedules.target import Target
 from tilewright.service.access.keys import KeyScope, Principal
 from tilewright.service.answers import lookup
-from tilewright.service.answers.answer_cache import CacheMiss, Finished, Outcome, Question
+from tilewright.service.answers.answer_cache import CacheMiss, FoundAnswer, Outcome, Question
 from tilewright.service.answers.lookup import Lookup
 from tilewright.service.answers.untuned import (
     PrepareRequest,
@@ -131,7 +131,7 @@ def _demanded(
     return _find(state, question)
 
 
-def _answer(found: Finished, if_none_match: str | None) -> Response:
+def _answer(found: FoundAnswer, if_none_match: str | None) -> Response:
     headers = {"ETag": found.etag, "Cache-Control": "no-cache", "Vary": "Accept"}
     if found.record_key:
         headers["Content-Location"] = f"/v1/records/{found.record_key}"

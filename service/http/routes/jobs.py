@@ -97,8 +97,6 @@ async def submit(
         response.status_code = 200
         return preview(request)
     await run_sync(_check_room, state)
-    # Start-up: what documents the routes loads no SQLAlchemy.
-
     job, _ = await state.write(
         state.store.create_job,
         request.to_json(),
@@ -125,7 +123,9 @@ def list_jobs(
     only: Annotated[StateName | None, Query(alias="state")] = None,
 ) -> dict[str, Any]:
     """Jobs, newest first."""
-    page = state.store.list_jobs(page_token, size, JobState(only) if only else None, asking.jobs_of)
+    page = state.store.list_jobs(
+        page_token, size, JobState(only) if only else None, asking.visible_owner
+    )
     return {
         "jobs": _listed(state, asking, page.items),
         "next_page_token": page.next_token,
@@ -169,7 +169,9 @@ async def cancel(state: State, asking: Asking, job_id: str) -> dict[str, Any]:
     A job that others asked for too goes on for them: only the owner of the key withdraws from it
     (`sharing`), and with the last owner it stops. A key with the scope admin stops it for all.
     """
-    job = await state.write(state.store.request_cancel, checked_job_id(job_id), asking.jobs_of)
+    job = await state.write(
+        state.store.request_cancel, checked_job_id(job_id), asking.visible_owner
+    )
     return await run_sync(_shown, state, asking, job)
 
 
@@ -317,5 +319,5 @@ def sharing_document(found: Sharing, asking: Principal) -> dict[str, Any]:
     return {
         "owners": len(found.asking),
         "withdrawn": asking.owner in found.withdrawn,
-        "names": list(found.asking) if asking.jobs_of is None else None,
+        "names": list(found.asking) if asking.visible_owner is None else None,
     }

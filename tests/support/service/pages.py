@@ -89,7 +89,11 @@ def run_trials(
         store.report_job(job.id, leased.epoch, trials=[(trial, record.key)])
         told = event(record, count)
         told["result"]["detail"] = record.result.detail
-        told |= {"predicted_secs": 2e-3, "sketch": "tile", "knobs": {"rows": trial, "vectors": 2}}
+        told |= {
+            "predicted_secs": 2e-3,
+            "sketch": "tile",
+            "knobs": {"tile_rows": trial, "tile_vectors": 2},
+        }
         store.report_job(job.id, leased.epoch, events=[("trial", told)])
         if record.result.ok:
             best = record

@@ -1,7 +1,7 @@
-"""What runs on a machine of a fleet: `run`, the one function that a coordinator names.
+"""The part of a fleet that runs on each machine; a coordinator submits its function `run` to Dask.
 
-It is called in the thread of a Dask worker. Compiling and timing happen in the processes of a
-local measurer, which takes the machine's lock; nothing is timed in the worker itself.
+It runs in a thread of a Dask worker. Compiling and timing happen in the processes of a local
+measurer, which takes the machine's lock; nothing is timed in the worker itself.
 """
 
 from __future__ import annotations
@@ -19,38 +19,34 @@ from tilewright.schedules.errors import TargetError, WorkloadError
 from tilewright.schedules.record import MeasureResult
 from tilewright.schedules.target import Target
 from tilewright.schedules.workload.workload import Workload
-from tilewright.tuner.measure.local_spec import factory_here
+from tilewright.tuner.measure.local_spec import local_factory
 from tilewright.tuner.measure.protocol import Measurer
 from tilewright.tuner.process.control import Control, Controllable, MeasurementAborted, OutOfTime
 
+from ... import timeouts
 from .machines import kind
 from .messages import MachineDescription, Note, Order
 
-MOST_OPEN = 2
-"""Workloads kept open, with their processes: a machine may serve two jobs in turns."""
-
-IDLE_SECS = 60.0
+MAX_OPEN_MEASURERS = 2
+"""Workloads that stay open with their processes: a machine may serve two jobs in turns."""
 
 
-_LOOK_SECS = 0.25
-"""How often a machine asks whether what it measures is still wanted."""
-
-
-class GivenUp(BaseException):
-    """The coordinator does not want the rest of an order; nothing may take it for a failure."""
+class OrderAbandoned(BaseException):
+    """The coordinator cancelled an order. A BaseException, so that nothing handles it as a
+    failure."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Opened:
-    """A measurer and the line into it; once that was aborted, the measurer is of no more use."""
+    """A measurer and its control; a measurer whose control was aborted is closed."""
 
     measurer: Measurer
     control: Control
 
 
 @dataclass(slots=True)
-class Host:
-    """One machine at work: the measurers it has open, and what it did.
+class FleetHost:
+    """The measurers that are open on this machine, and how many candidates it measured.
 
     One order at a time; `run_order` is called by one thread, the rest by any.
     """
@@ -68,10 +64,10 @@ class Host:
     def run_order(
         self, order: Order, tell: Callable[[Note], None], is_wanted: Callable[[], bool]
     ) -> None:
-        """Measure the candidates of `order` and `tell` of each as it is known.
+        """Measure the candidates of `order` and `tell` each result when it is known.
 
-        `is_wanted` is asked between two candidates and, from another thread, a few times a second;
-        once it is not, native work is killed: GivenUp.
+        `is_wanted` is called after each candidate and, from another thread, a few times a second;
+        once it is false, native work is killed: OrderAbandoned.
         """
         with self._turn:
             tell(Note(order.task, "begun"))
@@ -81,11 +77,11 @@ class Host:
                 code = getattr(error, "code", "")
                 tell(Note(order.task, "refused", error=type(error).__name__, code=code,
                           detail=str(error)))  # fmt: skip
-            except OutOfTime as over:  # no run of this machine's: what is asked for takes too long
+            except OutOfTime as over:  # no budget of a run: this workload takes too long to check
                 tell(Note(order.task, "refused", error="WorkloadError", code=over.code,
                           detail=str(over)))  # fmt: skip
             except MeasurementAborted:
-                raise GivenUp from None
+                raise OrderAbandoned from None
             except Exception:
                 tell(Note(order.task, "bug", detail=traceback.format_exc()))
                 raise
@@ -103,7 +99,7 @@ class Host:
             self.measured += 1
             tell(Note(order.task, "result", positions[i], result))
             if not is_wanted():
-                raise GivenUp
+                raise OrderAbandoned
 
         identity, opened = self._opened(order)
         try:
@@ -119,30 +115,32 @@ class Host:
                 opened.measurer.__exit__(None, None, None)
 
     def close_idle(self) -> None:
-        """End the processes of measurers that nobody has used for a while."""
-        if time.monotonic() - self._idle_since > IDLE_SECS and self._turn.acquire(blocking=False):
+        """Close measurers that have been idle for `timeouts.HOST_IDLE_SECS`."""
+        if time.monotonic() - self._idle_since > timeouts.HOST_IDLE_SECS and self._turn.acquire(
+            blocking=False
+        ):
             try:
                 self.close()
             finally:
                 self._turn.release()
 
     def close(self) -> None:
-        """End every process of every measurer."""
+        """Close all measurers and end their processes."""
         while self._open:
             _, opened = self._open.popitem()
             opened.measurer.__exit__(None, None, None)
 
     def _opened(self, order: Order) -> tuple[tuple[Any, ...], _Opened]:
-        """The measurer of an order's work, opened or opened before, and what it goes by.
+        """The measurer of an order's workload, opened if need be, and its key in `_open`.
         TargetError, WorkloadError."""
         target = self._target(order.target)
         identity = (str(order.workload), target.key, order.seed)
         if identity not in self._open:
-            while len(self._open) >= MOST_OPEN:
+            while len(self._open) >= MAX_OPEN_MEASURERS:
                 _, oldest = self._open.popitem(last=False)
                 oldest.measurer.__exit__(None, None, None)
             workload = Workload.from_json(order.workload)
-            factory = factory_here(self.description.measurer)
+            factory = local_factory(self.description.measurer)
             assert factory is not None, "who joins has a measurer of one machine"
             control = Control()
             measurer = factory(workload, target, order.seed)
@@ -153,7 +151,8 @@ class Host:
         return identity, self._open[identity]
 
     def _target(self, wanted: Target) -> Target:
-        """`wanted` with what was probed here; TargetError if this is no such machine."""
+        """`wanted` with the probes of this machine; TargetError if this machine is of another
+        kind."""
         if kind(wanted) != self.description.target.key:
             raise TargetError(
                 f"machine {self.description.name} is {self.description.target.cpu}, not a machine "
@@ -164,11 +163,11 @@ class Host:
 
 @contextmanager
 def _watched(control: Control, is_wanted: Callable[[], bool]) -> Iterator[None]:
-    """Abort `control` as soon as nobody wants what is done in the block."""
+    """Abort `control` if the order is cancelled during the block."""
     over = threading.Event()
 
     def watch() -> None:
-        while not over.wait(_LOOK_SECS):
+        while not over.wait(timeouts.ORDER_POLL_SECS):
             if not is_wanted():
                 control.abort()
 
@@ -181,18 +180,18 @@ def _watched(control: Control, is_wanted: Callable[[], bool]) -> Iterator[None]:
         watcher.join()
 
 
-_host: Host | None = None
+_host: FleetHost | None = None
 
 
-def set_up(description: MachineDescription) -> Host:
+def set_up(description: MachineDescription) -> FleetHost:
     """Make this process a machine of a fleet."""
     global _host  # noqa: PLW0603  # Dask calls a bare function: there is nothing else to hang it on
-    _host = Host(description)
+    _host = FleetHost(description)
     return _host
 
 
 def run(payload: bytes) -> None:
-    """Carry out an order: what Dask calls. Notes go to the order's topic."""
+    """Measure an order, called by Dask. Notes are published under the order's topic."""
     from distributed import get_worker
 
     if _host is None:
@@ -205,7 +204,7 @@ def run(payload: bytes) -> None:
         state = worker.state.tasks.get(key)
         return state is not None and state.state == "executing"
 
-    with suppress(GivenUp):
+    with suppress(OrderAbandoned):
         _host.run_order(
             order, lambda note: worker.log_event(order.topic, note.to_bytes()), is_wanted
         )

@@ -1,7 +1,7 @@
-"""What coordinator and machines say to each other: canonical JSON, both ways.
+"""The messages between coordinator and machines, as canonical JSON.
 
-Nothing of ours is pickled but the name of one function (`task.run`), so machines of another
-version are told apart by `WIRE_VERSION` instead of failing somewhere inside.
+Nothing of ours is pickled but the name of one function (`host.run`), so a machine of another
+version is recognised by `WIRE_VERSION` and does not fail somewhere inside.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tilewright.schedules.target import Target
 from tilewright.schedules.trace import Trace
 from tilewright.tuner.measure.protocol import MeasureRequest
 
-from .errors import FleetError
+from .address import FleetError
 
 WIRE_VERSION = 1
 
@@ -26,7 +26,7 @@ Purpose = Literal["measure", "confirm"]
 
 @dataclass(frozen=True, slots=True)
 class MachineDescription:
-    """What a machine says of itself when it joins. `target` is for one thread, with its probes.
+    """The description a machine joins with. `target` is for one thread, with its probes.
 
     `measurer` is "local", or the mocked one it answers with.
     """
@@ -64,8 +64,8 @@ class MachineDescription:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """Candidates for one machine. `requests` go by their position in the coordinator's batch;
-    notes on them are published under `topic`, marked with `task`."""
+    """Candidates for one machine. `requests` are keyed by position in the coordinator's batch;
+    notes about them are published under `topic` with the order's `task`."""
 
     task: str
     topic: str
@@ -119,7 +119,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """What a machine tells while it works on an order.
+    """A message of a machine about an order.
 
     "begun" comes first, "result" once a candidate (with `position`), "ended" last. "refused" ends
     an order this machine cannot take (`error` is one of `REFUSALS`), "bug" one that failed in our

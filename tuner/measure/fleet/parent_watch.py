@@ -1,7 +1,7 @@
-"""A Dask preload module that ends its process together with the process that keeps it.
+"""A Dask preload module that ends its process when its parent process ends.
 
-A keeper that was killed cannot end what it started; without this, a scheduler would go on holding
-its port, and a machine would go on measuring.
+A parent that was killed cannot end its children; without this, a scheduler would go on holding its
+port, and a machine would go on measuring.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import threading
 import time
 from collections.abc import Callable
 
-PARENT = "TILEWRIGHT_FLEET_PARENT"
-"""The process to end with."""
+from ... import timeouts
 
-_LOOK_SECS = 0.25
+PARENT = "TILEWRIGHT_FLEET_PARENT"
+"""The environment variable with the parent's process id."""
 
 
 def dask_setup(server: object) -> None:
@@ -23,14 +23,14 @@ def dask_setup(server: object) -> None:
 
 
 def watch_parent(also: Callable[[], None] = lambda: None) -> None:
-    """Leave as soon as the process named by `PARENT` is gone; call `also` now and then."""
+    """Exit once the process named by `PARENT` is gone; also call `also` at each look."""
     parent = int(os.environ.get(PARENT) or 0)
     threading.Thread(target=_watch, args=(parent, also), daemon=True).start()
 
 
 def _watch(parent: int, also: Callable[[], None]) -> None:
     while True:
-        time.sleep(_LOOK_SECS)
+        time.sleep(timeouts.PARENT_POLL_SECS)
         also()
         if parent and os.getppid() != parent:
             os._exit(0)

@@ -12,22 +12,20 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from .... import timeouts
 from ..loading.loader import OPENMP_LIBRARY
 from ..loading.native import Helpers
 
-DISTURBED = 1.25
+DISTURBED_RATIO = 1.25
 """A burst this many times longer than at the session's clock is not the clock's drift."""
 
-PATIENCE_SECS = 1.5
-"""How long one candidate waits in all."""
 
-_PAUSE_SECS = 0.02
 _AWAKE_SECS = 2e-3
 """Vector units wake up in the first millisecond or two of dense work."""
 
 
 @dataclass
-class Quiet:
+class InterferenceGuard:
     """Says after each round of a candidate's races whether it counts, and waits where it does not.
 
     `burst_steps` and `burst_secs` are the reference burst's; `team_burst_secs` is the fastest on
@@ -41,7 +39,7 @@ class Quiet:
     burst_secs: float
     threads: int
     team_burst_secs: float | None = None
-    patience_secs: float = PATIENCE_SECS
+    patience_secs: float = timeouts.QUIET_WAIT_SECS
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
     waited_secs: float = field(default=0.0, init=False)
@@ -55,7 +53,7 @@ class Quiet:
         self.waited_secs += round_secs
         start = self.clock()
         while (left := self.patience_secs - self.waited_secs) > 0:
-            self.sleep(min(_PAUSE_SECS, left))
+            self.sleep(min(timeouts.QUIET_POLL_SECS, left))
             self.waited_secs += self.clock() - start
             start = self.clock()
             if not self._disturbed(self._burst()):
@@ -63,13 +61,13 @@ class Quiet:
         return True
 
     def _disturbed(self, burst_secs: float) -> bool:
-        if burst_secs > DISTURBED * self.burst_secs:
+        if burst_secs > DISTURBED_RATIO * self.burst_secs:
             return True
         if self.threads == 1:
             return False
         team_secs = self._team_burst()
         self.team_burst_secs = min(team_secs, self.team_burst_secs or team_secs)
-        return team_secs > DISTURBED * self.team_burst_secs
+        return team_secs > DISTURBED_RATIO * self.team_burst_secs
 
     def _burst(self) -> float:
         """The fastest burst of the calling thread."""

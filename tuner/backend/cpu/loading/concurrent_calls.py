@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from .... import timeouts
 from .entries import Entry
 from .native import Helpers
 
 _TOGETHER_SECS = 2e-3
-_MOST_CALLS = 1000
+_MAX_CALLS = 1000
 _CHECKS = 8
-_START_SECS = 0.1  # a machine so busy that the other thread has not begun by then is let off
 
 
 def call_beside(
@@ -35,12 +35,12 @@ def call_beside(
     """
     words = (ctypes.c_int64 * 2)()  # calls the other thread has made, and whether it should stop
     other = threading.Thread(target=helpers.call_until, args=(entry.address, argv, words))
-    calls = min(max(2, int(_TOGETHER_SECS / max(secs, 1e-9))), _MOST_CALLS)
+    calls = min(max(2, int(_TOGETHER_SECS / max(secs, 1e-9))), _MAX_CALLS)
     checks = min(_CHECKS, calls)
     with _every_cpu():
         other.start()
         try:
-            deadline = time.perf_counter() + _START_SECS
+            deadline = time.perf_counter() + timeouts.CONCURRENT_START_SECS
             while not words[0] and time.perf_counter() < deadline:
                 time.sleep(0)
             for _ in range(checks):

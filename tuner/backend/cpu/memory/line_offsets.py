@@ -14,7 +14,7 @@ _WORD_BYTES = LINE_BYTES // _WORDS
 _QUARTERS = 4
 
 
-def places(tensors: Sequence[Tensor], turn: int) -> tuple[int, ...]:
+def line_offsets(tensors: Sequence[Tensor], turn: int) -> tuple[int, ...]:
     """Bytes from the beginning of a line to that of each array, multiples of its element.
 
     In the first 16 of `TURNS` every array begins at each word of four bytes once, and of any two

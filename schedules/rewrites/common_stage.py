@@ -1,4 +1,4 @@
-"""A formula that several stages compute, computed once in a stage of its own."""
+"""Common subexpression elimination across stages: a shared formula becomes a stage of its own."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ MOST_SPELLED = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
-    """Compute formula number `part` of `stage` (see `formulas`) in a stage of its own, and read it
-    wherever a stage has the same formula of its own axes.
+class ExtractCommonStage:
+    """Compute formula number `part` of `stage` (see `formulas`) in a stage of its own, and read
+    that stage wherever a stage has the same formula over its own axes.
 
         S[i] += exp(A[i,k] - M[i]); Y[i,j] = exp(A[i,j] - M[i]) / S[i]
     ->  E[i,j] = exp(A[i,j] - M[i]); S[i] += E[i,k]; Y[i,j] = E[i,j] / S[i]
 
-    Every value is what it was. Legal for every formula of the list, if stages are left.
+    No value changes. Legal for every formula of the list, if the workload may have a stage more.
     """
 
     stage: str
@@ -34,7 +34,7 @@ class Share:
     @property
     def label(self) -> str:
         """In the name of a sketch."""
-        return "shared"
+        return "cse"
 
     def rewrite(self, workload: Workload) -> Workload:
         """The same computation with the formula in a stage, in normal form. ScheduleError: no such
@@ -51,7 +51,7 @@ class Share:
         wanted = found[self.part]
         order = _order(workload, wanted)
         axes = tuple(wanted.axes[n] for n in order)
-        name = fresh("shared", set(workload.tensors))
+        name = fresh("common", set(workload.tensors))
         tensor = Tensor(name, tuple(axis.extent for axis in axes), wanted.node.dtype)
         stages: list[Stage] = []
         for old in workload.stages:
@@ -62,7 +62,7 @@ class Share:
         return replace(workload, stages=tuple(stages)).normalised()
 
     def stated_error(self, workload: Workload) -> float:
-        """None: no operation changes."""
+        """Zero: no arithmetic changes."""
         return 0.0
 
 

@@ -1,4 +1,4 @@
-"""Sums of products of several factors, computed in steps: some factors multiplied beforehand."""
+"""Factor precomputation: some factors of a sum of products become a stage of their own."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from ..workload.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)
-class Beforehand:
+class PrecomputeFactors:
     """Compute the product of some factors of `stage`, a sum of products, in a stage of its own;
-    `factors` numbers them in the order in which the body has them. What only they depend on is
-    summed there, so a chain of products is taken apart:
+    `factors` are their numbers in the order of the body. Reduction axes that only these factors
+    depend on are summed there, which splits a chain of products:
 
         C[i,j] += A[i,k] * d[k] * B[k,j]     ->   P[i,k] = A[i,k] * d[k];  C[i,j] += P[i,k] * B[k,j]
         y[i] += A[i,j] * B[j,k] * c[k]       ->   P[j] += B[j,k] * c[k];   y[i] += A[i,j] * P[j]
 
-    There is no error beyond that of the form it gives, which verification judges it by. Legal for
-    every sum of products of one type, if the product keeps all its axes: that regroups factors,
-    which no infinity or NaN among them tells from the order they were written in, as long as no
-    part of a product overflows or underflows. A sum of its own is another thing: x * (a + b) is
-    infinite where x * a + x * b, with x infinite and b of the other sign, is NaN, and -0.0 where
-    that is 0.0. So for floats it takes a workload that allows an error, however small
-    (`Workload.allowed_error`); integers do not tell the forms apart.
+    The rewrite adds no error to that of the form it gives, by which verification judges it. Legal
+    for every sum of products of one type if the product keeps all its axes: that reassociates
+    factors, which gives the same infinities and NaN as long as no partial product overflows or
+    underflows. Factoring out of a sum is different: x * (a + b) is infinite where x * a + x * b,
+    with x infinite and b of the other sign, is NaN, and -0.0 where that is 0.0. So for floats it is
+    legal only if the workload allows an error, however small (`Workload.allowed_error`); for
+    integers the two forms are equal.
     """
 
     stage: str
@@ -38,10 +38,10 @@ class Beforehand:
     @property
     def label(self) -> str:
         """In the name of a sketch."""
-        return "beforehand"
+        return "precompute"
 
     def rewrite(self, workload: Workload) -> Workload:
-        """The same computation with the factors multiplied beforehand, in normal form.
+        """The same computation with the factors multiplied first, in normal form.
         ScheduleError: no such stage or factors, or the product would depend on no axis."""
         try:
             stage = workload.stage(self.stage)
@@ -70,7 +70,7 @@ class Beforehand:
         return replace(workload, stages=stages).normalised()
 
     def stated_error(self, workload: Workload) -> float:
-        """No more than 0: sums and products are regrouped."""
+        """Zero: sums and products are only reassociated."""
         return 0.0
 
 
@@ -134,7 +134,7 @@ def _in_two(
     stage: Stage,
     chosen: Sequence[Scalar],
     rest: Sequence[Scalar],
-    source: Beforehand,
+    source: PrecomputeFactors,
 ) -> tuple[Stage, Stage]:
     """The stage of the product, and `stage` reading it."""
     axes, summed = kept_axes(stage, chosen, rest), summed_axes(stage, chosen, rest)

@@ -1,4 +1,4 @@
-"""A stage computed with its axes in another order, and put into its own order afterwards."""
+"""Axis permutation: a stage is computed with its axes in another order, then transposed."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from ..workload.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)
-class AxisLast:
-    """Compute `stage` with the axis of dimension `dim` as the last one, in a tensor of its own,
-    and copy that into the order of the result.
+class PermuteAxes:
+    """Compute `stage` into a temporary tensor whose last axis is dimension `dim` of the result, and
+    transpose that tensor into the result.
 
         Y[o,h,w] += X[c,h+r,w+s] * W[o,c,r,s]
     ->  T[h,w,o] += X[c,h+r,w+s] * W[o,c,r,s];  Y[o,h,w] = T[h,w,o]
 
-    Vectors then hold neighbours along that axis. No value changes. Legal for every stage that has
-    the dimension and further ones behind it.
+    Vectors then lie along that axis. No value changes. Legal for every dimension of a stage but its
+    last one.
     """
 
     stage: str
@@ -30,7 +30,7 @@ class AxisLast:
     @property
     def label(self) -> str:
         """In the name of a sketch."""
-        return f"last{self.dim}"
+        return f"permute{self.dim}"
 
     def rewrite(self, workload: Workload) -> Workload:
         """The same computation in two stages, in normal form. ScheduleError: no such stage, no
@@ -40,7 +40,7 @@ class AxisLast:
         except KeyError:
             raise ScheduleError(self, f"no stage is called {self.stage!r}") from None
         if not 0 <= self.dim < len(stage.axes) - 1:
-            raise ScheduleError(self, f"dimension {self.dim} is none that another one follows")
+            raise ScheduleError(self, f"dimension {self.dim} is not one before the last")
         if len(workload.stages) >= MAX_STAGES:
             raise ScheduleError(self, f"that takes more than {MAX_STAGES} stages")
         first, second = self._in_two(workload, stage)
@@ -52,12 +52,12 @@ class AxisLast:
     def _in_two(self, workload: Workload, stage: Stage) -> tuple[Stage, Stage]:
         axes = [axis for d, axis in enumerate(stage.axes) if d != self.dim]
         axes.append(stage.axes[self.dim])
-        name = fresh("turned", set(workload.tensors))
+        name = fresh("permuted", set(workload.tensors))
         tensor = Tensor(name, tuple(axis.extent for axis in axes), stage.tensor.dtype)
         index = tuple(var(axis.name) if axis.extent > 1 else affine(0) for axis in axes)
         first = replace(stage, tensor=tensor, axes=tuple(axes))
         return first, Stage(stage.tensor, stage.axes, Load(name, index, tensor.dtype))
 
     def stated_error(self, workload: Workload) -> float:
-        """None: no operation changes."""
+        """Zero: no arithmetic changes."""
         return 0.0

@@ -1,4 +1,4 @@
-"""A sum over elements of which a window meets few, written as a sum over the window."""
+"""Scatter to gather: a sum over the input elements becomes a sum over the taps of a filter."""
 
 from __future__ import annotations
 
@@ -24,20 +24,21 @@ from ..algebra.scalar import (
 from ..errors import ScheduleError
 from ..workload.tensors import Axis, Stage, Tensor
 from ..workload.workload import Workload
-from .product import factors_of
+from .precompute_factors import factors_of
 
 
 @dataclass(frozen=True, slots=True)
-class OverTaps:
-    """Sum over the taps of a filter instead of over the elements `axis` that it is laid upon.
+class GatherOverTaps:
+    """Replace the reduction over the elements `axis` by a reduction over the taps of the filter
+    that is laid upon them.
 
         O[y] += (W[y + 1 - 2*i] where that exists, else 0) * I[i]
     ->  O[y] += W[r] * (I[(y + 1 - r) / 2] where that is an element, else 0)
 
-    A transposed convolution as it is defined becomes the one that looks for its inputs. The terms
-    left out are products with a zero nobody stored, the others are added in another order. Legal
-    for a sum of products with a factor that is zero outside of its tensor, where one of the
-    tensor's indices is a multiple of `axis`, a reduction axis, and something without it.
+    A transposed convolution in scatter form becomes one in gather form. The terms that are dropped
+    are products with padding zeros; the others are added in another order. Legal for a sum of
+    products with a factor that is zero outside of its tensor, where one of the tensor's indices is
+    a multiple of the reduction axis `axis` plus something that does not depend on it.
     """
 
     stage: str
@@ -46,7 +47,7 @@ class OverTaps:
     @property
     def label(self) -> str:
         """In the name of a sketch."""
-        return "taps"
+        return "gather"
 
     def rewrite(self, workload: Workload) -> Workload:
         """The same sums over taps, in normal form. ScheduleError: no such stage or axis, or no
@@ -63,7 +64,7 @@ class OverTaps:
         return replace(workload, stages=stages).normalised()
 
     def stated_error(self, workload: Workload) -> float:
-        """None: sums are regrouped, and zeros left out of them."""
+        """Zero: sums are reassociated, and zero terms dropped."""
         return 0.0
 
 
