@@ -25,13 +25,13 @@ from tilewright.schedules.algebra.scalar import (
 )
 from tilewright.schedules.dtypes import DType
 from tilewright.schedules.form import Form
+from tilewright.schedules.nest.instructions import EIGHT_BITS
 from tilewright.schedules.rewrites.precompute_factors import factors_of
 from tilewright.schedules.sketches.forms.rewriting import regrouped, rewrites_for
 from tilewright.schedules.workload.flops import counted_flops, useful_flops
 from tilewright.schedules.workload.tensors import Elementwise, Reduction, Stage
 from tilewright.schedules.workload.workload import Workload
 
-from ..isa.dots import EIGHT_BITS
 from .instruction_rates import NarrowOperands
 
 SMALLEST_ERROR = 1e-9
