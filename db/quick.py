@@ -1,8 +1,8 @@
-"""The queries that programs wait for, without SQLAlchemy: the best record and its files.
+"""The queries of `tilewright best` without SQLAlchemy: the best record and its files.
 
-Importing SQLAlchemy takes longer than everything else `tilewright best` does. This module reads
-the same rows through the standard library and holds them to the same hash; a test compares its
-answers with `Store.best`.
+Importing SQLAlchemy takes longer than everything else that `tilewright best` does. This module
+reads the same rows through the standard library and checks the same hashes; a test compares its
+answers with those of `Store`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _ARTEFACTS = "SELECT * FROM artefact WHERE record_key = ?"
 def best_record(
     url: str | None, workload_key: str, target_key: str, *, timeout_secs: float = 30.0
 ) -> TuningRecord | None:
-    """What `open_store(url, create=False, upgrade=False).best(...)` answers, and its errors."""
+    """The result of `open_store(url, create=False, upgrade=False).best(...)`, and its errors."""
     url = url or default_url()
     if is_postgres(url):
         with _store(url, timeout_secs) as store:
@@ -65,7 +65,7 @@ def best_record(
 def full_checks_of(
     url: str | None, workload_key: str, target_key: str, *, timeout_secs: float = 30.0
 ) -> FullChecks:
-    """What `Store.full_checks` answers, and the errors of `best_record`."""
+    """The result of `Store.full_checks`, and the errors of `best_record`."""
     url = url or default_url()
     if is_postgres(url):
         with _store(url, timeout_secs) as store:
@@ -79,7 +79,7 @@ def full_checks_of(
 def open_claims(
     url: str | None, workload_key: str, target_key: str, *, timeout_secs: float = 30.0
 ) -> int:
-    """How many records `Store.claims` gives, and the errors of `best_record`."""
+    """The number of records that `Store.claims` gives, and the errors of `best_record`."""
     url = url or default_url()
     if is_postgres(url):
         with _store(url, timeout_secs) as store:
@@ -91,7 +91,7 @@ def open_claims(
 def artefacts_of_record(
     url: str | None, record_key: str, *, timeout_secs: float = 30.0
 ) -> list[Artefact]:
-    """What `Store.artefacts` answers, and the errors of `best_record`."""
+    """The result of `Store.artefacts`, and the errors of `best_record`."""
     url = url or default_url()
     if is_postgres(url):
         with _store(url, timeout_secs) as store:
@@ -110,7 +110,7 @@ def _named(columns: tuple[str, ...], row: sqlite3.Row) -> Any:
 
 
 def _store(url: str, timeout_secs: float) -> Store:
-    """A server has no shorter way than the ordinary one."""
+    """The store on a server, which is read with SQLAlchemy."""
     # Start-up: a file is read without SQLAlchemy, a server is not.
     from .opening import open_store
 
@@ -125,7 +125,7 @@ def _rows(
     if not file_is_there(path):
         raise StoreMissing(f"database {path}: there is none; `tilewright tune` makes it")
     try:
-        connection = sqlite3.connect(_read_only(path), timeout_secs, uri=True)
+        connection = sqlite3.connect(_read_only(path), timeout=timeout_secs, uri=True)
         try:
             connection.row_factory = sqlite3.Row
             connection.text_factory = partial(str, encoding="utf-8", errors="replace")

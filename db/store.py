@@ -1,4 +1,4 @@
-"""`Store`: everything that is known, on SQLite or PostgreSQL alike.
+"""`Store`: the database as its callers see it, on SQLite and on PostgreSQL.
 
 Each part is a class of one subject; a public method is one transaction and states its contract.
 `tests/contracts/store_contract.py` holds both databases to it.
@@ -46,40 +46,41 @@ class Store(
     PruneStore,
     StatsStore,
 ):
-    """Everything known, durably. It satisfies the tuner's `RecordSink`.
+    """Workloads, targets, records, jobs, answers and keys, stored durably. A `Store` satisfies the
+    tuner's `RecordSink`.
 
     **Acknowledgement.** A call that returned has been committed to disk: it survives `kill -9`, a
-    lost connection and power loss. A call that raised StoreError was not acknowledged; making it
-    again is safe, since everything is named by its content, its key or its epoch.
+    lost connection and power loss. A call that raised StoreError was not acknowledged; repeating it
+    is safe, since everything is named by its content, its key or its epoch.
 
-    **One transaction a call.** What a call reads is one moment of the database; what it writes is
-    all there or nothing. `import_`, which commits batch by batch, is the exception.
+    **One transaction per call.** A call reads one moment of the database, and writes everything or
+    nothing. `import_`, which commits batch by batch, is the exception.
 
     **Threads and processes.** Any thread may call. A forked child must open a store of its own
     (RuntimeError otherwise). Any number of processes may have the database open; one of them at a
     time is its coordinator.
 
     **Damage.** Rows carry hashes and are checked when they are read. A damaged row is not served
-    (None, or left out), a line goes to the log `tilewright.db`, `check` lists it, and storing the
-    same again mends it where that is possible.
+    (None, or left out), the log `tilewright.db` gets a line, `check` lists the row, and storing the
+    same value again repairs it where that is possible.
 
     **Errors.** StoreError: the database cannot be used, for now where `transient` (StoreBusy after
-    `timeout_secs` of waiting, StoreFull, StoreUnreachable after some seconds of trying again). Any
+    `timeout_secs` of waiting, StoreFull, StoreUnreachable after some seconds of repeating). Any
     call may raise it. RefusedError: the database works, the call is not valid.
     """
 
     @cached_property
     def catalogue(self) -> Catalogue:
-        """Lists of jobs, bests and trials, for people who look around; none of them writes."""
+        """Lists of jobs, bests and trials for pages and the command line; none of them writes."""
         return Catalogue(self._database)
 
     @property
     def url(self) -> str:
-        """Opens the same database again. It may hold a password: never show it."""
+        """The URL that opens the same database. It may contain a password: never show it."""
         return self._database.url
 
     def close(self) -> None:
-        """Give everything back: connections, and the coordinator's lock."""
+        """Close the connections, and release the coordinator's lock."""
         self._database.close()
 
     def __enter__(self) -> Self:

@@ -18,6 +18,7 @@ from .nest.finding import accesses_of
 from .nest.loop_ir import Nest, leaves, levels
 from .primitives import PRIMITIVES, Primitive
 from .primitives.primitive import spelling_of, spellings_of
+from .primitives.tensorize import check_instructions
 from .rewrites import REWRITES, Rewrite
 from .trace_document import current_steps
 from .workload.checks import shorten
@@ -65,6 +66,7 @@ class Trace:
                 raise ScheduleError(step, "a rewrite stands before every primitive")
             nest = step.apply(nest)
             _require_room(nest, step)
+            check_instructions(nest, step)
         return nest
 
     def to_json(self) -> list[Any]:

@@ -1,8 +1,8 @@
-"""What is stored about a question, as raw rows: the same rows, the same answer.
+"""Evidence: the stored rows that an answer about a workload on a target rests on.
 
-A program that answers the same questions all day keeps what it made of the rows beside the rows
-themselves. Nothing here was checked: whoever makes an answer asks for values, which are made of
-intact rows only; whoever has made one compares rows byte by byte.
+Equal rows give equal answers. A server that answers the same lookups all day keeps each answer with
+its rows, and compares the rows, value by value, with what is stored now. Rows are raw here; the
+methods of `StoredEvidence` make values of intact rows only.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _WORKLOAD_AT, _TARGET_AT = RECORD.index("workload_key"), RECORD.index("target_ke
 
 @dataclass(frozen=True, slots=True)
 class StoredBest:
-    """A record that is best somewhere, under its key, and what it was made for."""
+    """A record that is best on some target, its key, and the description of that target."""
 
     key: str
     record: TuningRecord
@@ -70,9 +70,9 @@ class StoredBest:
 class StoredEvidence:
     """Every row that an answer about one work rests on.
 
-    `bests` are pairs of a record and what it was made for, `files` those of the records.
-    `prepared` and its files are of the toolchain that was asked for. `claims` are the keys of the
-    fastest records of others that nobody checked here. `checks` are the rows that speak against
+    `bests` are pairs of a record and its target, `files` the artefacts of these records.
+    `prepared` and its files belong to the toolchain of the lookup. `claims` are the keys of the
+    fastest imported records that were not verified here. `checks` are the rows that speak against
     schedules, see `full_checks`.
     """
 
@@ -118,7 +118,7 @@ class StoredEvidence:
         return checks_of(row for row in self.checks if row[_TARGET_AT] == target_key)
 
     def preparation(self) -> Prepared | None:
-        """What was prepared; None if nothing was asked for, or the row is damaged."""
+        """What was prepared; None if there is no preparation, or its row is damaged."""
         if self.prepared is None:
             return None
         row = as_row(_PREPARED, self.prepared)
@@ -142,8 +142,8 @@ class EvidenceStore(StorePart):
     """What is stored about works."""
 
     def change_token(self) -> tuple[int, ...] | None:
-        """Equal to an earlier one only if nothing was committed in between, by whomever; None if
-        that cannot be told at once. Takes microseconds and never waits."""
+        """A token that equals an earlier one only if no process committed anything in between;
+        None if that is unknown. Takes microseconds and never waits."""
         return self._database.change_token()
 
     @reading
@@ -158,7 +158,7 @@ class EvidenceStore(StorePart):
         """Every row that an answer about each (workload_key, target_key) rests on, of one moment.
 
         With `elsewhere`, the best of the same workload on other targets too; with `toolchain`,
-        what was prepared with it and what of others could be tried.
+        the preparation of that toolchain and the claims that could be verified with it.
         """
         found: dict[Work, StoredEvidence] = {}
         for part in _parts(list(dict.fromkeys(works))):
@@ -207,7 +207,7 @@ def _evidence(
 def _bests(
     session: Session, works: list[Work], workload_keys: list[str], *, elsewhere: bool
 ) -> dict[str, list[tuple[Raw, Raw]]]:
-    """Records that are best and what they were made for, by workload."""
+    """Records that are best, each with its target, by workload."""
     asked = (
         BestRow.workload_key.in_(workload_keys)
         if elsewhere
@@ -264,7 +264,7 @@ def _by_key(
 def _files(
     session: Session, table: Any, names: tuple[str, ...], owners: list[str]
 ) -> dict[str, list[Raw]]:
-    """Rows of files by the first column, which names what they belong to."""
+    """Rows of files by the first column, the key of the record or preparation they belong to."""
     found: dict[str, list[Raw]] = {}
     columns = _columns(table, names)
     for keys in _parts(owners):

@@ -1,7 +1,8 @@
-"""Preparations as rows: what can be answered without tuning, found once and by one process.
+"""Preparations: answers that need no tuning, each found once and by one process.
 
-One row a work and toolchain, whoever asks and however often. A process works on a row for as long
-as it renews its lease, by the rule of `jobs/leases.py`; a row whose lease is over goes to the next.
+There is one row per work and toolchain, however often it is requested. A process works on a row for
+as long as it renews its lease, by the rule of `jobs/leases.py`; a row whose lease is over goes to
+the next process.
 """
 
 from __future__ import annotations
@@ -43,10 +44,10 @@ UNFINISHED = PreparationRow.state.in_([PreparationState.WANTED, PreparationState
 
 
 class PreparationStore(StorePart):
-    """What is found of works that nobody tuned.
+    """Preparations of works that were not tuned. `values/answers.py` has their states.
 
-    `values/answers.py` has the states. A process has a preparation for as long as it renews its
-    lease; what it writes after somebody else was given it raises StaleLease.
+    A process holds a preparation while it renews its lease. Its writes raise StaleLease once
+    another process holds the preparation.
     """
 
     @writing
@@ -62,17 +63,17 @@ class PreparationStore(StorePart):
         quota: JobQuota | None = None,
         own: PreparationQuota | None = None,
     ) -> set[Work]:
-        """Have works prepared, each once, and tuned; those that were not taken for lack of room.
-        A work that is prepared or waiting already is left as it is, but for a job it has not.
+        """Have works prepared, each once, and tuned; the works refused for lack of room. A work
+        that is prepared or waiting already stays as it is; a ticket is added if it has none.
 
-        `most_waiting` bounds what waits to be prepared, `most_jobs` what is open of jobs. These are
-        `owner`'s, as far as `quota` goes; what is above it is prepared without being tuned. What
-        waits of `owner`'s own is bound by `own` as well, and the oldest of what was prepared for it
-        gives way. Those who ask take turns in being served.
+        At most `most_waiting` preparations wait, and at most `most_jobs` jobs are open. The jobs
+        belong to `owner`, within `quota`; works above the quota are prepared and not tuned. `own`
+        limits the preparations of `owner` that wait and those that are kept: above the latter, the
+        oldest are deleted. Owners are served in turns.
         """
         now = self._clock()
-        self._database.serialise(session, "submit")  # one of two equal demands comes first
-        self._database.serialise(session, "blobs")  # those of an owner's oldest may go
+        self._database.serialise(session, "submit")  # of two equal demands one comes first
+        self._database.serialise(session, "blobs")  # the owner's oldest may be deleted
         waiting, room = _count_waiting(session, toolchain), most_waiting
         if owner is not None and own is not None:
             mine = _count_waiting(session, toolchain, owner)
@@ -90,7 +91,7 @@ class PreparationStore(StorePart):
                 register_workload(
                     session, one.workload_key, one.workload_document, one.name, one.flops, now
                 )
-                if find_target(session, one.target_key) is None:  # probes of askers replace none
+                if find_target(session, one.target_key) is None:  # keep the probes we have
                     register_target(session, one.target_key, one.target_document, now)
                 row = PreparationRow(
                     key=key,
@@ -105,18 +106,18 @@ class PreparationStore(StorePart):
                 session.add(row)
                 session.flush()
                 waiting += 1
-            elif not is_intact(row, PREPARATION):  # damaged: found anew
+            elif not is_intact(row, PREPARATION):  # damaged: prepare it again
                 _drop_files(session, key)
                 row.workload_key, row.target_key = one.workload_key, one.target_key
                 row.toolchain, row.attempts = toolchain, 0
                 _write(row, PreparationState.WANTED, {})
             elif one.again and PreparationState(row.state).final:
-                # What it found goes on being served until there is something better.
+                # The document stays: it is served until there is something better.
                 _write(row, PreparationState.WANTED, json.loads(row.document))
                 row.attempts = 0
             if row.job_id is None and one.job is not None and open_jobs < most_jobs:
                 request, _, flight_key = one.job
-                with suppress(QuotaReached):  # prepared, but not tuned for this owner
+                with suppress(QuotaReached):  # prepared, and not tuned for this owner
                     job, new = create_job(
                         session,
                         request,
@@ -134,13 +135,12 @@ class PreparationStore(StorePart):
 
     @reading
     def preparations_waiting(self, session: Session, toolchain: str) -> int:
-        """How many are not finished."""
+        """The number of preparations of `toolchain` that are not finished."""
         return _count_waiting(session, toolchain)
 
     @reading
     def preparation_counts(self, session: Session) -> dict[PreparationState, int]:
-        """How many preparations are in each state, those of other toolchains included; every state
-        is there."""
+        """The number of preparations in each state, of all toolchains; every state is listed."""
         states = select(PreparationRow.state, func.count()).group_by(PreparationRow.state)
         found = {str(state): count for state, count in session.execute(states)}
         return {state: found.get(str(state), 0) for state in PreparationState}
@@ -149,7 +149,7 @@ class PreparationStore(StorePart):
     def preparation_states(
         self, session: Session, keys: Sequence[str]
     ) -> dict[str, PreparationState]:
-        """How far each preparation is; those that are gone are left out."""
+        """The state of each preparation; keys without one are left out."""
         found: dict[str, PreparationState] = {}
         for start in range(0, len(keys), KEYS_PER_STATEMENT):
             statement = select(PreparationRow.key, PreparationRow.state).where(
@@ -160,10 +160,12 @@ class PreparationStore(StorePart):
 
     @writing
     def claim_preparation(self, session: Session, toolchain: str, owner: str) -> Preparation | None:
-        """The next preparation to work on, `owner`'s for `LEASE_SECS`; None if there is none.
+        """The next preparation to work on, leased to `owner` for `LEASE_SECS`; None if there is
+        none.
 
-        Those who asked take turns, a step each, however much one of them asked for. Of one asker's
-        works all schedules are chosen before any is built: one is soon of use to everybody.
+        The owners who requested preparations take turns, one step each, whatever the number of
+        their requests. Of one owner's works, all schedules are chosen before any is built, because
+        a chosen schedule already answers lookups.
         """
         now_secs = self._lease_time(session)
         # Twice the time: another process may have leased one after this reading of the clock.
@@ -196,7 +198,7 @@ class PreparationStore(StorePart):
 
     @writing
     def renew_preparation(self, session: Session, key: str, owner: str) -> None:
-        """Keep a preparation. StaleLease: somebody else has it now."""
+        """Extend the lease. StaleLease: another process holds the preparation."""
         row = _held_row(session, key, owner)
         row.lease_until = self._lease_time(session) + LEASE_SECS
         session.flush()
@@ -211,7 +213,7 @@ class PreparationStore(StorePart):
         document: dict[str, Any],
         files: Sequence[ArtefactFile] = (),
     ) -> None:
-        """Note what was found, and give the preparation up. StaleLease, BlobTooLarge."""
+        """Store the result of a step, and end the lease. StaleLease, BlobTooLarge."""
         now = self._clock()
         self._database.serialise(session, "blobs")  # none is pruned before it is pointed to
         row = _held_row(session, key, owner)
@@ -224,7 +226,7 @@ class PreparationStore(StorePart):
 
     @writing
     def drop_preparation(self, session: Session, key: str, owner: str) -> None:
-        """Forget a preparation whose work has a best now. StaleLease."""
+        """Delete a preparation whose work has a best now. StaleLease."""
         row = _held_row(session, key, owner)
         _drop_files(session, key)
         session.delete(row)
@@ -232,7 +234,7 @@ class PreparationStore(StorePart):
 
     @writing
     def release_preparations(self, session: Session, owner: str) -> None:
-        """Let others work on what `owner` had."""
+        """End every lease of `owner`, for other processes to continue."""
         statement = update(PreparationRow).where(PreparationRow.owner == owner)
         statement = statement.values(owner=None, lease_until=None)
         session.execute(statement.execution_options(synchronize_session=False))
@@ -247,7 +249,7 @@ def prepared_files(rows: Iterable[Any]) -> list[Artefact]:
 
 
 def drop_preparations(session: Session, keys: Sequence[str]) -> tuple[int, int]:
-    """Forget preparations and the blobs that were theirs alone: how many blobs, and their bytes."""
+    """Delete preparations and the blobs that only they used: how many blobs, and their bytes."""
     blobs = blob_bytes = 0
     for start in range(0, len(keys), KEYS_PER_STATEMENT):
         some = keys[start : start + KEYS_PER_STATEMENT]
@@ -264,7 +266,7 @@ def drop_preparations(session: Session, keys: Sequence[str]) -> tuple[int, int]:
 
 
 def _count_waiting(session: Session, toolchain: str, owner: str | None = None) -> int:
-    """How many works of this toolchain (asked for by `owner`, where given) are not finished."""
+    """How many works of this toolchain (requested by `owner`, where given) are not finished."""
     statement = select(func.count()).where(UNFINISHED, PreparationRow.toolchain == toolchain)
     if owner is not None:
         statement = statement.where(PreparationRow.asked_by == owner)
@@ -272,7 +274,7 @@ def _count_waiting(session: Session, toolchain: str, owner: str | None = None) -
 
 
 def _drop_oldest(session: Session, owner: str, kept: int) -> None:
-    """Leave `kept` finished ones of those that `owner` asked for: the newest."""
+    """Delete all finished preparations that `owner` requested but the newest `kept`."""
     old = (
         select(PreparationRow.key)
         .where(~UNFINISHED, PreparationRow.asked_by == owner)
@@ -317,7 +319,7 @@ def _lease(
 
 
 def _held_row(session: Session, key: str, owner: str) -> PreparationRow:
-    """The row of a preparation that the process still has."""
+    """The row of a preparation that `owner` still holds."""
     row = session.get(PreparationRow, key, with_for_update=True)
     if row is None or row.owner != owner:
         raise StaleLease(f"preparation {key}: another process has it now")

@@ -1,4 +1,4 @@
-"""Whether anything was committed to a SQLite file since somebody looked, at the cost of a glance.
+"""A cheap test whether anything was committed to a SQLite file since the last test.
 
 `PRAGMA data_version` reads one number from the shared memory of the write-ahead log: it changes
 with every commit of any other connection, of this process or another
@@ -26,8 +26,8 @@ class ChangeCounter:
         self._pid = os.getpid()
 
     def token(self) -> tuple[int, ...] | None:
-        """Equal to an earlier one only if nothing was committed in between; None if it cannot be
-        told at this moment. Never waits for another process."""
+        """A token that equals an earlier one only if nothing was committed in between; None if that
+        is unknown. Never waits for another process."""
         with self._lock:
             try:
                 connection = self._own()
@@ -45,7 +45,7 @@ class ChangeCounter:
     def _own(self) -> sqlite3.Connection:
         if self._connection is None or self._pid != os.getpid():
             url = f"file:{quote(str(self._path))}?mode=ro"
-            self._connection = sqlite3.connect(url, 0.0, uri=True, check_same_thread=False)
+            self._connection = sqlite3.connect(url, timeout=0.0, uri=True, check_same_thread=False)
             # Versions of two connections do not compare.
             self._opened, self._pid = self._opened + 1, os.getpid()
         return self._connection

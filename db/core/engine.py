@@ -27,23 +27,24 @@ T = TypeVar("T")
 
 
 class CoordinatorLock(Protocol):
-    """Who may change the schema, lease jobs and do the upkeep: one holder a database.
+    """The lock of a database's coordinator, which may change the schema, lease jobs and do the
+    upkeep.
 
-    However the holder ends, the lock is free afterwards.
+    However its holder ends, the lock is free afterwards.
     """
 
     @property
     def held(self) -> bool:
-        """Whether this object has it, asked again and not remembered."""
+        """Whether this object holds the lock, checked anew at each call."""
 
     def try_acquire(self) -> bool:
-        """Take it if it is free; True if it is held now."""
+        """Take the lock if it is free; True if it is held now."""
 
     def acquire(self, timeout_secs: float, *, purpose: str) -> None:
-        """Take it within `timeout_secs`; StoreHeld names who has it."""
+        """Take the lock within `timeout_secs`; StoreHeld names its holder."""
 
     def release(self) -> None:
-        """Give it up; nothing if it is not held."""
+        """Release the lock; no effect if it is not held."""
 
 
 class Database(ABC):
@@ -83,7 +84,7 @@ class Database(ABC):
 
     @contextmanager
     def standing_still(self) -> Iterator[Session]:
-        """A session that reads while, as far as the database can see to it, nobody writes."""
+        """A session that reads; where the database can exclude writers, it does."""
         with self.reading() as session:
             yield session
 
@@ -113,27 +114,27 @@ class Database(ABC):
     def _writer(self) -> Engine:
         return self.engine
 
-    # What is particular to one kind of database
+    # What each kind of database implements
 
     @abstractmethod
     def lease_clock(self, session: Session) -> float:
-        """Seconds on the clock leases are held to: one for all processes, whatever their clocks."""
+        """Seconds on the clock of leases, which all processes share."""
 
     @abstractmethod
     def serialise(self, session: Session, what: str) -> None:
-        """Let one writer at a time do `what`, until the transaction ends."""
+        """Hold the writers' lock named `what` until the transaction ends."""
 
     @abstractmethod
     def used_bytes(self, session: Session) -> int:
-        """Bytes that are in use, without room for more that the files have already."""
+        """Bytes in use; free pages of the files are not counted."""
 
     @abstractmethod
     def disk_bytes(self, session: Session) -> int:
-        """Bytes that its files take, logs included where they are its own."""
+        """Bytes of its files, with their logs where the files are ours."""
 
     @abstractmethod
     def damage(self) -> list[str]:
-        """What the database finds damaged in itself; empty when it is sound."""
+        """The damage that the database's own check finds; empty when there is none."""
 
     @abstractmethod
     def dangling(self, connection: Connection) -> list[str]:
@@ -141,18 +142,18 @@ class Database(ABC):
 
     @abstractmethod
     def for_migration(self) -> Database:
-        """The same database as migrations want it; the caller closes it."""
+        """The same database, set up for migrations; the caller closes it."""
 
     def change_token(self) -> tuple[int, ...] | None:
-        """Equal to an earlier one only if nothing was committed in between; None if that cannot be
-        told at once."""
+        """A token that equals an earlier one only if nothing was committed in between; None if that
+        is unknown."""
         return None
 
     def tend(self) -> None:  # noqa: B027  # most have none
-        """Upkeep after a write, if it is due."""
+        """Do the upkeep after a write, if it is due."""
 
     def fit_numbers(self, connection: Connection) -> None:  # noqa: B027  # SQLite does by itself
-        """After rows came in with their numbers: let the next ones follow them."""
+        """After rows were copied with their numbers: continue numbering after the last one."""
 
     def close(self) -> None:
         self.lock.release()
@@ -162,11 +163,11 @@ class Database(ABC):
 
     @contextmanager
     def translated(self) -> Iterator[None]:
-        """Within the block, what the driver says about an unusable database is a StoreError."""
+        """Within the block, a driver's error about an unusable database becomes a StoreError."""
         try:
             yield
         except IntegrityError:
-            raise  # a broken constraint is a bug of ours, or the caller's to explain
+            raise  # a broken constraint is our bug, or the caller explains it
         except DataError as error:  # a NUL in a text, a number beyond a column
             raise RefusedError(f"a value that no database row can hold: {error.orig}") from error
         except (DBAPIError, PoolTimeout) as error:
@@ -176,7 +177,7 @@ class Database(ABC):
 
     @abstractmethod
     def store_error(self, error: Exception) -> StoreError:
-        """The StoreError that says in our words what the driver's `error` means."""
+        """The StoreError that explains the driver's `error`."""
 
     def _own(self, engine: Engine) -> Engine:
         self.refuse_forks()
@@ -192,9 +193,9 @@ class Database(ABC):
 
 
 def insert_ignore(session: Session, table: Any, rows: list[dict[str, Any]]) -> int:
-    """Insert `rows` but those whose key is there already; how many were new.
+    """Insert the `rows` whose keys are not stored yet; how many were new.
 
-    Both databases have it, neither spells it as the standard does.
+    Both databases can do it; neither spells it as the SQL standard does.
     """
     dialect = import_module(f"sqlalchemy.dialects.{session.get_bind().dialect.name}")
     statement = dialect.insert(_table(table)).on_conflict_do_nothing()

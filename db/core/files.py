@@ -1,4 +1,4 @@
-"""A new file of a database: whole and on the disk, for its owner only, or not there at all."""
+"""Writing a new database file: complete and synced, readable by its owner only, or not there."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from ..errors import StoreDenied, StoreFull
 
 @contextmanager
 def whole_file(file: Path) -> Iterator[Path]:
-    """A name to write to beside `file`, which gets it when the block ends: on the disk, readable by
-    its owner only. If the block raises, nothing is left.
+    """A temporary path in the folder of `file`, renamed to `file` when the block ends: synced to
+    disk, readable by its owner only. If the block raises, nothing is left.
 
     StoreDenied if `file` is there already or cannot be written.
     """

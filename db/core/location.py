@@ -40,7 +40,7 @@ def sqlite_path(url: str) -> Path:
 
 
 def file_is_there(path: Path) -> bool:
-    """Whether something is at `path`. StoreDenied for a folder, or where nobody may look."""
+    """Whether a file is at `path`. StoreDenied for a folder, or a place that cannot be read."""
     try:
         mode = path.stat().st_mode
     except (FileNotFoundError, NotADirectoryError):
@@ -61,7 +61,7 @@ def is_postgres(url: str) -> bool:
 
 
 def name_of(url: str) -> str:
-    """What to call the database of `url` where people read it."""
+    """The name of the database of `url` for messages."""
     return without_secrets(url) if is_postgres(url) else url
 
 

@@ -1,4 +1,4 @@
-"""The lock file beside a SQLite database: who may change its schema or checkpoint it."""
+"""The lock file of a SQLite database: its holder may change the schema and checkpoint."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ class FileLock:
 
     @property
     def held(self) -> bool:
-        """Whether we have it: a file that was deleted or replaced locks nobody out."""
+        """Whether we hold the lock: a file that was deleted or replaced excludes no other
+        process."""
         if self._file is None:
             return False
         try:

@@ -33,7 +33,7 @@ Key = String(80)  # "sha256:" and 64 hex digits fit
 Moment = String(27)
 RowId = BigInteger().with_variant(Integer, "sqlite")  # SQLite counts only INTEGER keys up
 UNKNOWN_MOMENT = datetime.min.replace(tzinfo=UTC)
-"""What a damaged moment reads as: it harms nobody, and `db check` tells of it."""
+"""The value of a damaged moment: harmless, and reported by `db check`."""
 
 
 class UtcMoment(TypeDecorator[datetime]):
@@ -182,7 +182,7 @@ class BestMoveRow(Base):
 
 class BlobRow(Base):
     """Bytes named by their hash: object files, headers, LLVM IR. `built_at` is set where a build
-    asked for them: lock files, of which a database knows nothing, may name those."""
+    requested them: lock files, of which a database knows nothing, may name those."""
 
     __tablename__ = "blob"
     __table_args__ = (CheckConstraint(f"length(data) <= {MAX_BLOB_BYTES}", name="size"),)
@@ -211,11 +211,12 @@ class ArtefactRow(Base):
 class PreparationRow(Base):
     """What one toolchain can answer about a work that was not tuned with it, found once.
 
-    `key` is made of the three columns after it. `document` (canonical JSON text) says what was
-    found. `job_id` is the job that tunes the work. `row_sha256` covers what answers are made of;
-    `owner` and `lease_until` (seconds on the database's clock of leases) say who works on it.
-    `asked_by` is the owner of the key that asked first, NULL for anybody; `turn` counts up with
-    each step that a process took, over all rows: the owner whose last turn is lowest goes next.
+    `key` is the hash of the three columns after it. `document` (canonical JSON text) is the result.
+    `job_id` is the job that tunes the work. `row_sha256` covers the columns that answers are made
+    of. `owner` is the process that works on it, until `lease_until` (seconds on the clock of
+    leases). `asked_by` is the owner of the key that requested it first, NULL without a key; `turn`
+    counts the steps that processes took, over all rows: the owner whose last turn is lowest goes
+    next.
     """
 
     __tablename__ = "preparation"
@@ -376,8 +377,8 @@ class ApiKeyRow(Base):
 
 
 class JobOwnerRow(Base):
-    """Who asked for a job: several owners where equal requests joined one in flight. Who withdrew
-    sees it still; `withdrawn_at` says since when it counts for nothing else."""
+    """An owner of a job; a job has several where equal requests joined it. An owner that withdrew
+    still sees the job and has no other right to it; `withdrawn_at` is when it withdrew."""
 
     __tablename__ = "job_owner"
     __table_args__ = (Index("ix_job_owner_owner", "owner", "job_id"),)

@@ -23,10 +23,10 @@ def utc_now() -> datetime:
 
 
 class StorePart:
-    """What the parts of a store share: the database, and its sources of time and chance.
+    """The database of a store, and its sources of time and randomness, for all parts of the store.
 
-    `clock` gives moments, which nothing depends on; leases go by `lease_clock`, in seconds, where
-    that is given, else by the database's.
+    `clock` gives the moments that rows carry; no decision depends on them. Leases go by
+    `lease_clock`, in seconds, where that is given, else by the database's clock.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class StorePart:
 
     @property
     def name(self) -> str:
-        """What to call the database where people read it: no user, no password."""
+        """The name of the database for messages: no user, no password."""
         return self._database.name
 
     @property

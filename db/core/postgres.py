@@ -1,11 +1,11 @@
-"""A database on a PostgreSQL server, through psycopg 3, and everything that is particular to it.
+"""A database on a PostgreSQL server, through psycopg 3, and everything specific to PostgreSQL.
 
-* A server that would take back what it acknowledged (`fsync`, `synchronous_commit` or
-  `full_page_writes` off) is refused.
-* A dropped connection, a deadlock or a restart in the middle of a call is tried again for some
-  seconds. Whether a commit that was not answered took place is asked of the server by the
-  transaction's number (`pg_xact_status`): a call is made once or not at all.
-* The coordinator's lock is an advisory lock on a connection of its own: when its holder dies the
+* A server that may lose acknowledged commits (`fsync`, `synchronous_commit` or `full_page_writes`
+  off) is refused.
+* A call that meets a dropped connection, a deadlock or a restart is repeated for some seconds. If a
+  commit was not answered, the server is asked for the status of the transaction by its number
+  (`pg_xact_status`): a call takes effect once or not at all.
+* The coordinator's lock is an advisory lock on a connection of its own: when its holder dies, the
   server frees it.
 """
 
@@ -144,8 +144,8 @@ class PostgresDatabase(Database):
         return result
 
     def _took_place(self, number: str) -> bool:
-        """Whether the transaction of this number was committed. StoreUnreachable if the server
-        does not come back to say so."""
+        """Whether the transaction of this number was committed. StoreUnreachable if the server does
+        not answer in time."""
         deadline = time.monotonic() + PATIENCE_SECS
         while True:
             fate = self.persistently(lambda: self._ask_fate(number))
@@ -159,7 +159,7 @@ class PostgresDatabase(Database):
         return fate
 
     def persistently(self, attempt: Callable[[], T]) -> T:
-        """What `attempt` gives, made again while the server is away or others are in the way."""
+        """The result of `attempt`, repeated while the server is away or transactions conflict."""
         deadline = time.monotonic() + min(PATIENCE_SECS, self.timeout_secs)
         pause_secs = _RETRY_SECS
         while True:
@@ -172,7 +172,7 @@ class PostgresDatabase(Database):
             time.sleep(pause_secs)
             pause_secs = min(pause_secs * 2, _LONGEST_PAUSE_SECS)
 
-    # What is particular
+    # What PostgreSQL implements
 
     def lease_clock(self, session: Session) -> float:
         """Seconds on the server's clock."""
@@ -185,7 +185,7 @@ class PostgresDatabase(Database):
         )
 
     def used_bytes(self, session: Session) -> int:
-        """Of blobs what they hold: the room of those that were deleted is used again."""
+        """Of blobs, the bytes they hold: the space of deleted blobs is used again."""
         return int(session.scalar(_USED) or 0)
 
     def disk_bytes(self, session: Session) -> int:
@@ -202,7 +202,7 @@ class PostgresDatabase(Database):
         return [f"its server met {failures} pages with a wrong checksum"] if failures else []
 
     def dangling(self, connection: Connection) -> list[str]:
-        """None: the server holds references to account in migrations too."""
+        """None: the server enforces references in migrations too."""
         return []
 
     def for_migration(self) -> PostgresDatabase:
@@ -240,7 +240,7 @@ class PostgresDatabase(Database):
 
 
 class _Conflict(StoreBusy):
-    """The server undid the transaction in favour of another: it may simply be made again."""
+    """The server rolled the transaction back in favour of another: it may be repeated."""
 
 
 class AdvisoryLock:
@@ -253,7 +253,7 @@ class AdvisoryLock:
 
     @property
     def held(self) -> bool:
-        """Whether we have it: with a connection that was cut the server has freed it."""
+        """Whether we hold the lock: the server frees it when its connection is cut."""
         with self._turn:
             if self._session is None:
                 return False
@@ -298,7 +298,7 @@ class AdvisoryLock:
             time.sleep(_RETRY_SECS)
 
     def holder(self) -> str:
-        """Who has it, as the server knows its clients."""
+        """The holder, by the name that the server knows its client by."""
         with self._database.translated(), self._database.engine.connect() as connection:
             found = connection.scalar(_HOLDER, {"space": _COORDINATOR})
         return str(found or "another process")

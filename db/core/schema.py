@@ -1,4 +1,4 @@
-"""Which schemas there are, and what is said of the ones this version cannot use."""
+"""The revisions of the schema, and the errors for those this version cannot use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A database in a SQLite file, and everything that is particular to it.
+"""A database in a SQLite file, and everything that is specific to SQLite.
 
 How the file is used (docs/database.md gives the reasons):
 
@@ -100,7 +100,7 @@ class SqliteDatabase(Database):
         with self.translated(), engine.connect() as connection:
             yield connection
 
-    # What is particular
+    # What SQLite implements
 
     def lease_clock(self, session: Session) -> float:
         """Seconds since this machine started: a clock of all its processes that nobody sets."""
@@ -130,8 +130,8 @@ class SqliteDatabase(Database):
         return [f"{row[0]} row {row[1]} refers to a missing {row[2]}" for row in found]
 
     def for_migration(self) -> SqliteDatabase:
-        # Tables are rebuilt under a new name and renamed; with foreign keys enforced, dropping
-        # the old one would take the rows that refer to it along. They are checked at the end.
+        # Tables are rebuilt under a new name and renamed; with foreign keys enforced, dropping the
+        # old table would delete the rows that refer to it. References are checked at the end.
         return SqliteDatabase(self.path, timeout_secs=self.timeout_secs, foreign_keys=False)
 
     def change_token(self) -> tuple[int, ...] | None:
@@ -146,7 +146,7 @@ class SqliteDatabase(Database):
             return
         try:
             self.checkpoint()
-        except StoreError as error:  # what was written is; this can wait for the next time
+        except StoreError as error:  # the write is durable; the log can wait for the next time
             log.warning("the log of %s was not folded in: %s", self.name, error)
 
     def checkpoint(self) -> bool:
@@ -182,7 +182,7 @@ class SqliteDatabase(Database):
 
 
 def store_error(error: Exception, path: Path) -> StoreError:
-    """The StoreError that says in our words what SQLite's `error` means for `path`."""
+    """The StoreError that explains SQLite's `error` about the file `path`."""
     said = str(getattr(error, "orig", None) or error)
     lower = said.lower()
     if isinstance(error, PoolTimeout) or any(words in lower for words in _BUSY):
@@ -262,8 +262,8 @@ def _on_connect(foreign_keys: bool, timeout_secs: float) -> Callable[[Any, Any],
 
 
 def _keep_a_log(cursor: Any, timeout_secs: float) -> None:
-    """Put the file into WAL mode, for good. Of processes that do so at one moment one succeeds;
-    SQLite tells the others at once that the file is locked, whatever their timeout is."""
+    """Put the file into WAL mode, for good. Of processes that do so at one moment one succeeds; the
+    others get "locked" from SQLite at once, whatever their timeout is, and repeat it here."""
     deadline = time.monotonic() + timeout_secs
     while cursor.execute("PRAGMA journal_mode").fetchone()[0] != "wal" and _may_be_ours(cursor):
         try:

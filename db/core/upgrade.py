@@ -1,4 +1,4 @@
-"""The schema's revision: reading it, refusing what we cannot read, and moving it forward."""
+"""The revision of a schema: read, refused where it is unknown, and upgraded."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ def create(database: Database) -> None:
 
 
 def migrate(database: Database, revision: str = "head") -> None:
-    """Bring the schema to `revision` in one transaction. The caller sees to it that nobody else
-    does."""
+    """Bring the schema to `revision` in one transaction. The caller holds the coordinator's
+    lock."""
     from alembic import command
     from alembic.config import Config
 

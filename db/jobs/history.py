@@ -102,7 +102,7 @@ def note_trials(
     trials: Sequence[tuple[int, str]],
     candidates: Mapping[int, Sequence[int]],
 ) -> int:
-    """Note the records of trials; how many of them are new."""
+    """Store the records of trials; how many are new."""
     rows: list[dict[str, Any]] = [
         {
             "job_id": row.id,
@@ -124,12 +124,12 @@ def note_trials(
 
 
 def note_state(session: Session, row: JobRow, now: datetime) -> int:
-    """Store the state of a job as an event and give its id."""
+    """Store the state of a job as an event; its id."""
     return note_event(session, row, "state", {"state": str(row.state), "epoch": row.epoch}, now)
 
 
 def note_event(session: Session, row: JobRow, kind: str, data: JsonObject, now: datetime) -> int:
-    """Store an event and give its id. The job's row is locked: ids follow the commits."""
+    """Store an event; its id. The job's row is locked, so ids follow the order of commits."""
     event = JobEventRow(
         job_id=row.id, epoch=row.epoch, kind=kind, data=text_of(data), created_at=rfc3339(now)
     )

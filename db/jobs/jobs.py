@@ -28,12 +28,12 @@ class JobStore(StorePart):
     """The jobs of a store: submitted once, leased to one worker at a time, with their events and
     trials.
 
-    **Life.** `job_states.NEXT` is the table of states; nothing else happens to a job. Every change
-    of state writes an event in the same transaction. Event ids grow over all jobs, and those of one
-    job become visible in their order: whoever resumes after the last id seen misses nothing.
+    **Life.** `job_states.NEXT` is the table of states and transitions. Every change of state writes
+    an event in the same transaction. Event ids grow over all jobs, and those of one job become
+    visible in their order: a reader that resumes after the last id it saw misses nothing.
 
     **Damage.** Every row carries a hash. A damaged job is not listed, not leased and not joined; a
-    damaged event or trial is left out. The others are as if it were not there.
+    damaged event or trial is left out. Other rows are unaffected.
     """
 
     @writing
@@ -51,11 +51,10 @@ class JobStore(StorePart):
     ) -> tuple[StoredJob, bool]:
         """The job for `request`, and whether it is new.
 
-        The same idempotency key gives the same job for good; an equal request (`flight_key`)
-        joins the job that is QUEUED or RUNNING, and raises its priority to its own if that is
-        higher. `priority` is cut to -1000..1000. `owner` becomes one of the job's owners.
-        IdempotencyConflict: key used for another body. QuotaReached: the job is new to its owner,
-        who has too much open.
+        The same idempotency key always gives the same job. An equal request (`flight_key`) joins
+        the job that is QUEUED or RUNNING, and raises its priority if its own is higher. `priority`
+        is cut to -1000..1000. `owner` becomes one of the job's owners. IdempotencyConflict: key
+        used for another body. QuotaReached: the job is new to its owner, who has too much open.
         """
         now = self._clock()
         self._database.serialise(session, "submit")
@@ -104,7 +103,7 @@ class JobStore(StorePart):
 
     @reading
     def job_is_seen_by(self, session: Session, job_id: str, owner: str) -> bool:
-        """Whether `owner` asked for the job, or it is a ticket, which answers show to everybody."""
+        """Whether `owner` submitted the job, or it is a ticket, which answers show to everybody."""
         return is_seen_by(session, job_id, owner)
 
     @reading
@@ -114,12 +113,12 @@ class JobStore(StorePart):
 
     @reading
     def job_counts(self, session: Session) -> dict[JobState, int]:
-        """How many jobs are in each state; every state is there."""
+        """The number of jobs in each state; every state is listed."""
         return count_jobs(session)
 
     @reading
     def oldest_jobs(self, session: Session) -> dict[JobState, tuple[str, datetime]]:
-        """The oldest job of each state that is not final: its id, and when it was asked for."""
+        """The oldest job of each state that is not final: its id, and when it was submitted."""
         first = (
             select(JobRow.state, func.min(JobRow.id))
             .where(JobRow.state.in_([state for state in JobState if not state.final]))
@@ -147,7 +146,7 @@ def create_job(
     quota: JobQuota | None,
 ) -> tuple[StoredJob, bool]:
     """The job in flight of an equal request, raised to `priority`, or a new one; whether it is new.
-    `owner` is one more of its owners. One at a time: see `Database.serialise`.
+    `owner` becomes one of its owners. The caller serialises: see `Database.serialise`.
 
     QuotaReached for a job that is new to its owner and too much for `quota`.
     """
@@ -170,7 +169,7 @@ def create_job(
 
 
 def count_jobs(session: Session, owner: str | None = None) -> dict[JobState, int]:
-    """How many jobs (of `owner`, where given) are in each state; every state is there."""
+    """The number of jobs (of `owner`, where given) in each state; every state is listed."""
     statement = select(JobRow.state, func.count()).group_by(JobRow.state)
     if owner is not None:
         statement = statement.where(of_owner(owner))
@@ -211,7 +210,7 @@ def _note_key(
 
 
 def _in_flight(session: Session, flight_key: str) -> JobRow | None:
-    """The job that equal requests join. A damaged one is nobody's to join: it steps aside."""
+    """The job that equal requests join. A damaged one is not joined, and loses its flight key."""
     wanted = select(JobRow).filter_by(flight_key=flight_key).with_for_update()
     row = session.scalars(wanted).one_or_none()
     if row is None or is_intact_row(row):

@@ -38,7 +38,7 @@ class KeyStore(StorePart):
 
     @writing
     def revoke_key(self, session: Session, key_id: str) -> ApiKey:
-        """Make a key useless from now on; again it changes nothing. UnknownKey."""
+        """Make a key invalid for good; repeated, the call changes nothing. UnknownKey."""
         key = _intact(session, key_id)
         if key.revoked_at is not None:
             return key
@@ -46,9 +46,8 @@ class KeyStore(StorePart):
 
     @writing
     def replace_key(self, session: Session, key_id: str, key: ApiKey, until: datetime) -> ApiKey:
-        """Store `key` in the stead of `key_id`, which stays valid until `until` at the latest; the
-        old one. UnknownKey.
-        """
+        """Store `key` as the successor of `key_id`, which stays valid until `until` at the latest;
+        the old key. UnknownKey."""
         old = _intact(session, key_id)
         sooner = until if old.expires_at is None else min(until, old.expires_at)
         old = _update(session, replace(old, expires_at=sooner))

@@ -1,12 +1,12 @@
-"""Who works on a job: each is leased to one worker at a time, which ends it or gives it up.
+"""Leases of jobs: each job is leased to one worker at a time, which ends it or returns it.
 
-A worker's right to write to a job is its `epoch`: taking a job over raises it, and whatever the
-former worker writes afterwards raises StaleLease. Records are no part of this: a measurement
-that arrives late is stored like any other.
+A worker's right to write to a job is its `epoch`: taking a job over raises the epoch, and later
+writes of the former worker raise StaleLease. Records are not concerned: a measurement that arrives
+late is stored like any other.
 
-A lease is alive while `now < lease_until <= now + lease_secs` on the database's clock of leases:
-one that lies further ahead than it was long was made before the clock was set back, or before the
-machine was started again, and nobody waits for it.
+A lease is alive while `now < lease_until <= now + lease_secs` on the database's clock of leases. A
+lease that ends later than that was made before the clock was set back, or before the machine was
+restarted, and counts as over.
 """
 
 from __future__ import annotations
@@ -43,17 +43,16 @@ class LeaseStore(StorePart):
     """Leases of jobs, and what their holders write.
 
     **Ownership.** A lease carries an `epoch`. Each write of a worker names it, and raises
-    StaleLease once somebody else was given the job or its leases were voided. A write whose answer
-    was lost may be made again: the outcome is that of one.
+    StaleLease once another worker has leased the job or all leases were ended. A write whose answer
+    was lost may be repeated: it takes effect once.
 
-    **Time.** Leases are held to the database's clock (`Database.lease_clock`): the server's, or the
-    time since this machine was started. No process's time of day has a part in it.
+    **Time.** Leases go by the database's clock (`Database.lease_clock`): the server's, or the time
+    since this machine was started. No process's time of day matters.
     """
 
     @reading
     def job_queue(self, session: Session) -> list[WaitingJob]:
-        """The intact jobs `lease_job` may give out, those of higher priority first, then by
-        arrival."""
+        """The intact jobs that `lease_job` may lease, by priority, then by arrival."""
         waiting = _is_free(self._lease_time(session))
         rows = session.scalars(
             select(JobRow)
@@ -67,13 +66,13 @@ class LeaseStore(StorePart):
     def lease_job(
         self, session: Session, owner: str, lease_secs: float, *, job_id: str | None = None
     ) -> StoredJob | None:
-        """The next job that waits or that its worker lost, now `owner`'s; None if there is none.
-        With `job_id` that one or none.
+        """The next job that waits or whose worker is gone, leased to `owner`; None if there is
+        none. With `job_id`, that job or none.
 
-        Higher priority goes first, then who came first. Its `epoch` is the caller's right to
-        write to it until another lease is given out. A job with `MAX_FAILURES` failures is given
-        out once more, to be concluded; one with more is FAILED instead, and one whose worker
-        vanished while it was cancelling is CANCELLED.
+        Higher priority goes first, then earlier arrival. The job's `epoch` is the caller's right to
+        write to it until the job is leased again. A job with `MAX_FAILURES` failures is leased once
+        more, to be concluded; one with more is FAILED instead, and one whose worker vanished while
+        it was cancelling is CANCELLED.
         """
         now, clock = self._clock(), self._lease_time(session)
         self._end_hopeless(session, clock, now)
@@ -109,7 +108,7 @@ class LeaseStore(StorePart):
     def renew_lease(
         self, session: Session, job_id: str, epoch: int, lease_secs: float
     ) -> StoredJob:
-        """Heartbeat: keep the job; state CANCELLING asks the caller to stop. StaleLease."""
+        """Heartbeat: extend the lease. State CANCELLING: the caller is to stop. StaleLease."""
         row = _held_row(session, job_id, epoch)
         clock = self._lease_time(session)
         row.lease_until, row.lease_secs = clock + lease_secs, float(lease_secs)
@@ -117,8 +116,8 @@ class LeaseStore(StorePart):
 
     @writing
     def release_job(self, session: Session, job_id: str, epoch: int) -> StoredJob:
-        """Give an unfinished job back, for another worker to continue; CANCELLED if that was asked
-        for. StaleLease."""
+        """Return an unfinished job to the queue, for another worker to continue; it is CANCELLED if
+        its cancellation was requested. StaleLease."""
         now = self._clock()
         row = _held_row(session, job_id, epoch)
         if row.state == JobState.CANCELLING:
@@ -141,12 +140,12 @@ class LeaseStore(StorePart):
         progress: JsonObject | None = None,
         failures: int | None = None,
     ) -> list[int]:
-        """Note in one transaction what has been done; the ids of the events.
+        """Store in one transaction what has been done; the ids of the events.
 
-        `trials` are (trial, record_key), each noted once whatever is sent again; `candidates` what
-        the search had asked for, by trial; `events` are (kind, data); `progress` replaces the
-        job's. `failures` are those the job has if the caller ends at this moment: one more while it
-        is at work on the job than while it waits; a trial that is new sets them to 0.
+        `trials` are (trial, record_key), each stored once however often it is sent; `candidates`
+        are the candidates that the search proposed, by trial; `events` are (kind, data); `progress`
+        replaces the job's. `failures` is the job's count if the caller ends at this moment: one
+        more while it works on the job than while it waits. A new trial sets the count to 0.
         StaleLease, NotRegistered.
         """
         now = self._clock()
@@ -172,7 +171,7 @@ class LeaseStore(StorePart):
         result: JsonObject | None = None,
         error: JsonObject | None = None,
     ) -> StoredJob:
-        """End the job; again in the same epoch and state it changes nothing.
+        """End the job; repeated in the same epoch and state, the call changes nothing.
 
         StaleLease, BadTransition, UnknownJob.
         """
@@ -186,10 +185,11 @@ class LeaseStore(StorePart):
 
     @writing
     def request_cancel(self, session: Session, job_id: str, owner: str | None = None) -> StoredJob:
-        """Ask it to stop: a QUEUED one is CANCELLED at once, a finished one stays. UnknownJob.
+        """Request the end of a job: a QUEUED job is CANCELLED at once, a finished one stays.
+        UnknownJob.
 
-        In the name of `owner`, while the job has other owners too, only that owner withdraws and
-        the job goes on; with the last one it stops. NotAlone: it is none of `owner`'s.
+        For an `owner` of a job that has other owners, only that owner withdraws and the job goes
+        on; when the last owner withdraws, it stops. NotAlone: the job is not one of `owner`'s.
         """
         now = self._clock()
         row = _row(session, job_id)
@@ -209,9 +209,9 @@ class LeaseStore(StorePart):
     def coordinate(self, *, blameless: bool = False) -> None:
         """Become the one coordinator of this database until `close`: StoreHeld names another.
 
-        While there is one, only it leases jobs and does the upkeep, and nobody upgrades the schema.
-        The leases of a former coordinator end at once: it is gone. `blameless`: it is known that no
-        job was the reason, and failures are not counted.
+        The coordinator alone leases jobs and does the upkeep, and the schema is not upgraded while
+        there is one. The leases of the former coordinator end at once, since it is gone.
+        `blameless`: no job was the reason, and failures are not counted.
         """
         lock = self._database.lock
         if lock.held:
@@ -221,13 +221,13 @@ class LeaseStore(StorePart):
 
     def coordinates(self) -> bool:
         """Whether this store is the coordinator now: on a server, the lock ends with its
-        connection. One that lost it stops working on jobs and calls `coordinate` again."""
+        connection. A worker that lost it stops working on jobs and calls `coordinate` again."""
         return self._database.lock.held
 
     @writing
     def _end_leases(self, session: Session, *, blameless: bool) -> None:
-        """End every lease. The epochs go up too, so that a former holder that does live cannot go
-        on."""
+        """End every lease. The epochs go up too, so that a former holder that is alive after all
+        cannot write."""
         leased = select(JobRow).where(JobRow.state.in_(LEASED)).with_for_update()
         for row in filter(is_intact_row, session.scalars(leased).all()):
             row.epoch += 1
@@ -247,10 +247,10 @@ class LeaseStore(StorePart):
                 _end(session, row, JobState.FAILED, now, error=LOST_TOO_OFTEN)
 
     def _still_over(self, session: Session, row: JobRow) -> bool:
-        """Whether the lease of a row that is locked is over.
+        """Whether the lease of a locked row is over by a new reading of the clock.
 
-        A server shows what others committed after our reading of the clock: such a lease is too
-        far ahead for that reading, and none of a clock that was set back.
+        A server shows leases that were committed after the first reading. By that reading such a
+        lease ends too late, as if the clock had been set back.
         """
         return bool(is_over(row.lease_until, row.lease_secs, self._lease_time(session)))
 
@@ -262,12 +262,12 @@ def is_over(lease_until: Any, lease_secs: Any, clock: float) -> Any:
 
 
 def _is_free(clock: float) -> ColumnElement[bool]:
-    """The job waits, or its worker is gone."""
+    """The condition that a job waits, or that its worker is gone."""
     return or_(JobRow.state == JobState.QUEUED, _is_abandoned(clock))
 
 
 def _is_abandoned(clock: float) -> ColumnElement[bool]:
-    """The job is leased, but not by anybody who is still there."""
+    """The condition that a job is leased and its lease is over."""
     over = is_over(JobRow.lease_until, JobRow.lease_secs, clock)
     return and_(JobRow.state.in_(LEASED), over)
 
@@ -277,12 +277,12 @@ def _row(session: Session, job_id: str) -> JobRow:
     if row is None:
         raise UnknownJob(f"job {job_id!r}: there is no such job")
     if not is_intact_row(row):
-        raise UnknownJob(f"job {job_id}: its row is damaged; `tilewright db check` tells of it")
+        raise UnknownJob(f"job {job_id}: its row is damaged; `tilewright db check` reports it")
     return row
 
 
 def _held_row(session: Session, job_id: str, epoch: int) -> JobRow:
-    """The row of a job that the caller still has."""
+    """The row of a job whose lease `epoch` is still the current one."""
     row = session.get(JobRow, job_id, with_for_update=True)
     if row is None:
         raise UnknownJob(f"job {job_id!r}: there is no such job")

@@ -20,7 +20,7 @@ OPEN = (JobState.QUEUED, JobState.RUNNING, JobState.CANCELLING)
 
 
 def add_owner(session: Session, job_id: str, owner: str) -> None:
-    """`owner` asked for the job too, or again after it withdrew."""
+    """Make `owner` one of the job's owners, also after it withdrew."""
     if not insert_ignore(session, JobOwnerRow, [{"job_id": job_id, "owner": owner}]):
         _mark(session, job_id, owner, None)
 
@@ -36,7 +36,7 @@ def first_owners(session: Session, jobs: Select[str]) -> dict[str, str]:
 
 
 def is_seen_by(session: Session, job_id: str, owner: str) -> bool:
-    """Whether the job is or was one of `owner`'s, or a ticket, which answers show to everybody."""
+    """Whether `owner` is or was an owner of the job, or it is a ticket, which everybody sees."""
     if session.get(JobOwnerRow, (job_id, owner)) is not None:
         return True
     return bool(session.scalar(select(exists().where(PreparationRow.job_id == job_id))))
@@ -57,8 +57,8 @@ def sharing_of(session: Session, job_ids: Sequence[str]) -> dict[str, Sharing]:
 
 
 def withdraw_owner(session: Session, job_id: str, owner: str, now: datetime) -> bool:
-    """Take `owner` off a job that others want too: whether they do; else nothing is changed.
-    NotAlone if the job is none of `owner`'s."""
+    """Withdraw `owner` from a job if it has other owners; whether it has. NotAlone if the job is
+    not one of `owner`'s."""
     found = sharing_of(session, [job_id])[job_id]
     if owner in found.withdrawn:
         return True
@@ -73,7 +73,7 @@ def withdraw_owner(session: Session, job_id: str, owner: str, now: datetime) -> 
 def check_quota(
     session: Session, owner: str, quota: JobQuota, trials: int, priority: int = 0
 ) -> None:
-    """QuotaReached if a job of `trials` more, and of `priority`, were too much for `owner`."""
+    """QuotaReached if one more job, of `trials` and `priority`, exceeds the quota of `owner`."""
     statement = select(JobRow.request, JobRow.progress, JobRow.priority).where(
         of_owner(owner, asking=True), JobRow.state.in_(OPEN)
     )
@@ -92,7 +92,7 @@ def check_quota(
 
 
 def of_owner(owner: str, *, asking: bool = False) -> Any:
-    """The condition that a job is, or was, one of `owner`'s; `asking`: who has not withdrawn."""
+    """The condition that `owner` is or was an owner of a job; `asking`: and has not withdrawn."""
     mine = select(JobOwnerRow.job_id).where(JobOwnerRow.owner == owner)
     return JobRow.id.in_(mine.where(JobOwnerRow.withdrawn_at.is_(None)) if asking else mine)
 

@@ -1,7 +1,7 @@
-"""The best of each (workload, target): a pointer that only something proven better can move.
+"""The best of each (workload, target): a pointer that moves only to a record proven better.
 
-Where writers are not alone (PostgreSQL), moving a best locks first the record concerned and then
-the pointer, so that a record cannot be withdrawn and promoted at one moment.
+With concurrent writers (PostgreSQL), a move locks first the record and then the pointer, so that a
+record cannot be withdrawn and promoted at the same time.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class BestStore(StorePart):
     """Storing records, and the best of each work."""
 
     def add(self, records: Sequence[TuningRecord]) -> None:
-        """Store records, all or none; those already there change nothing, whatever time of day they
-        name. One without a time of day gets the store's. A failed full check that disproves its
-        schedule withdraws the records of it that passed before.
+        """Store records, all or none; records that are stored already change nothing, whatever
+        their time of day. A record without a time of day gets the store's. A failed full check that
+        disproves a schedule withdraws the records of this schedule that passed before.
 
         InvalidRecord: one contradicts itself. NotRegistered: call `register` first.
         """
@@ -52,19 +52,19 @@ class BestStore(StorePart):
 
     @writing
     def promote(self, session: Session, record: TuningRecord) -> bool:
-        """Make a stored record the best of its work if it has reason to be; whether it is now.
+        """Make a stored record the best of its work if it is better; whether it is the best now.
 
-        It takes a record verified in full and strictly faster than the best of the same
-        generation of the toolchain; equal times leave the older. A newer generation takes over
-        whatever its time, an older one never does; mocked timings are older than all real ones.
-        See `reason_to_move`. It never takes one whose schedule failed a full check, see
-        `full_checks`. NotRegistered if it was not added.
+        A record becomes best if it was verified in full and is strictly faster than the best of the
+        same generation of the toolchain; equal times keep the older record. A newer generation
+        replaces an older one whatever the times, never the reverse; mocked timings are older than
+        all real ones (`reason_to_move`). A record whose schedule failed a full check is never best
+        (`full_checks`). NotRegistered if the record is not stored.
         """
         return promote_record(session, record.key, self._clock())
 
     @writing
     def withdraw(self, session: Session, record_key: str, reason: str) -> TuningRecord | None:
-        """Never serve this record again (it failed a later check); the best that is left."""
+        """Never serve this record again, which failed a later check; the best that remains."""
         return _withdraw(session, record_key, reason, self._clock())
 
     @reading
@@ -105,8 +105,8 @@ class BestStore(StorePart):
 
     @reading
     def full_checks(self, session: Session, workload_key: str, target_key: str) -> FullChecks:
-        """What full checks found of each schedule of this work: a schedule that failed, or whose
-        record was withdrawn, is never handed out, whichever grade was asked for."""
+        """The results of the full checks of this work, by schedule: a schedule that failed, or
+        whose record was withdrawn, is never handed out, for any grade."""
         return checks_of_work(session, (workload_key, target_key))
 
 
@@ -116,11 +116,11 @@ def generation(toolchain: Toolchain) -> tuple[int, tuple[int, ...], tuple[int, .
 
 
 def reason_to_move(incumbent: TuningRecord | None, challenger: TuningRecord) -> str | None:
-    """Why `challenger` takes the place of `incumbent`, or None if it does not.
+    """Why `challenger` replaces `incumbent`, or None if it does not.
 
-    Only a record verified in full may. Times of one generation of the toolchain compare; equal
-    times leave the older record. A record of an older generation would have to be verified
-    again before it is served, so a newer generation's record replaces it whatever its time.
+    Only a record verified in full may. Times compare within one generation of the toolchain; equal
+    times keep the older record. A record of an older generation must be verified again before it is
+    served, so a record of a newer generation replaces it whatever the times.
     """
     if not challenger.result.ok or challenger.verified_level != FULL:
         return None
@@ -169,8 +169,8 @@ def promote_record(session: Session, key: str, now: datetime) -> bool:
 
 
 def _withdraw_disproved(session: Session, records: Sequence[TuningRecord], now: datetime) -> None:
-    """Withdraw what the failed full checks among `records`, which are stored, disprove: every
-    record that passed with the same schedule, of the same toolchain."""
+    """Withdraw every record that passed with a schedule, and a toolchain, that a failed full check
+    among `records` disproves. The `records` are stored already."""
     for failed in records:
         if failed.verified_level != FULL or failed.result.status not in DISPROVED:
             continue
@@ -220,7 +220,7 @@ def _move(
     reason: str,
     now: datetime,
 ) -> bool:
-    """Move the pointer if it is still as `seen`; False if someone else moved it first."""
+    """Move the pointer if it is still as `seen`; False if another process moved it first."""
     workload_key, target_key = work
     version = 1 if seen is None else seen.version + 1
     names = {"workload_key": workload_key, "target_key": target_key}

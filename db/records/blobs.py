@@ -27,8 +27,8 @@ class FileStore(StorePart):
 
     @writing
     def put_blob(self, session: Session, data: bytes, media_type: str) -> str:
-        """Store bytes that a build asked for and give their sha256 (64 hex digits). BlobTooLarge
-        above 4 MiB."""
+        """Store bytes that a build requested; their sha256 (64 hex digits). BlobTooLarge above
+        4 MiB."""
         now = self._clock()
         self._database.serialise(session, "blobs")
         name = put_blob(session, data, media_type, now)
@@ -37,7 +37,7 @@ class FileStore(StorePart):
 
     @reading
     def blob(self, session: Session, sha256: str) -> Blob | None:
-        """The bytes of this name; None if missing or damaged (then `put_blob` mends them)."""
+        """The blob of this name; None if missing or damaged (then `put_blob` repairs it)."""
         row = session.get(BlobRow, sha256)
         if row is None:
             return None
@@ -50,13 +50,13 @@ class FileStore(StorePart):
     def add_artefacts(
         self, session: Session, record_key: str, files: Sequence[ArtefactFile]
     ) -> list[Artefact]:
-        """Keep the files a stored record was built into, all or none; those it has now.
+        """Store the files that a stored record was built into, all or none; the files it has now.
 
-        The first ones stay, for somebody may have linked them; damaged ones are mended if they are
-        given again. NotRegistered: the record is not stored. BlobTooLarge.
+        The first files stay, because programs may be linked with them; damaged files are repaired
+        if they are given again. NotRegistered: the record is not stored. BlobTooLarge.
         """
         now = self._clock()
-        self._database.serialise(session, "blobs")  # none is pruned before it is pointed to
+        self._database.serialise(session, "blobs")  # no blob is pruned before a row refers to it
         if record_row(session, record_key, locked=True) is None:
             raise NotRegistered(f"artefacts of {record_key}: there is no such record")
         known = _artefacts(session, record_key)
@@ -106,8 +106,8 @@ def put_blob(session: Session, data: bytes, media_type: str, now: datetime) -> s
 
 
 def drop_blobs(session: Session, names: Sequence[str], *, built: bool) -> tuple[int, int]:
-    """Delete those of the blobs that nothing points to, and that no build asked for unless
-    `built`: how many, and their bytes."""
+    """Delete the blobs that nothing refers to, without `built` only those that no build requested:
+    how many, and their bytes."""
     count = size = 0
     for start in range(0, len(names), KEYS_PER_STATEMENT):
         goes: list[ColumnElement[bool]] = [
@@ -124,7 +124,7 @@ def drop_blobs(session: Session, names: Sequence[str], *, built: bool) -> tuple[
 
 
 def unreferenced() -> list[ColumnElement[bool]]:
-    """The conditions that no file of a record or of a preparation is this blob."""
+    """The conditions that no file of a record or of a preparation refers to a blob."""
     return [
         ~exists().where(ArtefactRow.sha256 == BlobRow.sha256),
         ~exists().where(PreparedFileRow.sha256 == BlobRow.sha256),

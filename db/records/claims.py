@@ -1,9 +1,8 @@
-"""Claims: records that import brought, and how they become answers without tuning again.
+"""Claims: imported records, and how they become answers without tuning again.
 
-A claim is a record of `verified_level` "imported": somebody says that this trace takes so long on
-this kind of machine. Whoever verifies it rebuilds it, checks it in full and times it once, here;
-the result is a record of our own, which `confirm` stores beside the claim, and which may be best
-like any other.
+A claim is a record of `verified_level` "imported": another machine reports that this trace takes so
+many seconds on this kind of machine. To verify it, this machine rebuilds it, checks it in full and
+times it once. The result is a record of its own, which `confirm` stores, and which may become best.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ class ClaimStore(StorePart):
 
     @reading
     def claims(self, session: Session, workload_key: str, target_key: str) -> list[TuningRecord]:
-        """The imported records of this work worth trying, fastest as they claim first.
+        """The imported records of this work that are worth a check, by the time they claim.
 
-        Those confirmed already and those withdrawn are left out.
+        Claims that are confirmed or withdrawn are left out.
         """
         statement = (
             select(RecordRow)
@@ -44,7 +43,7 @@ class ClaimStore(StorePart):
     @reading
     def works_to_verify(self, session: Session, toolchain: Toolchain) -> list[Work]:
         """Each (workload_key, target_key) that has no answer of `toolchain`, and records that may
-        become one when they are verified: a best that another made, or claims and no best."""
+        become one when verified: a best of another toolchain, or claims and no best."""
         answered = (
             select(BestRow.record_key)
             .where(
@@ -67,12 +66,12 @@ class ClaimStore(StorePart):
 
     @writing
     def confirm(self, session: Session, claim_key: str, own: TuningRecord) -> bool:
-        """Take `own`, the claim rebuilt, verified in full and timed here, as its confirmation;
+        """Store `own`, the claim rebuilt, verified in full and timed here, as its confirmation;
         whether it is the best now.
 
-        `own` is stored, and promoted like any other. NotRegistered: no such claim.
-        InvalidRecord: `own` is of other work or another trace, or was not verified in full. A claim
-        that turns out wrong is withdrawn with `withdraw`.
+        `own` is promoted like any other record. NotRegistered: no such claim. InvalidRecord: `own`
+        has another work or trace, or was not verified in full. A claim that is wrong is withdrawn
+        with `withdraw`.
         """
         now = self._clock()
         claim = from_row(record_row(session, claim_key))

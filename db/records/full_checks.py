@@ -1,8 +1,8 @@
-"""Which schedules failed their full check: the one query behind everything that hands out code.
+"""Which schedules failed their full check: the query behind everything that hands out code.
 
-`refusing_rows` selects the records that speak against a schedule, and those that speak for one that
-failed for a reason that may have been the machine's. What they mean together is said once, in
-`tilewright.schedules.full_checks`; `answers/quick.py` asks the same without SQLAlchemy.
+`refusing_rows` selects the records that speak against a schedule, and, where the failure may have
+been the machine's fault, the records that speak for it. `tilewright.schedules.full_checks` says
+what they mean together; `quick.py` has the same query without SQLAlchemy.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ Raw: TypeAlias = tuple[Any, ...]
 
 
 def checks_of_work(session: Session, work: Work) -> FullChecks:
-    """Every full check of a work, those that passed too."""
+    """Every full check of a work, passed and failed."""
     workload_key, target_key = work
     of_it = and_(RecordRow.workload_key == workload_key, RecordRow.target_key == target_key)
     return checks_of([*_fully_checked(session, of_it), *_withdrawn(session, of_it)])
 
 
 def refusals_of_work(session: Session, work: Work) -> FullChecks:
-    """What speaks against schedules of a work, in few rows."""
+    """The failed full checks of a work, read in few rows."""
     return checks_of(refusing_rows(session, [work]))
 
 
@@ -63,7 +63,7 @@ def refusing_rows(session: Session, works: Sequence[Work], *, elsewhere: bool = 
 
 
 def checks_of(rows: Iterable[Raw]) -> FullChecks:
-    """What rows of one work say; damaged ones say nothing."""
+    """The full checks in rows of one work; damaged rows are left out."""
     return FullChecks.of(
         (record, raw[-1])
         for raw in rows

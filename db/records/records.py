@@ -33,7 +33,7 @@ class RecordStore(StorePart):
     ) -> list[TuningRecord]:
         """Every record of exactly this work, in the order of arrival.
 
-        Imported ones are claims of others: they are left out unless asked for.
+        Imported records, which are claims of other machines, need `include_imported`.
         """
         statement = select(RecordRow).where(
             RecordRow.workload_key == workload_key, RecordRow.target_key == target_key
@@ -76,7 +76,7 @@ def insert_records(session: Session, records: Sequence[TuningRecord], now: datet
 
 
 def record_row(session: Session, key: str, *, locked: bool = False) -> RecordRow | None:
-    """The row of this key; `locked`, no other transaction decides about it until this ends."""
+    """The row of this key; `locked` against decisions of other transactions until this one ends."""
     statement = select(RecordRow).filter_by(key=key)
     if locked:
         statement = statement.with_for_update(key_share=True)

@@ -38,11 +38,11 @@ IS_OPEN_CLAIM = (
     f" AND {NOT_WITHDRAWN}"
     " AND NOT EXISTS (SELECT 1 FROM confirmation WHERE confirmation.claim_key = record.key)"
 )
-"""SQL: the row of `record` is a claim of others that nobody has tried here."""
+"""SQL: the row of `record` is a claim that was neither confirmed nor withdrawn here."""
 
 
 def check_record(record: TuningRecord) -> None:
-    """InvalidRecord says which field cannot be as it is."""
+    """InvalidRecord, naming the field, for a record that contradicts itself."""
     result = record.result
     times = [*result.run_secs]
     if result.run_secs_estimate is not None:

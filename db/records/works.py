@@ -37,11 +37,11 @@ class WorkStore(StorePart):
         target_key: str,
         target_document: dict[str, Any],
     ) -> None:
-        """Make known the work that records will refer to. Doing so again changes only the target's
-        probes: the first name stays. Damaged rows are mended.
+        """Store the workload and the target that records will refer to. Repeated, the call changes
+        only the target's probes: the first name stays. Damaged rows are repaired.
 
-        KeyConflict if `workload_key` stands for another computation already; RefusedError for keys
-        and flops that are none.
+        KeyConflict if another computation is stored under `workload_key`; RefusedError for invalid
+        keys and flops.
         """
         now = self._clock()
         register_workload(session, workload_key, workload_document, name, flops, now)
@@ -61,7 +61,7 @@ class WorkStore(StorePart):
 def register_workload(
     session: Session, key: str, document: dict[str, Any], name: str, flops: int, now: datetime
 ) -> None:
-    """Keep the document of `key`. The first spelling of a computation and its name stay.
+    """Store the document of `key`. The first spelling of a computation and its name stay.
 
     KeyConflict if another is stored and `document` does not describe the computation of `key`.
     """
@@ -75,7 +75,7 @@ def register_workload(
     if insert_ignore(session, WorkloadRow, [row]):
         return
     known = find_workload(session, key)
-    if known is None:  # there, but damaged: the given document mends it
+    if known is None:  # stored and damaged: the given document repairs it
         mended = update(WorkloadRow).where(WorkloadRow.key == key).values(row)
         session.execute(mended.execution_options(synchronize_session=False))
     elif known.document != document and workload_key_of(document) != key:
@@ -86,9 +86,9 @@ def register_workload(
 
 
 def register_target(session: Session, key: str, document: dict[str, Any], now: datetime) -> None:
-    """Keep the document of `key`; a later one replaces the probes, which the key leaves out.
+    """Store the document of `key`; a later one replaces the probes, which are not part of the key.
 
-    One that was not probed, as for mocked timings, replaces none.
+    A document without probes, as for mocked timings, replaces none.
     """
     text = canonical_bytes(document).decode()
     row: dict[str, Any] = {"key": _checked_key(key), "document": text, "created_at": now}

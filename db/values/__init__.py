@@ -1,4 +1,4 @@
-"""What callers of the store hold: frozen values, and the states and keys they are named by.
+"""The values that callers pass to the store and get from it: frozen, with their states and keys.
 
-Nothing here loads SQLAlchemy; the rooms beside it read and write these values.
+Nothing here loads SQLAlchemy.
 """

@@ -1,8 +1,8 @@
-"""Answers to works that were not tuned, as callers of the store hold them: preparations.
+"""Values of preparations: answers to works that were not tuned.
 
-WANTED -> CHOSEN -> READY        a schedule, then its files and how its check ended
-WANTED -> FAILED                 there can be no schedule; the document says why
-WANTED -> gone                   a stored record passed its check and is the best now
+WANTED -> CHOSEN -> READY        a schedule, then its files and the result of its check
+WANTED -> FAILED                 no schedule is possible; the document says why
+WANTED -> deleted                a stored record passed its check and is the best now
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from tilewright.schedules.canonical import canonical_bytes
 from .records import Artefact
 
 LEASE_SECS = 15.0
-"""How long a process has a preparation without renewing its lease."""
+"""The length of a lease of a preparation."""
 
 MAX_CLAIMS = 3
-"""How many of the fastest records of others are worth a check."""
+"""How many of the fastest claims of a work are worth a check."""
 
 
 class PreparationState(StrEnum):
-    """How far a preparation is."""
+    """The state of a preparation."""
 
     WANTED = "WANTED"
     CHOSEN = "CHOSEN"
@@ -38,10 +38,10 @@ class PreparationState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """A work to prepare, described, and the job that would tune it (None: no such job).
+    """A work to prepare, and the job that would tune it (None: no such job).
 
-    `job` is its request, its body hash and its flight key, as `create_job` takes them. `again`:
-    records came that a finished preparation does not know.
+    `job` is its request, its body hash and its flight key, as for `create_job`. `again`: records
+    were stored since a finished preparation was made, so it is made again.
     """
 
     workload_key: str
@@ -56,7 +56,7 @@ class Demand:
 
 @dataclass(frozen=True, slots=True)
 class Preparation:
-    """A row as it was when read, with what a process needs to work on it."""
+    """A leased preparation, with the documents that a process needs to work on it."""
 
     key: str
     workload_key: str
@@ -71,8 +71,8 @@ class Preparation:
 
 @dataclass(frozen=True, slots=True)
 class PreparationQuota:
-    """Of one owner: works that may wait to be prepared, and prepared ones that are kept. What is
-    above the latter takes the place of the owner's oldest."""
+    """Of one owner: how many works may wait to be prepared, and how many finished preparations are
+    kept. Above the latter, the oldest are deleted."""
 
     waiting: int
     kept: int
@@ -80,7 +80,7 @@ class PreparationQuota:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What was found without tuning. `job_id` is the job that tunes the work, if there is one."""
+    """The result of a preparation. `job_id` is the job that tunes the work, if there is one."""
 
     key: str
     state: PreparationState
@@ -96,5 +96,5 @@ class Prepared:
 
 
 def preparation_key(workload_key: str, target_key: str, toolchain: str) -> str:
-    """The name of a preparation."""
+    """The key of a preparation."""
     return hashlib.sha256(canonical_bytes([workload_key, target_key, toolchain])).hexdigest()

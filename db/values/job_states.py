@@ -1,4 +1,4 @@
-"""The life of a job, as a table. Pure: no database, no clock."""
+"""The states of a job and their transitions, as a table."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ..errors import BadTransition
 
 
 class JobState(StrEnum):
-    """Where a job is. The last three are final."""
+    """The state of a job. The last three are final."""
 
     QUEUED = "QUEUED"
     RUNNING = "RUNNING"
@@ -28,17 +28,17 @@ class JobState(StrEnum):
 
 
 LEASED = (JobState.RUNNING, JobState.CANCELLING)
-"""A worker has the job."""
+"""The states in which a worker has the job."""
 
 MAX_FAILURES = 10
-"""Workers in a row that may end while they are at work on a job, none after a new trial."""
+"""How many workers in a row may end while they work on a job, none of them after a new trial."""
 
 LOST_TOO_OFTEN = {
     "code": "lost_too_often",
     "detail": f"{MAX_FAILURES} workers in a row ended while they were at work on this job, "
     "none of them after a new trial",
 }
-"""The error of a job that was."""
+"""The error of a job that lost more workers than that."""
 
 _S = JobState
 NEXT: dict[JobState, frozenset[JobState]] = {
@@ -61,7 +61,7 @@ def check_transition(job_id: str, old: JobState, new: JobState) -> None:
 
 
 def after_cancel_request(state: JobState) -> JobState:
-    """What a request to cancel makes of a job: at once where nobody works on it."""
+    """The state of a job after a request to cancel: final at once where it has no worker."""
     if state is JobState.QUEUED:
         return JobState.CANCELLED
     return JobState.CANCELLING if state is JobState.RUNNING else state

@@ -1,4 +1,4 @@
-"""Jobs and keys of the API as callers of the store hold them."""
+"""Values of jobs and of keys of the API."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from .job_states import JobState
 JsonObject = dict[str, Any]
 
 TICKET_PRIORITY = -100
-"""The priority of a ticket, a job that a lookup asked for: submitted jobs go first."""
+"""The priority of a ticket, a job that a lookup created: submitted jobs go first."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredJob:
     """A job as it was when read.
 
-    `epoch` counts leases; writers hand it back. `priority`: higher goes first. `failures` counts
-    workers that ended while at work on it, one after the other without a new trial; one that is at
-    work now is counted beforehand, and taken off when it is not.
+    `epoch` counts leases; every write names it. `priority`: higher goes first. `failures` counts
+    workers that ended while they worked on the job, one after the other without a new trial; a
+    worker is counted before it begins to work, and subtracted when it stops.
     """
 
     id: str
@@ -44,10 +44,9 @@ class StoredJob:
 
 @dataclass(frozen=True, slots=True)
 class WaitingJob:
-    """A job nobody works on. `trials` is its budget, 0 where it has none; `lost`: its worker
+    """A job without a worker. `trials` is its budget, 0 where it has none; `lost`: its worker
     disappeared; `failures` is that of `StoredJob`; `fleet`: the machines of a fleet measure it, not
-    the one its worker runs on. `owner` asked for it, one of them where there are several; "" where
-    nobody is known."""
+    the worker's own. `owner` is one of the job's owners, "" where there is none."""
 
     id: str
     trials: int
@@ -60,7 +59,7 @@ class WaitingJob:
 
 @dataclass(frozen=True, slots=True)
 class JobEvent:
-    """One thing that happened. `id` grows over all jobs: the event id of the stream."""
+    """One event of a job. `id` grows over all jobs: the event id of the stream."""
 
     id: int
     job_id: str
@@ -71,8 +70,8 @@ class JobEvent:
 
 @dataclass(frozen=True, slots=True)
 class JobQuota:
-    """What one owner may have open at once: jobs, trials of all of them that are not measured yet,
-    and tickets, which are jobs of `TICKET_PRIORITY` or less."""
+    """How much one owner may have open at once: jobs, trials of these jobs that are not measured
+    yet, and tickets, which are jobs of `TICKET_PRIORITY` or less."""
 
     jobs: int
     trials: int
@@ -81,8 +80,8 @@ class JobQuota:
 
 @dataclass(frozen=True, slots=True)
 class Sharing:
-    """Who wants a job: the owners that asked and have not withdrawn, and those that have. Both are
-    empty for a job that was asked for without a key."""
+    """The owners of a job that have not withdrawn, and those that have. Both are empty for a job
+    that was submitted without a key."""
 
     asking: tuple[str, ...] = ()
     withdrawn: tuple[str, ...] = ()
@@ -90,8 +89,8 @@ class Sharing:
 
 @dataclass(frozen=True, slots=True)
 class ApiKey:
-    """A key without its secret. `id` is the part of the secret that may be shown; `owner` is whose
-    jobs it sees, and stays the same when a key is replaced."""
+    """A key without its secret. `id` is the part of the secret that may be shown; the key sees the
+    jobs of `owner`, which stays the same when the key is replaced."""
 
     id: str
     owner: str
@@ -105,8 +104,8 @@ class ApiKey:
 
 @dataclass(frozen=True, slots=True)
 class StoredKeys:
-    """Every sound key by its id, and how many rows there are, damaged ones among them: a damaged
-    key opens nothing, and does not make a service open either."""
+    """Every intact key by its id, and the number of rows, damaged ones included: a damaged key
+    opens nothing, and a service whose only key is damaged still requires one."""
 
     by_id: dict[str, ApiKey]
     rows: int

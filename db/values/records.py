@@ -1,4 +1,4 @@
-"""Workloads, records and files as callers of the store hold them."""
+"""Values of workloads, records and files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Work: TypeAlias = tuple[str, str]
 """(workload_key, target_key)."""
 
 IMPORTED = "imported"
-"""`verified_level` of a record that import brought: a claim of others."""
+"""The `verified_level` of an imported record: a claim of another machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class BestMove:
-    """One move of a best pointer. `to_record_key` is None where nothing was left to point at."""
+    """One move of a best pointer. `to_record_key` is None where no record was left to be best."""
 
     version: int
     from_record_key: str | None
@@ -55,7 +55,7 @@ class BestElsewhere:
 
 @dataclass(frozen=True, slots=True)
 class Blob:
-    """Bytes and what they are; `sha256` is 64 hex digits."""
+    """Stored bytes and their media type; `sha256` is 64 hex digits."""
 
     sha256: str
     media_type: str
@@ -74,7 +74,7 @@ class Artefact:
 
 @dataclass(frozen=True, slots=True)
 class ArtefactFile:
-    """A file to keep: what it is, what it is called, its bytes."""
+    """A file to store: its kind, its name, its media type and its bytes."""
 
     kind: str
     name: str

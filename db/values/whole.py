@@ -61,8 +61,9 @@ class ImportReport:
 
 @dataclass(frozen=True, slots=True)
 class Inconsistency:
-    """Something that should not be. `kind` is stable; `subject` is the key or id concerned;
-    `invariant` is the one of I1 to I7 that does not hold, "" where it is none of them."""
+    """A violated invariant or a damaged row. `kind` is stable; `subject` is the key or id
+    concerned; `invariant` is the one of I1 to I7 that does not hold, "" where it is none of
+    them."""
 
     kind: str
     subject: str
@@ -93,8 +94,8 @@ class MoveReport:
 
 @dataclass(frozen=True, slots=True)
 class TableStats:
-    """Rows of one table, the bytes of what they say (without indices and the database's own room),
-    and the moment of the oldest; None where rows have no moment, or there is none."""
+    """Rows of one table, the bytes of their values (without indices and the database's overhead),
+    and the moment of the oldest; None where rows have no moment, or there are none."""
 
     rows: int
     bytes: int
@@ -111,8 +112,8 @@ class KindStats:
 
 @dataclass(frozen=True, slots=True)
 class OwnerStats:
-    """What there is for one owner: `jobs` it asked for, of which `open_jobs` are not finished and
-    not withdrawn from; preparations it asked for first, and the bytes of their files; its keys."""
+    """The rows of one owner: its jobs, of which `open_jobs` are not finished and not withdrawn
+    from; the preparations it requested first, and the bytes of their files; its keys."""
 
     jobs: int = 0
     open_jobs: int = 0
@@ -123,10 +124,9 @@ class OwnerStats:
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """`used_bytes` is `Store.used_bytes`, `disk_bytes` what the files take. `blobs` are artefacts
-    of records, files of preparations, of builds alone, and of nothing any more; a blob is counted
-    by the first of these that fits. `records` are by status, with those that came from elsewhere
-    and those withdrawn apart."""
+    """`used_bytes` is `Store.used_bytes`, `disk_bytes` the size of the files. `blobs` are artefacts
+    of records, files of preparations, of builds alone, and unreferenced; a blob is counted by the
+    first of these that fits. `records` are by status, imported and withdrawn ones separately."""
 
     used_bytes: int
     disk_bytes: int

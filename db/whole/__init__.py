@@ -1,1 +1,1 @@
-"""The database as a whole: copies, exports, checks, statistics, lists and what may be deleted."""
+"""Operations on the whole database: export, copy, check, statistics, lists and deletion."""

@@ -1,7 +1,7 @@
-"""Questions of people who look around: jobs and bests by what is typed, trials of one job.
+"""Lists for pages and the command line: jobs and bests by a search text, trials of one job.
 
-Read only, and cheap enough to be asked every second: what a list does not show is not read. A row
-that is damaged is left out of a list; `check` reports it.
+The queries read only what a list shows, and are cheap enough to run every second. A damaged row is
+left out of a list; `check` reports it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _MOST_CHUNKS = 10
 
 
 class Catalogue(StorePart):
-    """Safe to call from any thread. Each call is one transaction that writes nothing."""
+    """The lists of a store."""
 
     @reading
     def jobs(

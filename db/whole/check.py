@@ -74,7 +74,7 @@ class CheckStore(StorePart):
     def check(self, acknowledged: Iterable[str] = ()) -> list[Inconsistency]:
         """Every inconsistency found in the whole database, worst first; empty if it is sound.
 
-        `acknowledged` are keys of records that somebody was told are stored: each has to be there.
+        `acknowledged` are keys of records whose storing was acknowledged: each has to be there.
         """
         database = self._database
         found: list[Inconsistency] = []
@@ -110,7 +110,7 @@ class CheckStore(StorePart):
 
 
 def _acknowledged(session: Session, keys: frozenset[str]) -> Iterator[Inconsistency]:
-    """I1: of what somebody was told, by us or by whoever asks, nothing is missing."""
+    """I1: no acknowledged record is missing, by the keys given and by the events of jobs."""
     stored = set(session.scalars(select(RecordRow.key)))
     for key in sorted(keys - stored):
         yield Inconsistency("missing", key, "was acknowledged and is not stored", "I1")
@@ -124,7 +124,7 @@ def _acknowledged(session: Session, keys: frozenset[str]) -> Iterator[Inconsiste
 
 
 def _once(session: Session) -> Iterator[Inconsistency]:
-    """I2: constraints say so; a damaged index may have let a second row in."""
+    """I2: constraints ensure it, unless an index is damaged."""
     names: dict[str, tuple[InstrumentedAttribute[Any], ...]] = {
         "record": (RecordRow.key,),
         "best": (BestRow.workload_key, BestRow.target_key),
@@ -238,7 +238,7 @@ def _history(session: Session) -> Iterator[Inconsistency]:
 
 
 def _slower(session: Session) -> Iterator[Inconsistency]:
-    """I4: what a move gives as its reason is so."""
+    """I4: the reason that a move states is true."""
     old, new = aliased(RecordRow), aliased(RecordRow)
     statement = (
         select(BestMoveRow, old, new, WithdrawnRow.record_key)
@@ -248,7 +248,7 @@ def _slower(session: Session) -> Iterator[Inconsistency]:
     )
     for move, before, after, withdrawn in session.execute(statement):
         if not (is_intact(before, RECORD) and is_intact(after, RECORD)):
-            continue  # told as damaged
+            continue  # reported as damaged
         was_secs, is_secs = before.estimate_secs or 0.0, after.estimate_secs or 0.0
         age, faster = _generation(after) > _generation(before), is_secs < was_secs
         holds = {
@@ -354,7 +354,7 @@ def _job_events(session: Session) -> Iterator[Inconsistency]:
 
 
 def _epochs(session: Session) -> dict[str, int]:
-    """The lease that each sound job is at."""
+    """The current epoch of each intact job."""
     jobs = session.scalars(select(JobRow).execution_options(yield_per=_READ_BY))
     return {job.id: job.epoch for job in jobs if is_intact_row(job)}
 

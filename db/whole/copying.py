@@ -1,4 +1,4 @@
-"""Every row of one database into another: how a database moves, and how a server's is backed up."""
+"""Copying every row of one database into another: to move a database, or to back up a server's."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _BLOBS_PER_INSERT = 8
 
 @dataclass(slots=True)
 class _RowChecksum:
-    """Rows seen and the sum of their hashes: alike for alike rows, in whatever order they come."""
+    """The number of rows and the sum of their hashes: equal for equal rows in any order."""
 
     count: int = 0
     total: int = 0
@@ -74,7 +74,7 @@ class CopyStore(StorePart):
 
 @contextmanager
 def _alone(database: Database) -> Iterator[None]:
-    """No service works on the database meanwhile, but for one that this is called in."""
+    """Within the block, no other service coordinates the database."""
     had_it = database.lock.held
     database.lock.acquire(min(database.timeout_secs, 1.0), purpose=f"move {database.name}")
     try:

@@ -27,7 +27,7 @@ from ..jobs.owners import OPEN
 from ..values.whole import KindStats, OwnerStats, Stats, TableStats
 
 ANYBODY = ""
-"""Stands for what was asked for without a key."""
+"""The owner of preparations that were requested without a key."""
 
 CAME = ("created_at", "moved_at")
 
@@ -71,7 +71,7 @@ def _table(session: Session, table: Table) -> TableStats:
 
 
 def _moment(value: Any) -> datetime | None:
-    """Of a column of moments, or of one of texts: rows of jobs are read after their hash is."""
+    """The moment in a column of moments, or of texts, which the tables of jobs have."""
     return UtcMoment().process_result_value(value, None) if isinstance(value, str) else value  # type: ignore[arg-type]
 
 

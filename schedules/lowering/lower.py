@@ -41,6 +41,7 @@ from ..nest.verify_bounds import first_unproven
 from ..nest.verify_nest import verify
 from ..primitives.dependence import check_marks
 from ..primitives.marks import written_out
+from ..primitives.tensorize import check_instructions
 from ..rewrites import Rewrite
 from ..trace import Trace
 from ..workload.tensors import Elementwise, Reduction, Stage
@@ -144,6 +145,7 @@ def clean(nest: Nest) -> Nest:
     body = _bound_loops(body, {})
     cleaned = replace(nest, body=body)
     check_registers(cleaned)
+    check_instructions(cleaned, "the lowered nest")
     problem = prepack_problem(cleaned)
     if problem is not None:
         raise ScheduleError("prepacking", problem)

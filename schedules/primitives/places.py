@@ -12,6 +12,7 @@ from ..nest.loop_ir import (
     For,
     LoopKind,
     Nest,
+    RunByInstruction,
     Stmt,
     loop_called,
     loops,
@@ -54,7 +55,7 @@ class LoopPosition:
             return replace(self.nest, body=body)
         return self.with_loop(replace(self.loop, body=body))
 
-    def marked(self, kind: LoopKind) -> Nest:
+    def marked(self, kind: LoopKind | RunByInstruction) -> Nest:
         """The nest with the loop run as `kind`."""
         return self.with_loop(replace(self.loop, kind=kind))
 

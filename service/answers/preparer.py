@@ -129,7 +129,7 @@ class Preparer:
         try:
             self._step(found)
         except StaleLease:
-            log.warning("preparation %s: another process has it now", found.key)
+            log.warning("preparation %s: another process holds it now", found.key)
         finally:
             over.set()
         return True

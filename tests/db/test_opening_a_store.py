@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,7 @@ from tilewright.db.errors import (
 )
 from tilewright.db.values.records import ArtefactFile
 
+HAS_NO_PSYCOPG = find_spec("psycopg") is None
 Opener = Callable[[Path], object]
 OPENERS: list[Opener] = [
     lambda path: open_store(str(path), create=False, timeout_secs=0.1),
@@ -114,7 +116,8 @@ def test_other_databases_are_refused_without_showing_the_password() -> None:
     ):
         with pytest.raises(StoreError) as caught:
             open_store(url, timeout_secs=0.1)
-        assert said in str(caught.value) or said == "hunter"
+        expected = (said, "needs psycopg") if HAS_NO_PSYCOPG else (said,)
+        assert any(words in str(caught.value) for words in expected) or said == "hunter"
         assert "hunter2" not in str(caught.value)
 
 
@@ -301,7 +304,7 @@ def test_best_is_answered_without_sqlalchemy(tmp_path: Path) -> None:
         assert artefacts_of_record(str(path), record.key) == files
         assert artefacts_of_record(str(path), "sha256:none") == []
     code = (
-        "import sys, db\n"
+        "import sys\nfrom tilewright import db\n"
         f"record = db.best_record({str(path)!r}, {WORKLOAD!r}, {TARGET.key!r})\n"
         f"[file] = db.artefacts_of_record({str(path)!r}, record.key)\n"
         "print(record.key, sorted({'sqlalchemy', 'alembic', 'numpy'} & set(sys.modules)))"

@@ -11,8 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tilewright.tuner.codegen.abi import Needs, prepack_symbol, prepacked_symbol
-
+from ....codegen.abi import Needs, prepack_symbol, prepacked_symbol
 from .loader import LoadedKernel
 
 

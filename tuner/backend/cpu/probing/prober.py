@@ -59,7 +59,7 @@ def measure_probes(target: Target, budget_secs: float = TOTAL_BUDGET_SECS) -> Pr
                 _CLOCK: machine.gigahertz(),
                 _REGIONS: 1 / machine.region_secs(target.cores),
             },
-            others.worked,
+            others.contended,
             pause=partial(time.sleep, ROUND_PAUSE_SECS),
         )
         rates = {name: {n: found.rates[name, n] for n in counts} for name in both}
