@@ -40,7 +40,7 @@ if str(ROOT) not in sys.path:
 from tests.support.fleet.local_fleet import LocalFleet, local_fleet  # noqa: E402
 from tests.support.fleet.simulated import SPACE, TARGET, candidates  # noqa: E402
 from tilewright.db import open_store  # noqa: E402
-from tilewright.db.job_states import JobState  # noqa: E402
+from tilewright.db.values.job_states import JobState  # noqa: E402
 from tilewright.schedules import operators  # noqa: E402
 from tilewright.service.jobs.request import JobRequest  # noqa: E402
 from tilewright.service.jobs.run import JobContext  # noqa: E402

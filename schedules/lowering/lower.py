@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import assert_never
 
 from ..algebra.affine import Affine, Cond, Eq0, Ge0, Interval, affine, interval, simplify, var
 from ..algebra.scalar import All, Scalar, Select, rewrite, substitute
 from ..algebra.scalar import map_index as map_scalar_index
-from ..errors import ScheduleError, need
+from ..errors import ScheduleError, require
 from ..limits import MAX_COPIES
 from ..nest.editing import map_writes, simplify_conds, substitute_body
 from ..nest.finding import accesses_of, ranges_of, write_sites
@@ -40,9 +41,10 @@ from ..nest.verify_bounds import first_unproven
 from ..nest.verify_nest import verify
 from ..primitives.dependence import check_marks
 from ..primitives.marks import written_out
+from ..primitives.tensorize import check_instructions
 from ..rewrites import Rewrite
 from ..trace import Trace
-from ..workload.tensors import Stage
+from ..workload.tensors import Elementwise, Reduction, Stage
 from ..workload.workload import Workload
 from .empty_iterations import end_early, ends
 from .relax import relax_guards
@@ -69,10 +71,10 @@ def check_lowered(nest: Nest) -> None:
     verify(nest)
     copies = sum(map(written_out, nest.body))
     problem = f"unrolled loops make {copies} statements, at most {MAX_COPIES} are allowed"
-    need(copies <= MAX_COPIES, "the lowered nest", problem)
+    require(copies <= MAX_COPIES, "the lowered nest", problem)
     check_marks(nest.body, "the lowered nest")
     access = first_unproven(nest)
-    need(access is None, "the lowered nest", f"every access must be proved in bounds; {access}")
+    require(access is None, "the lowered nest", f"every access must be proved in bounds; {access}")
 
 
 def start(workload: Workload, trace: Trace) -> tuple[Workload, Trace]:
@@ -113,19 +115,20 @@ def loop_name(stage: str, axis: str) -> str:
 
 
 def _stage_nest(stage: Stage) -> Stmt:
-    renamed = {
-        a.name: var(loop_name(stage.name, a.name)) for a in (*stage.axes, *stage.reduce_axes)
-    }
+    renamed = {a.name: var(loop_name(stage.name, a.name)) for a in stage.all_axes}
     index = tuple(renamed[a.name] for a in stage.axes)
     value = substitute(stage.body, renamed)
     stmt: Stmt
-    if stage.reducer is None:
-        stmt = StoreElement(stage.name, index, value)
-    else:
-        first = tuple(Eq0(renamed[a.name]) for a in stage.reduce_axes)
-        stmt = Update(stage.name, index, value, stage.reducer, first)
-    for axis in reversed(stage.reduce_axes):
-        stmt = For(loop_name(stage.name, axis.name), axis.extent, (stmt,), reduce=True)
+    match stage.kind:
+        case Elementwise():
+            stmt = StoreElement(stage.name, index, value)
+        case Reduction(reducer, reduce_axes):
+            first = tuple(Eq0(renamed[a.name]) for a in reduce_axes)
+            stmt = Update(stage.name, index, value, reducer, first)
+            for axis in reversed(reduce_axes):
+                stmt = For(loop_name(stage.name, axis.name), axis.extent, (stmt,), reduce=True)
+        case _:
+            assert_never(stage.kind)
     for axis in reversed(stage.axes):
         stmt = For(loop_name(stage.name, axis.name), axis.extent, (stmt,))
     return stmt
@@ -142,6 +145,7 @@ def clean(nest: Nest) -> Nest:
     body = _bound_loops(body, {})
     cleaned = replace(nest, body=body)
     check_registers(cleaned)
+    check_instructions(cleaned, "the lowered nest")
     problem = prepack_problem(cleaned)
     if problem is not None:
         raise ScheduleError("prepacking", problem)

@@ -20,6 +20,7 @@ from ..nest.loop_ir import (
     LoopKind,
     Nest,
     PrefetchHint,
+    RunByInstruction,
     Stmt,
     StoreElement,
     Update,
@@ -221,7 +222,8 @@ def _register_accesses(
     for stmt in stmts:
         match stmt:
             case For():
-                inner = stmt if stmt.kind is LoopKind.VECTORIZED else axis
+                lanes = stmt.kind is LoopKind.VECTORIZED or isinstance(stmt.kind, RunByInstruction)
+                inner = stmt if lanes else axis
                 yield from _register_accesses(stmt.body, buffers, inner)
             case Allocate():
                 yield from _register_accesses(stmt.body, buffers, axis)

@@ -25,12 +25,25 @@ from ..workload.tensors import Tensor
 
 
 class LoopKind(StrEnum):
-    """How a loop's iterations are run. All kinds mean the same; see the marks in primitives."""
+    """How a loop's iterations are run, unless by one instruction. All kinds mean the same; see the
+    marks in primitives."""
 
     SERIAL = "serial"
     UNROLLED = "unrolled"
     VECTORIZED = "vectorized"
     PARALLEL = "parallel"
+
+
+@dataclass(frozen=True, slots=True)
+class RunByInstruction:
+    """A loop that is one instruction with all that is in it: the row of that `name` in
+    `instructions.py`, whose semantics the loop has."""
+
+    name: str
+
+    @property
+    def value(self) -> str:
+        return self.name
 
 
 class BufferScope(StrEnum):
@@ -113,7 +126,7 @@ class For:
     var: str
     extent: int
     body: tuple[Stmt, ...]
-    kind: LoopKind = LoopKind.SERIAL
+    kind: LoopKind | RunByInstruction = LoopKind.SERIAL
     reduce: bool = False
     bounds: tuple[Cond, ...] = ()
     _inside: Inside | None = field(default=None, init=False, compare=False, repr=False)

@@ -1,8 +1,10 @@
-"""The schedule that is chosen without measuring, within a deadline."""
+"""The schedule chosen without measurement, within a deadline."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+
+from tilewright.tuner import timeouts
 
 if TYPE_CHECKING:
     from tilewright.schedules.target import Target
@@ -13,15 +15,14 @@ if TYPE_CHECKING:
 
 
 def default_trace(workload: Workload, target: Target, secs: float | None = None) -> Trace:
-    """The schedule chosen without measurement. DeadlineError after `secs`, None for the deadline of
-    every default.
+    """The schedule chosen without measurement. DeadlineError after `secs`; None means the default
+    deadline.
 
-    A command works on it itself; a thread of a service, which answers others meanwhile, hands it
+    A command computes it itself. A thread of the service, which must not block others, delegates it
     to a helper process.
     """
     import threading
 
-    from tilewright.tuner import timeouts
     from tilewright.tuner.compiling.deadline import alarm
     from tilewright.tuner.search.default import default_trace as choose_default
 

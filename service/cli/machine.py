@@ -8,10 +8,10 @@ import typer
 
 from tilewright.service.cli.options import Common, MachineOptions, command
 from tilewright.service.doctor import examine
-from tilewright.service.exit_codes import ExitCode
+from tilewright.service.errors import ExitCode
 from tilewright.service.resolve import targets
 
-# Start-up: a command loads what it works with when it runs.
+# Start-up: a command loads what it needs when it runs.
 
 
 def add_commands(app: typer.Typer) -> None:

@@ -7,11 +7,11 @@ import os
 import subprocess
 import sys
 from math import isfinite
-from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests.support.paths import ROOT
 from tests.support.synthetic_machine import invented_result
 from tests.support.synthetic_sketch import synthetic_space, tiny_space
 from tilewright.schedules.record import MeasureResult, MeasureStatus
@@ -20,8 +20,6 @@ from tilewright.tuner.search.base import SearchGoal, SearchStrategy
 from tilewright.tuner.search.prior_ranking import rank_for_default
 from tilewright.tuner.search.setting_grid import setting_grids
 from tilewright.tuner.search.strategies import make_strategy
-
-ROOT = Path(__file__).resolve().parents[2]
 
 ASKED_ELSEWHERE = """
 import json

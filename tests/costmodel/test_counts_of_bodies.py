@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from benchmarks.spaces.replay import CPUS, target_of
+from benchmarks.spaces.replay import CPUS
+from tests.support.paths import example_target
 from tilewright.costmodel.counts.counting import counts
 from tilewright.costmodel.counts.nests import nest_counts
 from tilewright.schedules import parse_workload
@@ -20,7 +21,9 @@ def _copy(rows: LeafLoop, source: str, result: str, *pieces: tuple[int, int]) ->
     )
     axis = frozenset({"column"})
     return [
-        Leaf(LeafLoop(axis, trips, rows), does, {"column": copies}, "column", 16, piece=(n, 0))
+        Leaf(
+            LeafLoop(axis, trips, rows), does, {"column": copies}, "column", 16, is_remainder=n > 0
+        )
         for n, (trips, copies) in enumerate(pieces)
     ]
 
@@ -43,13 +46,15 @@ def test_vectors_that_are_read_again_stay_in_registers() -> None:
 
 def test_loops_without_anything_to_run_are_none() -> None:
     rows = LeafLoop(frozenset({"row"}), 10)
-    idle = [Leaf(LeafLoop(frozenset({"column"}), 7, rows), Statement(), times=0)]
+    idle = [Leaf(LeafLoop(frozenset({"column"}), 7, rows), Statement(), frequency=0)]
     leaves = [*idle, *_copy(rows, "x", "y", (5, 1), (0, 1))]
     assert nest_counts(leaves, 1)["inner_entries"] == [10]
 
 
 def test_a_setting_counts_the_same_beside_others_and_alone() -> None:
-    space = space_for(parse_workload("softmax_mn:M=37,N=101").normalised(), target_of(CPUS[0], 2))
+    space = space_for(
+        parse_workload("softmax_mn:M=37,N=101").normalised(), example_target(CPUS[0], 2)
+    )
     (part,) = space.sketches[0].parts
     sizes = [len(knob.values) for knob in part.knobs]
     settings = np.random.default_rng(0).integers(0, sizes, (50, len(sizes)))

@@ -74,7 +74,7 @@ def test_values_that_each_iteration_has_anew_are_in_one_place() -> None:
     """Four times four of them for each of three: a cache that holds those of one holds all."""
     own, apart = (
         cache_traffic(nest([3, 4, 4], (0, 0, 2), [access]), {}, [128.0, 1e9], line_bytes=4)
-        for access in (replace(A, around=1), A)
+        for access in (replace(A, private_levels=1), A)
     )
     assert [float(np.ravel(found.footprint)[0]) for found in (own, apart)] == [64, 192]
     assert (own.moved[0, 0, 0], apart.moved[0, 0, 0]) == (0, 192)

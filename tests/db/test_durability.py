@@ -18,11 +18,11 @@ from pathlib import Path
 import pytest
 
 from tests.contracts.store_values import TARGET, WORKLOAD
+from tests.support.paths import ROOT
 from tests.support.postgres import PostgresServer
 from tilewright.db import open_store
-from tilewright.db.models import Base
+from tilewright.db.core.models import Base
 
-ROOT = Path(__file__).parents[2]
 KILLS = 6
 TABLES = len(Base.metadata.tables) + 2  # alembic_version, and SQLite's own for AUTOINCREMENT
 
@@ -43,35 +43,24 @@ for trial in range(int(sys.argv[2]), 10**9):
 # until it gets through: on a database to be made, or on copies of an empty one if one is named.
 # Prints how many statements there were.
 CRASHER = """
-import os, shutil, signal, sys
-import alembic.command  # once, not in every child
-from sqlalchemy import event
-from sqlalchemy.engine import Engine
+import os, shutil, sys
 from tilewright.db import open_store
 from tests.contracts.store_values import every_write
+from tests.support.killed_writers import dies_at
 
-def dies_at(path, number):
-    if len(sys.argv) > 2:
-        shutil.copy(sys.argv[2], path)
-    child = os.fork()
-    if child == 0:
-        left = [number]
-        def count(*_):
-            left[0] -= 1
-            if left[0] == 0:
-                os.kill(os.getpid(), signal.SIGKILL)
-        event.listen(Engine, "before_cursor_execute", count)
-        event.listen(Engine, "commit", count)
-        with open_store(path) as store:
-            if len(sys.argv) > 2:
-                every_write(store)
-        os._exit(0)
-    return os.WIFSIGNALED(os.waitpid(child, 0)[1])
+def write(path):
+    with open_store(path) as store:
+        if len(sys.argv) > 2:
+            every_write(store)
+
+def path_of(number):
+    path = os.path.join(sys.argv[1], f"{number}.sqlite")
+    return shutil.copy(sys.argv[2], path) if len(sys.argv) > 2 else path
 
 with open_store(os.path.join(sys.argv[1], "warm.sqlite")) as store:
     every_write(store)  # what is set up on first use is set up before the forks
 n = 1
-while dies_at(os.path.join(sys.argv[1], f"{n}.sqlite"), n):
+while dies_at(n, lambda: write(path_of(n))):
     n += 1
 print(n)
 """

@@ -12,6 +12,7 @@ from tests.support.fleet.simulated import TARGET, another_target
 from tilewright.schedules.errors import TargetError
 from tilewright.schedules.record import Toolchain
 from tilewright.schedules.target import Probes, Target
+from tilewright.service import timeouts
 from tilewright.service.errors import CannotServe
 from tilewright.service.fleet import worker
 from tilewright.service.fleet.processes import check_exposure
@@ -146,7 +147,7 @@ def test_a_worker_that_finds_no_scheduler_says_so_and_waits(
 ) -> None:
     found = iter(["no scheduler answers at tcp://h:1", "no scheduler answers at tcp://h:1", ""])
     told: list[str] = []
-    monkeypatch.setattr(worker, "_LOOK_SECS", 0.0)
+    monkeypatch.setattr(timeouts, "FLEET_WORKER_POLL_SECS", 0.0)
     monkeypatch.setattr(worker, "_missing", lambda address: next(found))
     monkeypatch.setattr("tilewright.service.fleet.processes.machine", lambda *_: nullcontext())
     monkeypatch.setattr("signal.signal", lambda *_: None)

@@ -14,7 +14,7 @@ from fastapi.testclient import TestClient
 from tests.support.service.access import bearer, make_key
 from tests.support.service.pages import HOSTILE, run_trials, stored_job
 from tilewright.db import Store
-from tilewright.db.job_states import JobState
+from tilewright.db.values.job_states import JobState
 from tilewright.service.http.app import create_app
 from tilewright.service.http.pages.importance import LEAST_TRIALS, importances
 from tilewright.service.http.pages.trials import TrialRow, _lines
@@ -198,7 +198,7 @@ def test_another_owners_job_is_not_there_to_be_compared(store: Store, settings: 
         ([{"trial": None, "run_secs": 1e-6}, {"trial": 3, "run_secs": 2e-6}],
          "one of an earlier run 1 us"),
         ([], "the search alone"),
-        (None, "not told by this version"),
+        (None, "not reported by this version"),
     ],
 )  # fmt: skip
 def test_a_job_says_what_made_its_best_the_best(

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.paths import ROOT, links, named
+from tests.support.paths import ROOT
+from tests.support.project_texts import links, named
 
 FOLDER = ROOT / "docs" / "adr"
 RECORDS = sorted(FOLDER.glob("[0-9]*.md"))

@@ -21,7 +21,7 @@ from tests.support.project_texts import (
 )
 from tilewright.schedules.primitives import PRIMITIVES
 from tilewright.schedules.rewrites import REWRITES
-from tilewright.service.cli.tree import build
+from tilewright.service.cli.typer_app import build
 
 # What Typer makes of the application: a tree of commands with their options.
 _COMMANDS = typer.main.get_command(build()).commands  # type: ignore[attr-defined]

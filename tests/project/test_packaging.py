@@ -120,6 +120,7 @@ def test_the_version_is_that_of_the_changelog(project: dict[str, Any]) -> None:
 def test_scripts_can_be_run() -> None:
     for name in (
         ".ci/run",
+        ".ci/newest-python",
         "examples/c/build.sh",
         "examples/cmake-app/build.sh",
         "examples/notation.sh",

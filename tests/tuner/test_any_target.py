@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from tests.support.paths import ROOT
+from tests.support.paths import example_target
 from tilewright.schedules.errors import TargetError
 from tilewright.schedules.spelling import parse_workload
 from tilewright.schedules.target import Target
@@ -81,7 +80,7 @@ def test_a_module_that_llvm_refuses_is_no_fault_of_the_description() -> None:
 def test_a_description_is_asked_for_once_and_lists_are_shared_by_triples(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    arm = Target.from_json(json.loads((ROOT / "examples/targets/neoverse-n1.json").read_text()))
+    arm = example_target("neoverse-n1")
     asked: list[list[str]] = []
     tell = llvm_names._listed_by_llvm
 

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.paths import ROOT
 from tilewright.schedules.reference.evaluate import evaluate
 from tilewright.schedules.spelling import parse_workload
 from tilewright.schedules.target import Target
@@ -48,7 +49,7 @@ WORKLOADS = (
     "softmax_mn:M=5,N=77",
     "matmul:M=9,N=20,K=11,dtype=i8",
 )
-NEON = Path(__file__).parents[2] / "examples" / "targets" / "neoverse-n1.json"
+NEON = ROOT / "examples" / "targets" / "neoverse-n1.json"
 
 
 @cache

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.paths import ROOT
 from tilewright.schedules import operators
 from tilewright.schedules.primitives import Parallel
 from tilewright.schedules.trace import Trace
@@ -72,7 +73,7 @@ def test_children_of_a_python_process_run_kernels(before: str) -> None:
         text=True,
         timeout=LONGEST_SECS,
         check=False,
-        cwd=Path(__file__).parents[2],
+        cwd=ROOT,
     )
     assert (done.stdout, done.returncode) == ("right\n", 0), done.stderr
 

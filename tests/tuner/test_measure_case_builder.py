@@ -8,12 +8,12 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.support.paths import ROOT
 from tests.support.tuner import planted_kernels as planted
 from tests.support.tuner.planted_kernels import SomeCase
 from tilewright.schedules.errors import WorkloadError
@@ -144,7 +144,7 @@ def test_shares_of_slow_kernels_run_on_noise_in_full_checks_only(slow: bool, op:
     code = f"from {module} import print_result; print_result({slow}, {op!r})"
     done = subprocess.run(
         [sys.executable, "-c", code],
-        capture_output=True, text=True, timeout=120, check=True, cwd=Path(__file__).parents[2],
+        capture_output=True, text=True, timeout=120, check=True, cwd=ROOT,
     )  # fmt: skip
     result = json.loads(done.stdout.splitlines()[-1])
     if slow and op == "measure":

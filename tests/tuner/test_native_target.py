@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.paths import TARGET_FILES
 from tilewright.schedules.dtypes import DType
 from tilewright.schedules.errors import TargetError
 from tilewright.schedules.target import Cache, Probes, Target
@@ -27,8 +28,6 @@ from tilewright.tuner.machine.native_target import (
 )
 from tilewright.tuner.machine.probe_merging import merged_probes
 from tilewright.tuner.process import host
-
-EXAMPLES = Path(__file__).parents[2] / "examples" / "targets"
 
 
 class CountingProber:
@@ -267,7 +266,7 @@ def test_more_threads_than_cores_is_refused(tmp_path: Path) -> None:
     assert native_target(cores, cache_dir=tmp_path, probe=False).threads == cores
 
 
-@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.json")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", TARGET_FILES, ids=lambda path: path.stem)
 def test_the_example_targets_load(path: Path) -> None:
     target = load_target(str(path))
     assert (target.vector_bits, target.vector_registers) == vector_shape(

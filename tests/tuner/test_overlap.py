@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 
+from tests.support.paths import example_target
 from tests.support.schedule_fuzz.check import Pair, check_pair, run_kernel, this_machine
 from tests.support.schedules.workloads import notation
 from tilewright.schedules.algebra.scalar import UnaryOp
 from tilewright.schedules.dtypes import DType
 from tilewright.schedules.primitives import CacheWrite, Primitive, Reorder, Split, Unroll, Vectorize
-from tilewright.schedules.target import Target
 from tilewright.schedules.trace import Trace
 from tilewright.schedules.workload.workload import Workload
 from tilewright.tuner.codegen import overlap
@@ -26,8 +24,7 @@ from tilewright.tuner.emit.kernel import compile_kernel, llvm_text
 from tilewright.tuner.judge.compare import Case
 from tilewright.tuner.judge.input_plan import InputKind
 
-EXAMPLES = Path(__file__).parents[2] / "examples" / "targets"
-ZNVER5 = Target.from_json(json.loads((EXAMPLES / "znver5.json").read_text(encoding="utf-8")))
+ZNVER5 = example_target("znver5")
 
 
 def statements(count: int, kept: int = 2) -> list[LineGroup]:

@@ -40,7 +40,7 @@ def program_of(space: ScheduleSpace) -> ProgramSketch:
 
 
 def test_parts_of_one_structure_are_alike_whatever_their_names(space: ScheduleSpace) -> None:
-    assert program_of(space).alike == ((0, 2, 4), (1, 3, 5))
+    assert program_of(space).equivalence_classes == ((0, 2, 4), (1, 3, 5))
 
 
 def test_each_structure_is_looked_at_once(
@@ -60,7 +60,7 @@ def test_each_structure_is_looked_at_once(
 def test_times_of_parts_alike_are_those_of_each_alone(space: ScheduleSpace) -> None:
     program, prior = program_of(space), Prior(space)
     settings = setting_grids(space)[0].sample(np.random.default_rng(0), 50)
-    own = program.own_settings(settings)
+    own = program.split_settings(settings)
     each = [prior._one(part, s) for part, s in zip(program.parts, own, strict=True)]
     together = prior.analyse(0, settings)
     expected = sum(one.secs for one in each)

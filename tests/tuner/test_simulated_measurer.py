@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.paths import ROOT
 from tests.support.synthetic_sketch import synthetic_space
 from tilewright.schedules.primitives import Parallel, Primitive, Split, Unroll, Vectorize
 from tilewright.schedules.record import MeasureStatus
@@ -25,7 +26,6 @@ from tilewright.tuner.measure.mocked.simulated import (
 from tilewright.tuner.measure.protocol import MeasureRequest, MeasurerError
 from tilewright.tuner.search.setting_grid import setting_grids
 
-ROOT = Path(__file__).resolve().parents[2]
 SPACE = synthetic_space(64, 64, 64, small=True)
 
 

@@ -33,10 +33,7 @@ def shrunken(workload: Workload) -> Workload | None:
 
 def _cut(workload: Workload, classes: _ExtentClasses, innermost: int, others: int) -> Workload:
     extents = {
-        stage.name: {
-            a.name: classes.cut(stage, a, innermost, others)
-            for a in (*stage.axes, *stage.reduce_axes)
-        }
+        stage.name: {a.name: classes.cut(stage, a, innermost, others) for a in stage.all_axes}
         for stage in workload.stages
     }
     inputs = tuple(_smaller(tensor, workload, extents) for tensor in workload.inputs)
@@ -52,7 +49,7 @@ def _smaller_stage(stage: Stage, extents: Mapping[str, int]) -> Stage:
 
     axes = cut(stage.axes)
     tensor = replace(stage.tensor, shape=tuple(a.extent for a in axes))
-    return replace(stage, tensor=tensor, axes=axes, reduce_axes=cut(stage.reduce_axes))
+    return replace(stage, tensor=tensor, axes=axes).reducing_over(cut(stage.reduce_axes))
 
 
 def _smaller(
@@ -61,7 +58,7 @@ def _smaller(
     """An input as large as what is read of it now, its padding kept."""
     shape = [0] * len(tensor.shape)
     for stage, dim, index in _reads(workload, tensor.name):
-        before = {a.name: a.extent for a in (*stage.axes, *stage.reduce_axes)}
+        before = {a.name: a.extent for a in stage.all_axes}
         less = _last(index, before) - _last(index, extents[stage.name])
         shape[dim] = max(shape[dim], tensor.shape[dim] - less, 1)
     return replace(

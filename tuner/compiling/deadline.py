@@ -17,6 +17,8 @@ class DeadlineError(TilewrightError):
     """A default was not chosen, or a kernel not compiled, by its deadline."""
 
     code = "took_too_long"
+    title = "Not done by its deadline"
+    advice = "Divide the expression into stages that store what they compute."
 
 
 def late_message(what: str, secs: float) -> str:

@@ -28,6 +28,8 @@ class CompileError(TilewrightError):
     """LLVM refused a module, ran out of memory or crashed."""
 
     code = "compile_failed"
+    title = "LLVM failed"
+    advice = "Tune the workload: a search leaves out what does not compile."
 
 
 @dataclass(slots=True)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from functools import cache
 from itertools import zip_longest
 from math import prod
-from typing import Any
+from typing import Any, assert_never
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +30,7 @@ from tilewright.schedules.algebra.scalar import (
     walk,
 )
 from tilewright.schedules.dtypes import DType
+from tilewright.schedules.workload.tensors import Elementwise, Reduction, Stage
 from tilewright.schedules.workload.workload import Workload
 
 Array = npt.NDArray[Any]
@@ -51,7 +52,23 @@ SPARSE_PLACES = 4
 _VANISHING = (UnaryOp.EXP, UnaryOp.SIGMOID)
 
 
-# --- dimensions along reductions -------------------------------------------------------------
+# --- reductions and their dimensions ---------------------------------------------------------
+
+
+def combiner_of(stage: Stage) -> Reducer | None:
+    """The reducer that combines values of the body of `stage`; None if an element is one value."""
+    match stage.kind:
+        case Elementwise():
+            return None
+        case Reduction(reducer):
+            return reducer
+        case _:
+            assert_never(stage.kind)
+
+
+def combined_values(stage: Stage) -> int:
+    """How many values of the body an element of `stage` combines."""
+    return prod(a.extent for a in stage.reduce_axes)
 
 
 def reduced_dims(workload: Workload) -> Mapping[str, tuple[int, ...]]:
@@ -86,7 +103,7 @@ def subtracts_sums(workload: Workload) -> bool:
                 sides = [{read.tensor for read in loads(side)} for side in (node.a, node.b)]
                 if any(side & sums for side in sides) and all(sides):
                     return True
-        if stage.reducer is Reducer.SUM or any(r.tensor in sums for r in loads(stage.body)):
+        if combiner_of(stage) is Reducer.SUM or any(r.tensor in sums for r in loads(stage.body)):
             sums.add(stage.name)
     return False
 
@@ -97,7 +114,7 @@ def sums_of_vanishing(workload: Workload) -> bool:
     for stage in workload.stages:
         vanishes = any(isinstance(n, Unary) and n.op in _VANISHING for n in walk(stage.body))
         if vanishes or any(read.tensor in inexact for read in loads(stage.body)):
-            if stage.reducer is Reducer.SUM:
+            if combiner_of(stage) is Reducer.SUM:
                 return True
             inexact.add(stage.name)
     return False

@@ -24,6 +24,7 @@ from tilewright.schedules.workload.workload import Workload
 from ..arrays import Array
 from .compare import Case, expect
 from .discriminating_inputs import (
+    combiner_of,
     discriminating_place_count,
     size_dependent_inputs,
     subtracts_sums,
@@ -247,7 +248,7 @@ class Oracle:
         """Cases for which inexact operations are exact; none if all are exact already."""
         if self.plan.exact or not _floats(self.workload):
             return
-        sums = any(s.reducer is Reducer.SUM for s in self.workload.stages)
+        sums = any(combiner_of(s) is Reducer.SUM for s in self.workload.stages)
         if not (self._is_large and sums):
             yield _CasePlan((InputKind.ANCHORS,), seed)
         if sums:
@@ -259,7 +260,7 @@ class Oracle:
 
     def _peaks(self, seed: int) -> Iterator[_CasePlan]:
         """Cases with a peak at one place of each row, as many as cost little."""
-        extremes = any(s.reducer in (Reducer.MAX, Reducer.MIN) for s in self.workload.stages)
+        extremes = any(combiner_of(s) in (Reducer.MAX, Reducer.MIN) for s in self.workload.stages)
         if self.plan.exact or (self._is_large and extremes):  # lone ones are enough there
             return
         for number in range(min(self._peaks_wanted, MAX_PEAK_CASES)):
@@ -271,7 +272,7 @@ class Oracle:
         products = (
             len({r.tensor for r in loads(s.body)}) > 1
             for s in self.workload.stages
-            if s.reducer is Reducer.SUM
+            if combiner_of(s) is Reducer.SUM
         )
         if floats < 2 or not any(products):
             return
@@ -305,7 +306,7 @@ class Oracle:
     def _shifted(self) -> Iterator[_CasePlan]:
         """Cases that show from what maxima and minima start and whether they miss a place: a
         maximum of many numbers of both signs is never below zero, and most places never have it."""
-        reducers = {stage.reducer for stage in self.workload.stages}
+        reducers = {combiner_of(stage) for stage in self.workload.stages}
         inputs = len(self.workload.inputs) if self._points <= HEAVY_POINTS else 1
         asked = (
             (Reducer.MAX, InputKind.SUNK, InputKind.LONE_TOP),
@@ -425,7 +426,7 @@ class Oracle:
 
     @property
     def _reduces(self) -> bool:
-        return any(s.reduce_axes for s in self.workload.stages)
+        return any(combiner_of(s) is not None for s in self.workload.stages)
 
 
 def _floats(workload: Workload) -> bool:

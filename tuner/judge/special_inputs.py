@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from tilewright.schedules.dtypes import DType
 from tilewright.schedules.workload.tensors import Tensor
 from tilewright.schedules.workload.workload import Workload
 
-from .discriminating_inputs import one_place_a_line, summed_dims
+from .discriminating_inputs import combined_values, one_place_a_line, summed_dims
 from .inputs import tiled
 
 Array = npt.NDArray[Any]
@@ -62,7 +61,7 @@ def further_draws(workload: Workload) -> list[SpecialDraw]:
 
 
 def _terms(workload: Workload) -> int:
-    return max((prod(a.extent for a in s.reduce_axes) for s in workload.stages), default=1)
+    return max(map(combined_values, workload.stages), default=1)
 
 
 def special_inputs(

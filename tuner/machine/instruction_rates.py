@@ -11,9 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilewright.schedules.dtypes import DType
+from tilewright.schedules.nest.instructions import fastest_for
 from tilewright.schedules.target import Target
-
-from ..isa.dots import dot_for
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +39,7 @@ def rates_for(
 ) -> InstructionRates | None:
     """The rates of `target` on `operands`; None if they are those of the widened type. `f32_flops`
     are the rates of f32 multiply-adds."""
-    dot = dot_for(operands.dtype, target) if operands.products else None
+    dot = fastest_for(operands.dtype, target) if operands.products else None
     if dot is not None:
         threads = range(1, len(f32_flops) + 1)
         known = tuple(target.probes.peak_of(dot.name, p) * 1e9 for p in threads)

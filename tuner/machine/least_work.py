@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import assert_never
 
 from tilewright.costmodel.machine import compute_dtype
 from tilewright.schedules.algebra.scalar import (
@@ -24,13 +25,13 @@ from tilewright.schedules.algebra.scalar import (
 )
 from tilewright.schedules.dtypes import DType
 from tilewright.schedules.form import Form
-from tilewright.schedules.rewrites.product import factors_of
+from tilewright.schedules.nest.instructions import EIGHT_BITS
+from tilewright.schedules.rewrites.precompute_factors import factors_of
 from tilewright.schedules.sketches.forms.rewriting import regrouped, rewrites_for
 from tilewright.schedules.workload.flops import counted_flops, useful_flops
-from tilewright.schedules.workload.tensors import Stage
+from tilewright.schedules.workload.tensors import Elementwise, Reduction, Stage
 from tilewright.schedules.workload.workload import Workload
 
-from ..isa.dots import EIGHT_BITS
 from .instruction_rates import NarrowOperands
 
 SMALLEST_ERROR = 1e-9
@@ -74,8 +75,8 @@ def saved_by_allowing_error(workload: Workload) -> float:
     """How many times less work there is if `workload` allows any error: its products of more than
     two factors may then be summed in steps. 1.0 where nothing is gained.
 
-    With infinities and zeros the result differs (`rewrites.product.may_distribute`), so floats need
-    permission.
+    With infinities and zeros the result differs (`rewrites.precompute_factors.may_distribute`), so
+    floats need permission.
     """
     normal = workload.normalised()
     products = any(len(factors_of(stage)) > 2 for stage in normal.stages)
@@ -109,7 +110,7 @@ def operands_of(stage: Stage, workload: Workload) -> NarrowOperands | None:
     if not read:
         return None
     widest = max(read, key=lambda dtype: dtype.bits)
-    products = stage.reducer is Reducer.SUM and _is_product(stage.body)
+    products = stage.reduces_by(Reducer.SUM) and _is_product(stage.body)
     multiplies = any(
         isinstance(node, Unary) or (isinstance(node, Binary) and node.op in _MULTIPLIED)
         for node in _computed(stage.body)
@@ -142,7 +143,7 @@ def pipe_slots(stage: Stage) -> float:
     most as many as there are for multiplications. Operations in one branch of a select do not
     count, as it may not be taken.
     """
-    extents = {axis.name: axis.extent for axis in (*stage.axes, *stage.reduce_axes)}
+    extents = {axis.name: axis.extent for axis in stage.all_axes}
     multiplied, added = 0, 0
     for node in _computed(stage.body):
         times = prod(extents[name] for name in vars_of(node))
@@ -157,9 +158,14 @@ def pipe_slots(stage: Stage) -> float:
                 added += times
             case _:
                 pass
-    if stage.reducer is not None:
-        fused = stage.reducer is Reducer.SUM and _is_product(stage.body)
-        added += 0 if fused else prod(extents.values())
+    match stage.kind:
+        case Elementwise():
+            pass
+        case Reduction(reducer):
+            fused = reducer is Reducer.SUM and _is_product(stage.body)
+            added += 0 if fused else prod(extents.values())
+        case _:
+            assert_never(stage.kind)
     return max(multiplied, (multiplied + added) / 2)
 
 

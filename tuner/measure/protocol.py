@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from tilewright.schedules.errors import TilewrightError
+from tilewright.schedules.errors import ErrorCategory, TilewrightError
 from tilewright.schedules.record import MeasureResult, Toolchain
 from tilewright.schedules.target import Target
 from tilewright.schedules.trace import Trace
@@ -21,6 +21,11 @@ from ..machine.bound import Bound
 
 class MeasurerError(TilewrightError):
     """There is no such measurer, or its file of timings cannot be used."""
+
+    code = "bad_measurer"
+    category = ErrorCategory.INVALID
+    title = "No such measurer, or a bad file of timings"
+    advice = "local, replay:FILE, simulated:FILE or dask:tcp://HOST:PORT will do; docs/ says more."
 
 
 @dataclass(frozen=True, slots=True)

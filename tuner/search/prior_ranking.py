@@ -204,8 +204,10 @@ def _best_of_parts(grid: SettingGrid, prior: Prior, chains: int) -> IntArray:
         return np.empty((0, len(grid.sizes)), np.int64)
     count = max(chains // 4 // (len(program.parts) + 1), 1)
     best: dict[int, IntArray] = {}
-    for group in program.alike:
-        alone = ScheduleSpace(program.workload, prior.space.target, (program.alone(group[0]),))
+    for group in program.equivalence_classes:
+        alone = ScheduleSpace(
+            program.workload, prior.space.target, (program.single_part(group[0]),)
+        )
         (own,) = setting_grids(alone)
         codes, _ = _best_of_part(own, Prior(alone, prior.check), chains // len(program.parts))
         rows = own.decode(codes[np.arange(count) % len(codes)])

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from itertools import islice, takewhile
 from typing import Any
 
-from tilewright.schedules.canonical import canonical_bytes
 from tilewright.schedules.errors import ScheduleError
 from tilewright.schedules.record import MeasureResult, MeasureStatus, TuningRecord
 from tilewright.schedules.space import Candidate
 from tilewright.schedules.target import Target
 from tilewright.schedules.trace import Trace
+from tilewright.schedules.trace_document import trace_key
 
 from ..machine.probe_merging import is_misleading
 from ..measure.protocol import MeasureRequest
@@ -109,7 +109,7 @@ class TuningLoop:
                 told.append((candidate, MeasureResult(MeasureStatus.NOT_LEGAL)))
                 continue
             document = trace.to_json()
-            key = canonical_bytes(document)
+            key = trace_key(document)
             self.candidates_of.setdefault(key, []).append(candidate)
             if key in run.by_trace:
                 # Two settings, one trace: the same candidate, already measured.
@@ -147,7 +147,7 @@ class TuningLoop:
             trace = self.run.space.trace(candidate)
         except (ScheduleError, IndexError, ValueError):
             return False
-        return canonical_bytes(trace.to_json()) == record.trace_key
+        return trace_key(trace.to_json()) == record.trace_key
 
     def _enter_all(self, new: list[_NewTrial]) -> None:
         """Measure candidates without a record; store each result before it is reported.

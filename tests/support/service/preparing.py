@@ -8,13 +8,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tilewright.db import Store
-from tilewright.db.artefacts import ArtefactFile
+from tilewright.db.values.records import ArtefactFile
 from tilewright.schedules.primitives import Unroll
 from tilewright.schedules.record import MeasureResult, MeasureStatus
 from tilewright.schedules.target import Target
 from tilewright.schedules.trace import Trace
 from tilewright.schedules.workload.workload import Workload
-from tilewright.service.answers.preparing import Preparer, Steps
+from tilewright.service.answers.preparer import Preparer, Steps
 from tilewright.service.answers.publish import Published
 
 CHOSEN = Trace((Unroll("i"),))

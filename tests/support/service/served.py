@@ -18,25 +18,31 @@ PATIENCE_SECS = 60.0
 
 
 @contextmanager
-def service(folder: Path, db: str) -> Iterator[tuple[Client, subprocess.Popen[str]]]:
-    """`tilewright serve` in a process of its own, ended with SIGTERM."""
-    words = ["serve", "--port", "0", "--db", db, "--measurer-folder", str(folder), "--json"]
+def serving(
+    db: Path | str, folder: Path, **environment: str
+) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """The URL and the process of a service whose simulated machines are the files of `folder`;
+    the process is ended with SIGTERM."""
+    words = ["serve", "--port", "0", "--db", str(db), "--measurer-folder", str(folder), "--json"]
     process = subprocess.Popen(
         [sys.executable, "-c", COMMAND, *words],
         stdout=subprocess.PIPE,
         text=True,
-        env={**os.environ, "XDG_CACHE_HOME": str(folder / "cache")},
+        env={**os.environ, **environment},
     )
     assert process.stdout is not None
     try:
-        lines = []
-        for line in process.stdout:
-            lines.append(line)
-            if line == "}\n":
-                break
-        with Client(json.loads("".join(lines))["url"]) as client:
-            yield client, process
+        document = "".join(iter(process.stdout.readline, "}\n")) + "}"
+        yield json.loads(document)["url"], process
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(PATIENCE_SECS)
         process.stdout.close()
+
+
+@contextmanager
+def service(folder: Path, db: str) -> Iterator[tuple[Client, subprocess.Popen[str]]]:
+    """A client of a service whose caches lie in `folder` as well, and its process."""
+    cache = str(folder / "cache")
+    with serving(db, folder, XDG_CACHE_HOME=cache) as (url, process), Client(url) as client:
+        yield client, process

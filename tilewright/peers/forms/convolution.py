@@ -146,7 +146,7 @@ def bare(node: Scalar) -> Scalar:
 def _factors(stage: Stage) -> tuple[Load, Load] | None:
     """The two reads of a sum of products; padding around either is set aside."""
     body = bare(stage.body)
-    if stage.reducer is not Reducer.SUM or not isinstance(body, Binary):
+    if not stage.reduces_by(Reducer.SUM) or not isinstance(body, Binary):
         return None
     a, b = bare(body.a), bare(body.b)
     if body.op is not BinaryOp.MUL or not (isinstance(a, Load) and isinstance(b, Load)):
@@ -200,7 +200,7 @@ class _Roles:
 
     @property
     def extent(self) -> dict[str, int]:
-        return {a.name: a.extent for a in (*self.stage.axes, *self.stage.reduce_axes)}
+        return {a.name: a.extent for a in self.stage.all_axes}
 
     def form(self, data: str, weight: str, promoted: bool) -> ConvolutionForm | None:
         """All axes in their places; None where one has no place."""

@@ -29,8 +29,8 @@ class EinsumForm:
 
 def einsum_form(stage: Stage) -> EinsumForm | None:
     """`stage` as one, None if it is not a sum of products of two reads or more."""
-    axes = [axis.name for axis in (*stage.axes, *stage.reduce_axes)]
-    if stage.reducer is not Reducer.SUM or not stage.tensor.dtype.is_float:
+    axes = [axis.name for axis in stage.all_axes]
+    if not stage.reduces_by(Reducer.SUM) or not stage.tensor.dtype.is_float:
         return None
     found = list(_factors(stage.body))
     if not 2 <= len(found) <= _MOST_FACTORS or len(axes) > len(ascii_letters):

@@ -64,7 +64,7 @@ class EpilogueForm:
 
 def epilogue_form(stage: Stage, product: str, channel: int) -> EpilogueForm | None:
     """`stage`, if it is that of tensor `product`, with a bias along stage axis `channel`."""
-    if stage.reducer is not None:
+    if not stage.is_elementwise:
         return None
     total = _sum_with(stage.body, product)
     if total is None:

@@ -7,7 +7,7 @@ from math import prod
 from typing import Any
 
 from tilewright.schedules.algebra.scalar import Reducer, loads
-from tilewright.schedules.workload.tensors import Stage
+from tilewright.schedules.workload.tensors import Reduction, Stage
 
 from .convolution import SlidingWindow, permuted, reshaped, window_of
 
@@ -46,11 +46,14 @@ class PoolForm:
 def pool_form(stage: Stage) -> PoolForm | None:
     """`stage` as a reduction over windows of one tensor and nothing else, perhaps scaled."""
     found = loads(stage.body)
-    if stage.reducer not in (Reducer.MAX, Reducer.MIN, Reducer.SUM) or len(found) != 1:
+    if not isinstance(stage.kind, Reduction) or len(found) != 1:
+        return None
+    reducer = stage.kind.reducer
+    if reducer not in (Reducer.MAX, Reducer.MIN, Reducer.SUM):
         return None
     (load,) = found
     spatial, summed = [a.name for a in stage.axes], [a.name for a in stage.reduce_axes]
-    extent = {a.name: a.extent for a in (*stage.axes, *stage.reduce_axes)}
+    extent = {a.name: a.extent for a in stage.all_axes}
     plain: dict[str, int] = {}
     windows: list[SlidingWindow] = []
     for dim, index in enumerate(load.index):
@@ -69,7 +72,7 @@ def pool_form(stage: Stage) -> PoolForm | None:
     taps = tuple(1 if w.w is None else extent[w.w] for w in windows)
     return PoolForm(
         data=load.tensor,
-        reducer=stage.reducer,
+        reducer=reducer,
         order=(*plain.values(), *(w.dim for w in windows)),
         taps=taps,
         stride=tuple(w.stride for w in windows),

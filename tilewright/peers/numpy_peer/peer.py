@@ -42,7 +42,7 @@ from tilewright.schedules.reference.reads import (
     index_values,
     read,
 )
-from tilewright.schedules.workload.tensors import Axis, Stage
+from tilewright.schedules.workload.tensors import Axis, Elementwise, Reduction, Stage
 from tilewright.schedules.workload.workload import Workload
 
 from ..forms.convolution import bare, convolution_form
@@ -157,13 +157,20 @@ class NumpyPeer:
         if plan is not None:
             variants = self._contraction(plan, out)
             return self._fastest([*variants, *self._named_variants(stage)], out)
-        if stage.reducer is None:
-            return self._into(stage.body, full_box(stage.axes), out)
-        box = full_box((*stage.axes, *stage.reduce_axes))
+        match stage.kind:
+            case Elementwise():
+                return self._into(stage.body, full_box(stage.axes), out)
+            case Reduction(reducer):
+                return self._reduced(stage, reducer, out)
+            case _:
+                assert_never(stage.kind)
+
+    def _reduced(self, stage: Stage, reducer: Reducer, out: Array) -> Callable[[], object]:
+        box = full_box(stage.all_axes)
         values = self._over(stage.body, box)
         dims = tuple(range(len(stage.axes), len(box.names)))
-        ufunc = combiner(stage.reducer.op, out.dtype)
-        typed = {} if stage.reducer in (Reducer.MAX, Reducer.MIN) else {"dtype": out.dtype}
+        ufunc = combiner(reducer.op, out.dtype)
+        typed = {} if reducer in (Reducer.MAX, Reducer.MIN) else {"dtype": out.dtype}
 
         def at_once() -> None:
             ufunc.reduce(values(), axis=dims, out=out, **typed)
@@ -175,7 +182,9 @@ class NumpyPeer:
             and stage.reduce_axes[0].extent <= _MOST_STEPS
         ):
             variants.append(
-                PeerVariant("one step of the reduction at a time", lambda: self._steps_of(stage))
+                PeerVariant(
+                    "one step of the reduction at a time", lambda: self._steps_of(stage, reducer)
+                )
             )
         return self._fastest([*variants, *self._named_variants(stage)], out)
 
@@ -195,7 +204,7 @@ class NumpyPeer:
                     "one tap at a time", lambda: pool_by_taps(pool, stage, self._tensors, out)
                 )
             ]
-        if isinstance(stage.body, Load) and stage.reducer is Reducer.SUM:
+        if isinstance(stage.body, Load) and stage.reduces_by(Reducer.SUM):
             return self._sum_by_ones(stage)
         subscripts = einsum_form(stage)
         if subscripts is None:
@@ -214,14 +223,13 @@ class NumpyPeer:
         if len(stage.axes) != 1 or len(stage.reduce_axes) != 1:
             return []
         ones = np.ones(stage.reduce_axes[0].extent, out.dtype)
-        whole = self._over(stage.body, full_box((*stage.axes, *stage.reduce_axes)))
+        whole = self._over(stage.body, full_box(stage.all_axes))
         return [PeerVariant("product with ones", lambda: lambda: np.matmul(whole(), ones, out=out))]
 
-    def _steps_of(self, stage: Stage) -> Call:
+    def _steps_of(self, stage: Stage, reducer: Reducer) -> Call:
         """The whole result for each value of the reduced axis: temporaries stay in the caches."""
-        assert stage.reducer is not None
         out, (axis,) = self._tensors[stage.name], stage.reduce_axes
-        ufunc, box = combiner(stage.reducer.op, out.dtype), full_box(stage.axes)
+        ufunc, box = combiner(reducer.op, out.dtype), full_box(stage.axes)
         steps: list[Value] = []
         self._shared = []
         for place in range(axis.extent):

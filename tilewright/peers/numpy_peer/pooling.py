@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilewright.schedules.algebra.scalar import Const, Load, Reducer, Select, walk
+from tilewright.schedules.algebra.scalar import Const, Load, Select, walk
 from tilewright.schedules.reference.math import combiner
 from tilewright.schedules.workload.tensors import Stage
 
@@ -33,8 +33,7 @@ def pool_by_taps(form: PoolForm, stage: Stage, tensors: Mapping[str, Array], out
         lambda: permuted(data, form.order), form.spans, outside[0] if outside else 0
     )
     result = out.transpose(np.argsort(form.back))
-    assert isinstance(stage.reducer, Reducer)
-    ufunc = combiner(stage.reducer.op, out.dtype)
+    ufunc = combiner(form.reducer.op, out.dtype)
     windows = list(zip(form.axes[-rank:], form.stride, form.dilation, strict=True))
     taps = [
         at(padded, [

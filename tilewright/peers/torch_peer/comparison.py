@@ -16,7 +16,7 @@ ELEMENTWISE_TOLERANCE = 1e-5
 
 def tolerance(stages: Sequence[Stage]) -> float:
     """How far two variants of these stages may differ, as a part of the largest element."""
-    reduces = any(stage.reducer is not None for stage in stages)
+    reduces = any(not stage.is_elementwise for stage in stages)
     return TOLERANCE if reduces else ELEMENTWISE_TOLERANCE
 
 

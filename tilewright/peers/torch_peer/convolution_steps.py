@@ -35,7 +35,7 @@ def pointwise_contraction(stage: Stage) -> Contraction | None:
     if not single or not rest:
         return None
     body = substitute(stage.body, single)
-    plan = recognise(replace(stage, body=body, reduce_axes=rest), gain=1)
+    plan = recognise(replace(stage, body=body).reducing_over(rest), gain=1)
     if plan is None or plan.stage.tensor.shape != stage.tensor.shape:
         return None
     return plan

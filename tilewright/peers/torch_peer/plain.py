@@ -27,7 +27,7 @@ from tilewright.schedules.algebra.scalar import (
 )
 from tilewright.schedules.reference.contract import Contraction
 from tilewright.schedules.reference.reads import conditions_hold, full_box, index_values
-from tilewright.schedules.workload.tensors import Axis, Stage
+from tilewright.schedules.workload.tensors import Axis, Elementwise, Reduction, Stage
 
 from ..forms.convolution import ConvolutionForm, convolution_form
 from ..forms.product import contraction_of, product_form
@@ -106,16 +106,21 @@ class PlainTorch:
             if product is not None:
                 shape = stage.tensor.shape  # of which the plan may have cut an axis in two
                 return lambda: product().reshape(shape)
-        axes = (*stage.axes, *stage.reduce_axes)
+        axes = stage.all_axes
         shape = tuple(a.extent for a in axes)
-        if stage.reducer is None:
-            return self._written(self.value(stage.body, axes), shape)
-        if stage.reducer not in REDUCE:
+        match stage.kind:
+            case Elementwise():
+                return self._written(self.value(stage.body, axes), shape)
+            case Reduction(reducer):
+                pass
+            case _:
+                assert_never(stage.kind)
+        if reducer not in REDUCE:
             raise NoPeerError("PyTorch has no product over several dimensions")
         if prod(shape) * stage.tensor.dtype.bytes > MOST_BYTES:
             raise NoPeerError(f"{stage.name} would be reduced from over {MOST_BYTES >> 30} GiB")
         terms = self.value(stage.body, axes)
-        reduce = getattr(self._torch, REDUCE[stage.reducer])
+        reduce = getattr(self._torch, REDUCE[reducer])
         dims = tuple(range(len(stage.axes), len(axes)))
         return lambda: reduce(terms().expand(shape), dim=dims)
 

@@ -3,7 +3,7 @@ of PyTorch that the stages may be."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, assert_never
 
 from tilewright.schedules.algebra.affine import affine
 from tilewright.schedules.algebra.scalar import (
@@ -16,7 +16,7 @@ from tilewright.schedules.algebra.scalar import (
     walk,
 )
 from tilewright.schedules.reference.contract import recognise
-from tilewright.schedules.workload.tensors import Stage
+from tilewright.schedules.workload.tensors import Elementwise, Reduction, Stage
 
 from ..forms.convolution import is_convolution
 from ..forms.pool import pool_form
@@ -84,7 +84,7 @@ def function_variants(tensors: TorchTensors, stages: list[Stage]) -> list[PeerVa
         if isinstance(node, Const)
     ]
     reduced = dict.fromkeys(
-        tuple(sorted(a.extent for a in stage.reduce_axes)) for stage in stages if stage.reducer
+        tuple(sorted(a.extent for a in stage.reduce_axes)) for stage in stages if stage.is_reduction
     )
     shape, expected = stages[-1].tensor.shape, tensors.values.get(stages[-1].name)
     variants = row_variants(StageRun(operands, shape, constants, list(reduced), expected))
@@ -128,22 +128,30 @@ def _plain(
 def _plain_name(stage: Stage) -> str:
     if is_product(stage):
         return "torch.matmul of windows" if is_convolution(stage) else "torch.matmul"
-    return "element-wise" if stage.reducer is None else f"torch.{REDUCE.get(stage.reducer, '?')}"
+    match stage.kind:
+        case Elementwise():
+            return "element-wise"
+        case Reduction(reducer):
+            return f"torch.{REDUCE.get(reducer, '?')}"
+        case _:
+            assert_never(stage.kind)
 
 
 def _stage_variants(tensors: TorchTensors, stage: Stage) -> list[PeerVariant]:
     """Of a plain copy, one into new memory. Of a reduction, one step of it at a time over the whole
     result, so that temporaries stay in the caches."""
-    if isinstance(stage.body, Load) and stage.reducer is None:
+    if isinstance(stage.body, Load) and stage.is_elementwise:
         value = tensors.plain.value(stage.body, stage.axes)
         whole = stage.tensor.shape
         return [PeerVariant("contiguous", lambda: lambda: value().expand(whole).contiguous())]
-    if len(stage.reduce_axes) != 1 or stage.reducer not in REDUCE or not stage.axes:
+    if not isinstance(stage.kind, Reduction) or len(stage.kind.axes) != 1 or not stage.axes:
         return []
-    (axis,) = stage.reduce_axes
+    reducer, (axis,) = stage.kind.reducer, stage.kind.axes
+    if reducer not in REDUCE:
+        return []
     if axis.extent > _MAX_REDUCTION_STEPS or is_product(stage):
         return []
-    function = getattr(tensors.torch, BINARY[stage.reducer.op])
+    function = getattr(tensors.torch, BINARY[reducer.op])
     shape = stage.tensor.shape
     plain = tensors.plain
 

@@ -105,7 +105,7 @@ def stencil_form(stage: Stage) -> StencilForm | None:
     """`stage` as a sum of neighbours with constant weights, None if it is anything else."""
     reads = loads(stage.body)
     tensors = {load.tensor for load in reads}
-    total = None if stage.reducer is not None else _weights(stage, stage.body)
+    total = _weights(stage, stage.body) if stage.is_elementwise else None
     if total is None or len(tensors) != 1 or len(total) < 2:
         return None
     lead = next((n for n in range(len(stage.axes)) if any(offsets[n] for offsets in total)), None)

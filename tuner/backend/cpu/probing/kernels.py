@@ -10,6 +10,7 @@ import time
 from dataclasses import dataclass
 
 from tilewright.schedules.dtypes import DType
+from tilewright.schedules.nest.instructions import Instruction
 from tilewright.schedules.target import Target
 
 DRIVER = "tw_probe_run"
@@ -74,40 +75,24 @@ def arithmetic_kernel(target: Target, dtype: DType, symbol: str) -> ProbeKernel:
     return ProbeKernel(text, symbol, 2 * lanes * chains)
 
 
-_DOTS = {
-    "vpdpbusd": ("avx512.vpdpbusd", "i32", "i8", 4),
-    "vdpbf16ps": ("avx512bf16.dpbf16ps", "float", "bfloat", 2),
-}
-"""By instruction: LLVM's intrinsic, the types of sum and factors, and products per lane of the
-sum."""
-
-_DOT_FEATURES: dict[tuple[str, int], tuple[frozenset[str], ...]] = {
-    ("vpdpbusd", 512): (frozenset({"avx512vnni"}),),
-    ("vpdpbusd", 256): (frozenset({"avxvnni"}), frozenset({"avx512vnni", "avx512vl"})),
-    ("vdpbf16ps", 512): (frozenset({"avx512bf16"}),),
-    ("vdpbf16ps", 256): (frozenset({"avx512bf16", "avx512vl"}),),
-}
-"""The sets of CPU features, any of which suffices, by instruction and vector bits."""
-
-
-def dot_kernel(target: Target, name: str, symbol: str) -> ProbeKernel | None:
-    """`acc = acc + dot(m, c)` on independent full vectors, by the instruction `name`; None if there
-    is no probe of it for the target's vectors.
+def dot_kernel(target: Target, row: Instruction, symbol: str) -> ProbeKernel | None:
+    """`acc = acc + dot(m, c)` on independent full vectors, by the instruction `row`; None where
+    there is no code of it for vectors as wide as the target's.
 
     Factors are small numbers read from memory, as in `arithmetic_kernel`; integers wrap.
     """
-    needs = _DOT_FEATURES.get((name, target.vector_bits), ())
-    if not any(need <= set(target.features) for need in needs):
+    lanes, chains = target.vector_bits // row.sums.bits, accumulators(target)
+    form = row.form_for(lanes)
+    if form is None or not form.is_on(target.features):
         return None
-    function, sums, factors, each = _DOTS[name]
-    lanes, chains = target.vector_bits // 32, accumulators(target)
-    vector, given = f"<{lanes} x {sums}>", f"<{lanes * each} x {factors}>"
-    intrinsic = f"@llvm.x86.{function}.{target.vector_bits}"
+    factors = "bfloat" if row.left is DType.BF16 else row.left.llvm
+    vector, given = f"<{lanes} x {row.sums.llvm}>", f"<{lanes * row.steps} x {factors}>"
+    intrinsic = f"@{form.function}"
     phis, steps = [], []
     for i in range(chains):
         phis.append(f"  %p{i} = phi {vector} [ zeroinitializer, %entry ], [ %n{i}, %loop ]")
         steps.append(f"  %n{i} = call {vector} {intrinsic}({vector} %p{i}, {given} %m, {given} %c)")
-    is_float = sums == "float"
+    is_float = row.sums.is_float
     one, other = ("0xR3F00", "0xR3F00") if is_float else ("3", "1")
     text = _looped(
         symbol,
@@ -119,7 +104,7 @@ def dot_kernel(target: Target, name: str, symbol: str) -> ProbeKernel | None:
         _fold("fadd" if is_float else "add", vector, [f"%n{i}" for i in range(chains)]),
     )
     declared = f"declare {vector} {intrinsic}({vector}, {given}, {given})\n"
-    return ProbeKernel(declared + text, symbol, 2 * each * lanes * chains)
+    return ProbeKernel(declared + text, symbol, 2 * row.steps * lanes * chains)
 
 
 def chain_kernel(symbol: str) -> ProbeKernel:

@@ -12,9 +12,9 @@ from types import TracebackType
 from typing import Any
 
 from tilewright.schedules.dtypes import DType
+from tilewright.schedules.nest.instructions import fastest_for
 from tilewright.schedules.target import Target
 
-from ....isa.dots import dot_for
 from ....process.host import cpu_affinity, distinct_cores_first
 from . import kernels
 from .kernels import ProbeKernel
@@ -27,10 +27,10 @@ _GOMP = "libgomp.so.1"
 
 
 def probed_dots(target: Target) -> dict[str, ProbeKernel]:
-    """The probes of `target`'s dot-product instructions for narrow operands, by name."""
-    dots = (dot_for(dtype, target) for dtype in (DType.I8, DType.BF16))
+    """The probes of `target`'s instructions for sums of products of narrow operands, by name."""
+    dots = (fastest_for(dtype, target) for dtype in (DType.I8, DType.BF16))
     made = {
-        dot.name: kernels.dot_kernel(target, dot.name, f"tw_probe_{dot.name}")
+        dot.name: kernels.dot_kernel(target, dot, f"tw_probe_{dot.name}")
         for dot in dots
         if dot is not None
     }
