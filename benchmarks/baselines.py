@@ -23,4 +23,4 @@ class PriorModel(CostModel):
         return SettingFeatures(sketch, settings, None, self.prior.log2_secs(sketch, settings))
 
     def predict_from(self, description: SettingFeatures) -> Prediction:
-        return Prediction.unlearned(description.log2_prior)
+        return Prediction.from_prior(description.log2_prior)

@@ -32,7 +32,7 @@ class Prediction:
     sigma: FloatArray
 
     @classmethod
-    def unlearned(cls, log2_secs: FloatArray) -> Self:
+    def from_prior(cls, log2_secs: FloatArray) -> Self:
         """What nothing was learned of may be wrong by a factor of two, all of it alike."""
         return cls(log2_secs, np.ones(len(log2_secs)))
 

@@ -62,15 +62,15 @@ def _loops(plan: Plan) -> _Loops:
     """See `_Loops`. No loop reaches further than its axis goes, or the loop around it lets it."""
     trips = plan.trips.T
     kept = np.flatnonzero((trips > 1).any(axis=1)).tolist()
-    left = [np.full(plan.settings, axis.extent, np.float32) for axis in plan.outline.axes]
-    reach = np.empty((len(left), len(kept) + 1, plan.settings), np.float32)
+    left = [np.full(plan.num_settings, axis.extent, np.float32) for axis in plan.outline.axes]
+    reach = np.empty((len(left), len(kept) + 1, plan.num_settings), np.float32)
     reach[:, 0] = left
     for n, number in enumerate(kept):
         level = plan.levels[number]
         reach[:, n + 1] = reach[:, n]
         reach[level.axis, n + 1] = np.minimum(reach[level.axis, n], plan.steps[number])
     running = trips[kept].astype(np.float32)
-    runs = np.ones((len(kept) + 1, plan.settings), np.float32)
+    runs = np.ones((len(kept) + 1, plan.num_settings), np.float32)
     np.cumprod(running, axis=0, out=runs[1:])
     axes = tuple(plan.levels[number].axis for number in kept)
     around = np.maximum(_last(running > 1) - 1, 0)
@@ -162,17 +162,17 @@ def cache_traffic(
     loops = _loops(plan)
     footprint = np.zeros_like(loops.runs)
     fetched = (line_bytes, line_bytes * LINES_AT_ONCE)
-    every = np.arange(plan.settings)
+    every = np.arange(plan.num_settings)
     brought = np.empty((len(fetched), len(plan.accesses), *loops.runs.shape), np.float32)
     for number, access in enumerate(plan.accesses):
         tensor = tensors.get(access.buffer)
         known = tensor and len(tensor.shape) == len(access.strides)
         shape = tensor.shape if tensor and known else None
         # Loops that have it in the same place in each iteration, and what others reach.
-        fixed = int((plan.trips[:, : access.around] > 1).any(axis=0).sum())
+        fixed = int((plan.trips[:, : access.private_levels] > 1).any(axis=0).sum())
         reach = [one[np.arange(len(one)).clip(fixed)] for one in loops.reach if fixed]
         found = touched(access, reach or loops.reach, line_bytes, shape)
-        dense = np.asarray((plan.dense >> number) & 1 == 1)
+        dense = np.asarray((plan.dense_mask >> number) & 1 == 1)
         footprint += found.bytes * np.where(dense, np.float32(1), found.in_pieces(line_bytes))
         came = _brought(loops, access, found.bytes, fixed)
         for n, piece_bytes in enumerate(fetched):
@@ -181,7 +181,7 @@ def cache_traffic(
             # what that loop does not use either.
             wasted = cost[loops.around, every]
             brought[n, number] = came * np.where(dense, np.float32(1), wasted)
-    moved = np.empty((len(cache_bytes), len(plan.accesses), plan.settings), np.float32)
+    moved = np.empty((len(cache_bytes), len(plan.accesses), plan.num_settings), np.float32)
     for c, capacity in enumerate(cache_bytes):
         fits = footprint <= np.float32(capacity * USABLE_SHARE)
         if all_cache_bytes is not None:

@@ -57,9 +57,9 @@ class Hypothesis:
     slope: float
     slope_sigma: float
     belief: float
-    alone: float
-    together: float
-    seen: float
+    additive_weight: float
+    joint_weight: float
+    feature_weight: float
     length: float
 
 
@@ -208,7 +208,9 @@ def _kernel(h: Hypothesis, parts: Parts, prior: FloatArray, own: FloatArray) -> 
     """(P, N) covariances over the random function's variance, without the noise, of candidates
     with `prior` (P,) and samples with `own` (N,)."""
     kernel: FloatArray = np.outer(h.slope_sigma**2 * prior, own) + 1.0
-    for share, part in zip((h.alone, h.together, h.seen), parts, strict=True):
+    for share, part in zip(
+        (h.additive_weight, h.joint_weight, h.feature_weight), parts, strict=True
+    ):
         if share:
             kernel += share * part
     return kernel

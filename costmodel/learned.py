@@ -44,7 +44,7 @@ class LearnedModel(CostModel):
 
     def predict_from(self, description: SettingFeatures) -> Prediction:
         if self.left_out is None:
-            return Prediction.unlearned(description.log2_prior + self._offset)
+            return Prediction.from_prior(description.log2_prior + self._offset)
         return self.predict_learned(description)
 
     @abstractmethod

@@ -114,8 +114,8 @@ class Prior:
         program = self.space.sketches[sketch]
         if len(program.parts) == 1:
             return [self._one(program.parts[0], settings)]
-        own, found = program.own_settings(settings), dict[int, Analysis]()
-        for group in program.alike:
+        own, found = program.split_settings(settings), dict[int, Analysis]()
+        for group in program.equivalence_classes:
             distinct, places = distinct_rows(np.concatenate([own[n] for n in group]))
             analysis = self._one(program.parts[group[0]], distinct)
             each = places.reshape(len(group), -1)

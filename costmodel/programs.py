@@ -15,7 +15,7 @@ from .counts.table import TOTALS, Counts
 
 def program_counts(sketch: Sketch, settings: IntArray) -> Counts:
     """COUNTS of (P, J) `settings` of a whole sketch."""
-    own = sketch.own_settings(settings)
+    own = sketch.split_settings(settings)
     return joined([counts(part, each) for part, each in zip(sketch.parts, own, strict=True)])
 
 

@@ -27,7 +27,7 @@ class Form:
             form = Form(step.rewrite(form.workload), (*form.steps, step))
         return form
 
-    def wherever(self, steps: Callable[[Workload], Iterable[Rewrite]]) -> Form:
+    def apply_until_fixpoint(self, steps: Callable[[Workload], Iterable[Rewrite]]) -> Form:
         """This form after the first of `steps` for it that is legal, then after the first of those
         for what that gives, and so on until there is none."""
         for step in steps(self.workload):
@@ -35,5 +35,5 @@ class Form:
                 form = self.after(step)
             except ScheduleError:
                 continue
-            return form.wherever(steps)
+            return form.apply_until_fixpoint(steps)
         return self

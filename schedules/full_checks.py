@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from .canonical import canonical_bytes
 from .record import MeasureStatus, Toolchain, TuningRecord
+from .trace_document import trace_key
 
 FULL = "full"
 
@@ -87,7 +87,7 @@ class FullChecks:
         where it was never checked in full."""
         if not self.known:
             return None
-        key, made = canonical_bytes(trace), _made(toolchain)
+        key, made = trace_key(trace), _made(toolchain)
         found = self.known.get((key, made))
         if found is not None:
             return found

@@ -1,9 +1,9 @@
-"""What a nest is: statements in loops, said for P settings at once.
+"""Leaves of a loop nest: statements in loops, for P settings at once.
 
-A *loop* runs; what is unrolled or in lanes is no loop but copies of a *leaf*, a statement in a
-loop. All numbers are for P settings at once, (P,) or one for all: a loop of one iteration is none,
-and what settings lack runs zero times. Leaves stand in the order of the program, and have loops
-around them in common by naming the same one.
+A *leaf* is a statement in a loop. Unrolled and vectorised loops are not loops here: they make
+copies and lanes of a leaf. All numbers are arrays (P,), or scalars that hold for all settings. A
+loop of one iteration is no loop, and a leaf that a setting does not have runs zero times. Leaves
+are listed in program order; leaves that share a loop refer to the same `LeafLoop` object.
 """
 
 from __future__ import annotations
@@ -23,38 +23,40 @@ Truth: TypeAlias = npt.NDArray[Any] | bool
 
 @dataclass(frozen=True, eq=False)
 class LeafLoop:
-    """Walks `axes`, all as one, in `steps`. `is_shared` says that threads divide the iterations
-    among them; a last one that is shorter counts as the part it is in `tasks`, if they are given.
-    Where it is cut, it is in several `codes`: each is a loop, or none, of its own.
-    """
+    """A loop over `axes`, fused, with `trip_count` iterations on average.
+
+    `is_parallel`: threads divide the iterations among them; `tasks` then counts a shorter last
+    iteration as a fraction (default: `trip_count`). `num_versions` is the number of loops that
+    peeling makes of this one, on average; a version of one iteration is no loop."""
 
     axes: frozenset[str]
-    steps: Number
-    around: LeafLoop | None = None
-    is_shared: Truth = False
+    trip_count: Number
+    parent: LeafLoop | None = None
+    is_parallel: Truth = False
     tasks: Number | None = None
-    codes: Number = 1
+    num_versions: Number = 1
 
     @cached_property
-    def runs(self) -> Number:
+    def executions(self) -> Number:
         """How often its body runs in a call."""
-        return self.steps * (self.around.runs if self.around else 1)
+        return self.trip_count * (self.parent.executions if self.parent else 1)
 
 
 @dataclass(frozen=True)
 class Operations:
-    """Of one evaluation, for each setting of `axes`: instructions but math functions, arithmetic
-    operations, and evaluations of math functions."""
+    """Operations of one evaluation that depend on `axes` only: `instructions` (without math
+    functions), `flops` (arithmetic operations), and `math_calls` (calls of exp, tanh and the
+    like)."""
 
     axes: frozenset[str]
     instructions: Number
     flops: Number
-    math: Number = 0
+    math_calls: Number = 0
 
 
 class Dim(NamedTuple):
-    """An index into one dimension: how far each axis moves it, from `offset` on; 0 where it is
-    divided."""
+    """The index of one dimension: `offset` plus a stride along each axis, 0 where the index divides
+    the axis."""
 
     terms: tuple[tuple[str, int], ...]
     offset: int
@@ -62,9 +64,9 @@ class Dim(NamedTuple):
 
 @dataclass(frozen=True)
 class AccessPattern:
-    """Where something is read or written: `steps` are elements between neighbours along the axes
-    that move it, and `key` is the same for the same elements. `dims` say it by dimension, if that
-    is known: copies may meet in one, as windows do."""
+    """A read or write of `tensor`. `steps` are elements between neighbours along each axis that
+    moves the access; accesses of the same elements have equal `key`. `dims` are the indices by
+    dimension, if known: they tell which unrolled copies overlap, as windows do."""
 
     tensor: str
     key: tuple[object, ...]
@@ -74,48 +76,58 @@ class AccessPattern:
 
 @dataclass(frozen=True)
 class Statement:
-    """What one evaluation does; `over` are the axes that it adds up along."""
+    """What one evaluation does; `reduction_axes` are the axes that it adds up along, and
+    `is_guarded` says that it stands under a condition."""
 
     operations: tuple[Operations, ...] = ()
     reads: tuple[AccessPattern, ...] = ()
     writes: AccessPattern | None = None
-    over: frozenset[str] = frozenset()
-    is_tested: bool = False
+    reduction_axes: frozenset[str] = frozenset()
+    is_guarded: bool = False
 
 
 @dataclass(frozen=True, eq=False)
 class Leaf:
-    """A statement in a loop: so many `copies` along axes, and `lanes` along one. It runs `times` an
-    iteration; the share `filled` of the copies has an element, and of those along an axis the share
-    that `shares` says: others have code of their own, which is shorter. Copies along an axis are
-    `spacing` apart. `sums` are the registers that it adds to, `registers` others that it needs
-    beside what it loads; the share `tested` of it stands under a condition that is no mask of
-    lanes; `is_unrolled` says that steps of a reduction are among the copies. `piece` is which part
-    of an axis it is for, and of which of the rows at work. What follows waits for so many
-    operations of it that are done one after the other (`waits`)."""
+    """A statement in a loop, unrolled and vectorised. Fractions are 0..1 of what whole tiles and
+    vectors would have."""
 
     loop: LeafLoop
-    does: Statement
+    statement: Statement
     copies: Mapping[str, Number] = field(default_factory=dict)
-    along: str = ""
+    """Unrolled copies along each axis."""
+    vector_axis: str = ""
     lanes: Number = 1
-    times: Number = 1
-    filled: Number = 1
-    tested: Number = 0
-    sums: Number = 0
-    registers: Number = 0
-    is_unrolled: Truth = False
-    piece: tuple[int, int] = (0, 0)
-    waits: Number = 0
-    shares: Mapping[str, Number] = field(default_factory=dict)
+    """Lanes along `vector_axis`."""
+    frequency: Number = 1
+    """Executions per iteration of `loop`; 0 where a setting has no such leaf."""
+    active_fraction: Number = 1
+    """Of the copies, those that have an element."""
+    guarded_fraction: Number = 0
+    """Executions under a condition that is no mask of lanes."""
+    accumulators: Number = 0
+    """Registers that the statement adds to."""
+    extra_registers: Number = 0
+    """Registers beside accumulators and loaded values."""
+    unrolls_reduction: Truth = False
+    """Whether steps of a reduction are among the copies."""
+    is_remainder: bool = False
+    """Whether the leaf is for the end of `vector_axis` that is left by the leaf before it."""
+    pipeline_stage: int = 0
+    """Which of the software-pipelined rows in flight it works on."""
+    latency_chain: Number = 0
+    """Dependent operations that later leaves wait for."""
+    axis_fractions: Mapping[str, Number] = field(default_factory=dict)
+    """Of the copies along an axis, those that are in this leaf on average: a peeled remainder tile
+    has shorter code of its own."""
     spacing: Mapping[str, int] = field(default_factory=dict)
+    """Elements between copies along an axis, 1 if not given."""
 
-    def share(self, axes: Collection[str]) -> Number:
-        """How much there is of the copies along `axes`."""
-        return prod((n for axis, n in self.shares.items() if axis in axes), start=1)
+    def fraction_along(self, axes: Collection[str]) -> Number:
+        """The product of `axis_fractions` along `axes`."""
+        return prod((n for axis, n in self.axis_fractions.items() if axis in axes), start=1)
 
-    def reach(self, axes: Collection[str]) -> Number:
-        """Copies that differ where `axes` do."""
+    def copies_along(self, axes: Collection[str]) -> Number:
+        """Copies along `axes`."""
         return prod((n for axis, n in self.copies.items() if axis in axes), start=1)
 
     @cached_property

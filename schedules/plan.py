@@ -1,8 +1,8 @@
-"""The plan of a sketch: which loops its settings stand for, and what each operand is read from.
+"""The plan of a sketch: the loop nest of each setting, and what its accesses touch.
 
-A plan is one table for an array of settings. Its levels are the loops, outermost first: each walks
-one axis in steps. How often a loop runs, what the loops below it touch, how much work threads
-share and how a person reads the nest all follow from these steps; nothing of it is said twice.
+A plan is one table for an array of settings. Its levels are the loops, outermost first; each walks
+one axis in steps. Trip counts, footprints, the threads' tasks and the nest that is written all
+follow from these steps.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .nest.loop_ir import LoopKind
 
 @dataclass(frozen=True, slots=True)
 class LoopAxis:
-    """What loops walk along: `extent` steps of one."""
+    """An iteration space of `extent` elements that loops walk."""
 
     name: str
     extent: int
@@ -30,65 +30,62 @@ class LoopAxis:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """How the inner computation touches one buffer, for footprints and traffic.
+    """How the nest touches one buffer, for footprints and traffic.
 
-    `strides[d][a]` is the coefficient of axis `a` of the plan in the buffer's dimension `d`;
-    `element_bytes`, (P,) or the same for all, is the size of one element; 0 where there is none.
-    Where each iteration of the `around` outermost levels has values of its own, they are in the
-    same place for all.
-    """
+    `strides[d][a]` is the coefficient of the plan's axis `a` in the buffer's dimension `d`;
+    `element_bytes` is an array (P,) or the same for all, 0 where a setting has no such buffer. The
+    iterations of the `private_levels` outermost levels all use the same storage for values of their
+    own."""
 
     buffer: str
     element_bytes: IntArray | int
     strides: tuple[tuple[int, ...], ...]
     is_output: bool = False
-    around: int = 0
+    private_levels: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """One loop: it walks along axis number `axis`, and each iteration covers `step` elements of it,
-    (P,) or the same for all settings.
+    """One loop: it walks axis number `axis` in steps of `step` elements. Arrays are (P,); scalars
+    hold for all settings.
 
-    Where knobs place a loop here or there it is a level in each place, and `is_there`, (P,) or the
-    same for all, in one of them. `is_shared`, likewise, says that threads divide its iterations
-    among them; `role` is what people call it, and what is made of its iterations is of `kind`.
-    Conditions leave a `share` of what is inside of it, and it is cut into so many `codes`, on
-    average: pieces with loops of their own.
-    """
+    A loop that knobs place here or there is a level at each place, `present` at one of them.
+    `is_parallel`: threads divide its iterations among them. `role` is its name for people, `kind`
+    what is made of its iterations. Conditions leave the `active_fraction` of its iterations, and
+    peeling makes `num_versions` loops of it, on average."""
 
     axis: int
     step: IntArray | int
-    is_shared: BoolArray | bool = False
+    is_parallel: BoolArray | bool = False
     role: str = ""
     kind: LoopKind = LoopKind.SERIAL
-    is_there: BoolArray | bool = True
-    share: FloatArray | float = 1.0
-    codes: FloatArray | IntArray | int = 1
+    present: BoolArray | bool = True
+    active_fraction: FloatArray | float = 1.0
+    num_versions: FloatArray | IntArray | int = 1
 
 
 class LoopLevel(NamedTuple):
-    """A level of one setting: a loop that is to be made, of which an iteration covers `step`
-    iterations of the plain loop `loop`."""
+    """A level of one setting: a loop to be made, of which an iteration covers `step` iterations of
+    the plain loop `loop`."""
 
     loop: str
     step: int = 1
     kind: LoopKind = LoopKind.SERIAL
     role: str = ""
-    is_shared: bool = False
+    is_parallel: bool = False
 
 
 @dataclass(frozen=True)
 class Outline:
-    """What all plans of a sketch have in common: the axes, and what the nest touches."""
+    """What all plans of a sketch have in common: their axes and accesses."""
 
     axes: tuple[LoopAxis, ...]
     accesses: tuple[Access, ...]
 
 
 class _Walked(NamedTuple):
-    """An axis: the numbers of its levels, its extent and their steps (L + 1, P), and whether none
-    of these is longer than the one around it."""
+    """The levels of one axis by number, its extent and their steps (L + 1, P), and whether no step
+    is longer than the one around it."""
 
     levels: list[int]
     steps: IntArray
@@ -99,16 +96,15 @@ class _Walked(NamedTuple):
 class Plan:
     """The nests of P settings.
 
-    `dense` (P,) has bit a set where access a is read through a private copy, or was asked for
-    ahead: neither short rows nor rows in the same cache sets are met then. `streamed`, (P,) or the
-    same for all, says that the output is written past the caches.
-    """
+    `dense_mask` (P,) has bit a set where access a reads a private copy, or was prefetched: then
+    neither short rows nor cache set conflicts cost anything. `nontemporal`, (P,) or the same for
+    all: the output is stored past the caches."""
 
     outline: Outline
     levels: tuple[Level, ...]
-    settings: int
-    dense: IntArray | int = 0
-    streamed: BoolArray | bool = False
+    num_settings: int
+    dense_mask: IntArray | int = 0
+    nontemporal: BoolArray | bool = False
 
     @property
     def accesses(self) -> tuple[Access, ...]:
@@ -118,11 +114,11 @@ class Plan:
     def steps(self) -> tuple[IntArray, ...]:
         """For each level (P,) how many elements of its axis an iteration covers; those of the level
         around where it is not there."""
-        left = [np.full(self.settings, axis.extent) for axis in self.outline.axes]
+        left = [np.full(self.num_settings, axis.extent) for axis in self.outline.axes]
         found = []
         for level in self.levels:
             step = np.minimum(level.step, self.outline.axes[level.axis].extent)
-            left[level.axis] = np.where(level.is_there, step, left[level.axis])
+            left[level.axis] = np.where(level.present, step, left[level.axis])
             found.append(left[level.axis])
         return tuple(found)
 
@@ -132,7 +128,9 @@ class Plan:
         found = []
         for number, axis in enumerate(self.outline.axes):
             own = [n for n, level in enumerate(self.levels) if level.axis == number]
-            steps = np.stack([np.full(self.settings, axis.extent), *(self.steps[n] for n in own)])
+            steps = np.stack(
+                [np.full(self.num_settings, axis.extent), *(self.steps[n] for n in own)]
+            )
             found.append(_Walked(own, steps, not (steps[1:] > steps[:-1]).any()))
         return found
 
@@ -140,7 +138,7 @@ class Plan:
     def trips(self) -> IntArray:
         """(P, L) iterations of each level, the last one of a range counted as a whole. Where a
         longer step stands inside of a shorter one, the loop around goes over what is inside it."""
-        found = np.empty((len(self.levels), self.settings), np.int64)
+        found = np.empty((len(self.levels), self.num_settings), np.int64)
         for own, walked, is_sorted in self._walks:
             steps = walked
             if not is_sorted:
@@ -154,7 +152,7 @@ class Plan:
         return found.T
 
     @cached_property
-    def pieces(self) -> tuple[IntArray, ...]:
+    def segments(self) -> tuple[IntArray, ...]:
         """For each level (P,) parts that its axis is cut into from there outward: whole ones, and
         shorter ones at the ends of the outermost level's last iteration and of all others'."""
         outermost: dict[int, tuple[IntArray, IntArray, IntArray]] = {}
@@ -167,32 +165,36 @@ class Plan:
         return tuple(found)
 
     @cached_property
-    def nest(self) -> tuple[LeafLoop, ...]:
+    def leaf_loops(self) -> tuple[LeafLoop, ...]:
         """For each level the loop that its body is in. Levels that threads share, outside of all
         others, are one; what is unrolled, or in lanes, is in the loop around it."""
         names = [frozenset({self.outline.axes[level.axis].name}) for level in self.levels]
         serial = [n for n, level in enumerate(self.levels) if level.kind is LoopKind.SERIAL]
         last = {self.levels[n].axis: n for n in serial}
-        axes, steps, tasks = frozenset[str](), np.ones(self.settings), np.ones(self.settings)
+        axes, steps, tasks = (
+            frozenset[str](),
+            np.ones(self.num_settings),
+            np.ones(self.num_settings),
+        )
         for n in serial:
             level = self.levels[n]
-            if np.any(level.is_shared):
+            if np.any(level.is_parallel):
                 inner = last[level.axis]
-                part = self.pieces[inner] / -(-self.steps[n] // self.steps[inner])
-                steps = steps * np.where(level.is_shared, self.turns[n], 1)
-                tasks = tasks * np.where(level.is_shared, part * level.share, 1)
+                part = self.segments[inner] / -(-self.steps[n] // self.steps[inner])
+                steps = steps * np.where(level.is_parallel, self.mean_trips[n], 1)
+                tasks = tasks * np.where(level.is_parallel, part * level.active_fraction, 1)
                 axes |= names[n]
         loop = LeafLoop(axes, steps, None, tasks > 1, tasks)
         found = []
         for n, level in enumerate(self.levels):
-            turns = np.where(level.is_shared, 1, self.turns[n])
+            turns = np.where(level.is_parallel, 1, self.mean_trips[n])
             if level.kind is LoopKind.SERIAL and np.any(turns != 1):
-                loop = LeafLoop(names[n], turns, loop, codes=level.codes)
+                loop = LeafLoop(names[n], turns, loop, num_versions=level.num_versions)
             found.append(loop)
         return tuple(found)
 
     @cached_property
-    def turns(self) -> list[FloatArray]:
+    def mean_trips(self) -> list[FloatArray]:
         """For each level (P,) its iterations on average: those of shorter pieces are fewer, and
         conditions leave a share."""
         around: dict[int, tuple[IntArray | int, IntArray | int]] = {
@@ -201,14 +203,14 @@ class Plan:
         found = []
         for n, level in enumerate(self.levels):
             longer, pieces = around[level.axis]
-            around[level.axis] = self.steps[n], self.pieces[n]
-            turns = self.pieces[n] / pieces
+            around[level.axis] = self.steps[n], self.segments[n]
+            turns = self.segments[n] / pieces
             if not self._walks[level.axis].is_sorted:
-                turns = self.trips[:, n] / -(-longer // self.steps[n]) * self.pieces[n] / pieces
-            found.append(turns * level.share)
+                turns = self.trips[:, n] / -(-longer // self.steps[n]) * self.segments[n] / pieces
+            found.append(turns * level.active_fraction)
         return found
 
-    def copies(self) -> dict[str, IntArray]:
+    def unroll_factors(self) -> dict[str, IntArray]:
         """For each axis, (P,) how many copies of an iteration are written out along it."""
         return {
             self.outline.axes[level.axis].name: self.trips[:, n]
@@ -221,13 +223,13 @@ class Plan:
         return [
             LoopLevel(
                 self.outline.axes[level.axis].name,
-                int(np.broadcast_to(level.step, self.settings)[setting]),
+                int(np.broadcast_to(level.step, self.num_settings)[setting]),
                 level.kind,
                 level.role,
-                bool(np.broadcast_to(level.is_shared, self.settings)[setting]),
+                bool(np.broadcast_to(level.is_parallel, self.num_settings)[setting]),
             )
             for level in self.levels
-            if np.broadcast_to(level.is_there, self.settings)[setting]
+            if np.broadcast_to(level.present, self.num_settings)[setting]
         ]
 
 

@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Any, Self
 
 from .canonical import canonical_bytes
+from .trace_document import trace_key
 
 RECORD_VERSION = 1
 
@@ -139,8 +140,8 @@ class TuningRecord:
 
     @cached_property
     def trace_key(self) -> bytes:
-        """What two records of one trace have in common: its canonical text."""
-        return canonical_bytes(self.trace)
+        """Equal for records of one trace, see `trace_document.trace_key`."""
+        return trace_key(self.trace)
 
     def to_json(self) -> dict[str, Any]:
         return self._document(deepcopy(self.trace))

@@ -82,16 +82,16 @@ class Sketch(Protocol):
     def parts(self) -> tuple[SpacePart, ...]: ...
 
     @property
-    def alike(self) -> tuple[tuple[int, ...], ...]:
+    def equivalence_classes(self) -> tuple[tuple[int, ...], ...]:
         """The numbers of the parts in groups of the same structure, groups and members in order:
         what is found of one's settings holds for all of a group."""
         ...
 
-    def alone(self, number: int) -> Sketch:
+    def single_part(self, number: int) -> Sketch:
         """The sketch that has this part only."""
         ...
 
-    def own_settings(self, settings: IntArray) -> list[IntArray]:
+    def split_settings(self, settings: IntArray) -> list[IntArray]:
         """The columns of (P, J) `settings` that belong to each part."""
         ...
 

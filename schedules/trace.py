@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from typing import Any, Self, TypeAlias, get_type_hints
 
 from .algebra.affine import atoms_in
-from .errors import ScheduleError, need
+from .errors import ScheduleError, require
 from .limits import MAX_ATOMS, MAX_NESTING, MAX_STATEMENTS, MAX_STEP_INTEGER, MAX_STEP_TEXT
 from .nest.finding import accesses_of
 from .nest.loop_ir import Nest, leaves, levels
 from .primitives import PRIMITIVES, Primitive
 from .primitives.primitive import spelling_of, spellings_of
 from .rewrites import REWRITES, Rewrite
+from .trace_document import current_steps
 from .workload.checks import shorten
 
 TRACE_VERSION = 1
@@ -72,10 +73,12 @@ class Trace:
 
     @classmethod
     def from_json(cls, document: object) -> Self:
-        """The trace of data made by `to_json`; ScheduleError says which step is wrong and why."""
+        """The trace of data made by `to_json` of this version or an earlier one; ScheduleError says
+        which step is wrong and why."""
         if not isinstance(document, list) or len(document) > MAX_STEPS:
             raise ScheduleError("trace", f"a trace is a list of at most {MAX_STEPS} steps")
-        return cls(tuple(_step(number, entry) for number, entry in enumerate(document)))
+        steps = enumerate(current_steps(document))
+        return cls(tuple(_step(number, entry) for number, entry in steps))
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.steps))
@@ -87,13 +90,13 @@ def _require_room(nest: Nest, step: Step) -> None:
     for level, stmts in enumerate(levels(nest.body)):
         size, deepest = size + len(stmts), level
     problem = f"the nest would have {size} statements, at most {MAX_STATEMENTS} are allowed"
-    need(size <= MAX_STATEMENTS, step, problem)
+    require(size <= MAX_STATEMENTS, step, problem)
     problem = f"statements would stand in {deepest} others, at most {MAX_NESTING} are allowed"
-    need(deepest <= MAX_NESTING, step, problem)
+    require(deepest <= MAX_NESTING, step, problem)
     indices = (i for leaf in leaves(nest.body) for _, index in accesses_of(leaf) for i in index)
     most = max(map(atoms_in, indices), default=0)
     problem = f"an index would have {most} variables and divisions, at most {MAX_ATOMS} are allowed"
-    need(most <= MAX_ATOMS, step, problem)
+    require(most <= MAX_ATOMS, step, problem)
 
 
 def _document(step: Step) -> dict[str, Any]:

@@ -90,6 +90,7 @@ def own_log() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[PostgresServer]:
     """A PostgreSQL server of this session's own, started when a test first asks for it."""
+    pytest.importorskip("psycopg")
     from tests.support.postgres import running_server
 
     with running_server() as server:

@@ -14,8 +14,8 @@ from tilewright.schedules.trace import Trace
 from tilewright.schedules.workload.tensors import Tensor
 from tilewright.schedules.workload.workload import Workload
 
-from .backend.choose import backend_for
 from .backend.protocol import Launch, Loaded, LoadError
+from .backend.registry import backend_for
 from .emit.kernel import CompiledKernel
 
 # Start-up: a kernel that is given its trace and target loads nothing that finds them.
@@ -200,7 +200,7 @@ def compile(  # the name the documentation promises
     LoadError if the kernel is parallel and OpenMP's runtime is missing, or if it is made for
     another machine; DeadlineError if LLVM needs longer than a search would give it.
     """
-    from .compiling.in_time import emit_in_time, missing_here
+    from .compiling.deadline_compile import emit_by_deadline, missing_features
     from .machine.native_target import load_target
     from .search.default import default_trace
 
@@ -211,10 +211,10 @@ def compile(  # the name the documentation promises
         trace = default_trace(workload, target)
     elif not isinstance(trace, Trace):
         trace = Trace.from_json(list(trace))
-    if missing := missing_here(target):
+    if missing := missing_features(target):
         raise LoadError(f"the kernel is for {target.cpu}, and this machine lacks {missing}")
     backend = backend_for(target)
-    compiled = backend.generate(workload, trace, target, emit_in_time)
+    compiled = backend.generate(workload, trace, target, emit_by_deadline)
     arguments = len(workload.arguments)
     loaded = backend.load(compiled.object_bytes, compiled.symbol, compiled.needs, arguments)
     return Kernel(workload, compiled, loaded)

@@ -11,7 +11,7 @@ from tilewright.schedules.workload.workload import Workload
 from .measure.protocol import MeasurerFactory
 from .process.control import Control, Controllable
 from .session.memory_sink import MemorySink
-from .session.report import Begun, Budget, RecordSink, TrialEvent, TuneReport
+from .session.report import Budget, PreviousTrial, RecordSink, TrialEvent, TuneReport
 
 
 def tune(
@@ -27,7 +27,7 @@ def tune(
     should_stop: Callable[[], bool] | None = None,
     fresh: bool = False,
     control: Control | None = None,
-    begun: Sequence[Begun] = (),
+    previous_trials: Sequence[PreviousTrial] = (),
 ) -> TuneReport:
     """Find the fastest correct schedule of `workload` on `target` ("native", the default: this
     machine; or a target file's name).
@@ -39,14 +39,14 @@ def tune(
 
     `control` reaches the run from another thread and lets runs share a machine; once aborted, the
     run returns with what was checked before. OutOfTime where the budget's seconds, which count from
-    the control's start, are over before there is a space to search. `begun` are the trials of an
-    earlier process of this very run, from its events: it goes on behind them.
+    the control's start, are over before there is a space to search. `previous_trials` are the
+    trials of an earlier process of this very run, from its events: it goes on behind them.
     """
     # Start-up: `tune` is named where nothing is tuned, as in checking what was asked for.
     from tilewright.schedules.sketches import space_for
 
     from .machine.native_target import ThisMachine, probe_target
-    from .measure.choose import measured_target, parse_measurer
+    from .measure.measurer_spec import measured_target, parse_measurer
     from .session.options import SessionOptions
     from .session.run import run_session
 
@@ -79,7 +79,7 @@ def tune(
                 machine=machine,
                 should_stop=should_stop,
                 control=control,
-                begun=begun,
+                previous_trials=previous_trials,
             ),
         )
 

@@ -90,7 +90,7 @@ def compared(counted: Counted) -> list[Found]:
 def footprint(plan: Plan, workload: Workload) -> float:
     """Bytes that the plan's first setting touches, as the traffic model counts them."""
     dense = (1 << len(plan.accesses)) - 1  # bytes, whatever their lines
-    found = cache_traffic(replace(plan, dense=dense), workload.tensors, [np.inf], line_bytes=1)
+    found = cache_traffic(replace(plan, dense_mask=dense), workload.tensors, [np.inf], line_bytes=1)
     return float(found.footprint[0])
 
 

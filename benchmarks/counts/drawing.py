@@ -219,7 +219,7 @@ def parts_of(
     sketch: Sketch, setting: tuple[int, ...], nest: Nest, target: Target
 ) -> Iterator[Counted]:
     """What each part of a program says, with its statements."""
-    own = sketch.own_settings(np.asarray([setting]))
+    own = sketch.split_settings(np.asarray([setting]))
     plans = [part.plan(mine) for part, mine in zip(sketch.parts, own, strict=True)]
     stages = frozenset(stage.name for stage in sketch.workload.stages)
     divided = _divided(nest, plans)

@@ -122,11 +122,11 @@ def _sketch_row(space: ScheduleSpace, number: int, place: Place) -> dict[str, An
 def _counts(sketch: Sketch, settings: IntArray) -> Mapping[str, Any]:
     if not len(settings):
         return {}
-    default = sketch.own_settings(np.asarray([sketch.default()]))
+    default = sketch.split_settings(np.asarray([sketch.default()]))
     each = zip(sketch.parts, default, strict=True)
     heaviest = int(np.argmax([counts(part, own)["flops"][0] for part, own in each]))
-    plan = sketch.parts[heaviest].plan(sketch.own_settings(settings)[heaviest])
-    dense = np.broadcast_to(plan.dense, len(settings)).astype(np.float64)
+    plan = sketch.parts[heaviest].plan(sketch.split_settings(settings)[heaviest])
+    dense = np.broadcast_to(plan.dense_mask, len(settings)).astype(np.float64)
     trips = plan.trips.astype(np.float64).ravel()
     return {**program_counts(sketch, settings), "packed_accesses": dense, "trips": trips}
 

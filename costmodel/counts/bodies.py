@@ -67,12 +67,12 @@ class Uses:
     ) -> FloatArray:  # fmt: skip
         """Add one, whose vectors begin at number `start`: (P,) the share of them that no leaf of
         its body has loaded or stored before."""
-        moves = leaf.along in place.steps
-        copies = leaf.copies.get(leaf.along, 1) if moves else 1
-        many, first = (copies * leaf.filled, start) if moves else (1, 0)
-        lanes, others = leaf.lanes if moves else 1, leaf.reach(place.steps) / copies
+        moves = leaf.vector_axis in place.steps
+        copies = leaf.copies.get(leaf.vector_axis, 1) if moves else 1
+        many, first = (copies * leaf.active_fraction, start) if moves else (1, 0)
+        lanes, others = leaf.lanes if moves else 1, leaf.copies_along(place.steps) / copies
         use = Use(number, is_read, body, present, lanes, others, many, first)
-        known = self.of.setdefault((place.key, leaf.piece[1]), [])
+        known = self.of.setdefault((place.key, leaf.pipeline_stage), [])
         known.append(use)
         if len(known) == 1:
             return np.ones(len(body))

@@ -12,7 +12,7 @@ from tilewright.schedules.arrays import FloatArray
 from tilewright.schedules.plan import Plan
 from tilewright.schedules.sketches.hardware import LINES_TO_FOLLOW, PAGE_BYTES
 from tilewright.schedules.sketches.tile.loops import COLUMNS, Values
-from tilewright.schedules.sketches.tile.operands import is_followed
+from tilewright.schedules.sketches.tile.operands import is_hw_prefetchable
 from tilewright.schedules.sketches.tile.prefetch import (
     panel_lines_a_step,
     prefetches_panels,
@@ -44,12 +44,12 @@ def contended_misses(sketch: TileSketch, plan: Plan) -> FloatArray:
     """(P,) what lines at the ends of threads' runs cost, where blocks of columns are shared and the
     loops around them that are shared too have fewer iterations than there are threads: some
     threads then write parts of the same rows, each with two ends."""
-    outside = np.ones(plan.settings)
-    columns = np.zeros(plan.settings, np.bool_)
+    outside = np.ones(plan.num_settings)
+    columns = np.zeros(plan.num_settings, np.bool_)
     for level, trips in zip(plan.levels, plan.trips.T, strict=True):
         if level.axis == COLUMNS and level.role == BLOCKS:
-            columns |= level.is_shared & (trips > 1) & (outside < sketch.target.threads)
-        outside = outside * np.where(level.is_shared, trips, 1)
+            columns |= level.is_parallel & (trips > 1) & (outside < sketch.target.threads)
+        outside = outside * np.where(level.is_parallel, trips, 1)
     rows = sketch.view.outputs / sketch.roles.columns.extent
     return np.asarray(2.0 * COST_OF_A_CONTENDED_LINE * rows * columns * (not sketch.is_scattered))
 
@@ -103,14 +103,14 @@ def _columns(
         pair = 2 * depth * s["nr"] * size  # a tile and the next
         evicted = 2 * pair > sketch.target.own_cache_bytes
         run = s["nr"] * size / line_bytes
-        near = is_followed(read, roles.main) & ~packs
+        near = is_hw_prefetchable(read, roles.main) & ~packs
         ahead = (v["pack_columns"] == 2) & (read in sketch.prepacked)
         a_step = -(-s["nr"] * size // line_bytes) / np.maximum(s["row_per"], s["row2_per"])
         yield _Far(
             np.asarray(points * size / line_bytes * s["row_blocks"] * s["row2_blocks"] * batches),
             np.where(near, PAGE_BYTES / line_bytes, run),
             np.where(ahead, 0.0, np.where(asks & ~evicted, first, 1.0)),
-            asks * np.ceil(a_step) * v["unroll"] * steps,
+            asks * np.ceil(a_step) * v["unroll_reduction"] * steps,
         )
 
 
@@ -121,10 +121,10 @@ def _rows(
     are few of them."""
     roles, line_bytes = sketch.roles, sketch.target.line_bytes
     asks = v["prefetch"] > 0
-    for read in sketch.far_rows:
+    for read in sketch.page_strided_operands:
         size = read.dtype.bytes
         block = s["mr"] * s["row_per"] * s["kc"] * size
-        again = (v["row_tiles_inside"] == 1) & (2 * block > sketch.target.own_cache_bytes)
+        again = (v["row_tiles_innermost"] == 1) & (2 * block > sketch.target.own_cache_bytes)
         walks = np.where(again, s["col_tiles"], s["col_blocks"]) * batches
         lines = roles.rows[0].extent * roles.main.extent * size / line_bytes
         run = s["kc"] * size / line_bytes
@@ -134,7 +134,7 @@ def _rows(
 def _panels(sketch: TileSketch, v: Values, s: Values, steps: FloatArray) -> Iterator[_Far]:
     """Panels of the next batch."""
     line_bytes, asks = sketch.target.line_bytes, prefetches_panels(sketch, v, s)
-    for read in sketch.next_panels:
+    for read in sketch.next_batch_panels:
         lines = np.full_like(steps, read.bytes // line_bytes)
         run = sketch.roles.main.extent * read.dtype.bytes / line_bytes
         yield _Far(lines, run, np.where(asks, 0.0, 1.0), asks * panel_lines_a_step(s) * steps)

@@ -17,15 +17,15 @@ def inner_product_counts(sketch: InnerProductSketch, settings: IntArray) -> Coun
     """See the module."""
     v, roles = sketch.values(settings), sketch.roles
     update, *others = sketch.leaves(settings)
-    found, fetch = nest_counts((update, *others), len(v["rows"])), v["prefetch"]
+    found, fetch = nest_counts((update, *others), len(v["tile_rows"])), v["prefetch"]
     line_bytes = sketch.target.line_bytes
     lines = roles.large.bytes / line_bytes if sketch.is_far else 0.0
     none = np.zeros(len(fetch))
     transposed = [none + read.bytes for read in roles.transposed]
-    packed = [v["pack"] * read.bytes for read in sketch.shared]
+    packed = [v["pack_rows"] * read.bytes for read in sketch.shared]
     return found | {
-        "chained_ops": np.asarray(update.loop.runs, np.float64),
-        "prefetches": update.loop.runs * v["columns"] * fetch,
+        "chained_ops": np.asarray(update.loop.executions, np.float64),
+        "prefetches": update.loop.executions * v["tile_columns"] * fetch,
         "exposed_lines": exposed_misses(lines, PAGE_BYTES / line_bytes) * (fetch == 0),
         "packed_bytes": np.sum([none, *transposed, *packed], axis=0),
         "strided_packed_bytes": np.sum([none, *transposed], axis=0),

@@ -54,12 +54,15 @@ class _Nest:
         self.around = [0] * len(self.loops)
         for n, loop in enumerate(self.loops):
             if loop is not None:
-                self.around[n] = outer = self.number[id(loop.around)]
-                self.tasks[n] = loop.steps if loop.tasks is None else loop.tasks
-                self.shared[n], self.turns[n] = loop.is_shared, loop.steps / loop.codes
+                self.around[n] = outer = self.number[id(loop.parent)]
+                self.tasks[n] = loop.trip_count if loop.tasks is None else loop.tasks
+                self.shared[n], self.turns[n] = (
+                    loop.is_parallel,
+                    loop.trip_count / loop.num_versions,
+                )
                 # Of several codes all but one have one iteration, and no loop.
-                self.trips[n] = loop.steps - loop.codes + 1
-                self.runs[n] = loop.steps * self.runs[outer]
+                self.trips[n] = loop.trip_count - loop.num_versions + 1
+                self.runs[n] = loop.trip_count * self.runs[outer]
                 self.body[n] = np.where(self.trips[n] > 1, n, self.body[outer])
         self.work, self.code, self.kept, self.chains, self.has_leaf = np.zeros((5, *shape))
         names = (
@@ -72,7 +75,7 @@ class _Nest:
 
     def _add(self, loop: LeafLoop | None) -> None:
         if loop is not None and not any(loop is one for one in self.loops):
-            self._add(loop.around)
+            self._add(loop.parent)
             self.loops.append(loop)
 
     def counts(self) -> Counts:
@@ -103,36 +106,48 @@ class _Nest:
         """Add what a leaf does to all counts."""
         n = self.number[id(leaf.loop)]
         body = self.body[n]
-        at, does = (body, self.every), leaf.does
-        iterations = self.runs[n] * leaf.times
+        at, does = (body, self.every), leaf.statement
+        iterations = self.runs[n] * leaf.frequency
         if not iterations.any():
             return
         present = iterations > 0
         ops = math = 0.0
         for some in does.operations:
-            often = iterations * leaf.reach(some.axes) * leaf.filled * leaf.share(some.axes)
-            lanes = leaf.lanes if leaf.along in some.axes else 1
+            often = (
+                iterations
+                * leaf.copies_along(some.axes)
+                * leaf.active_fraction
+                * leaf.fraction_along(some.axes)
+            )
+            lanes = leaf.lanes if leaf.vector_axis in some.axes else 1
             ops = ops + often * some.instructions
-            math = math + often * some.math
+            math = math + often * some.math_calls
             self.total["flops"] += often * lanes * some.flops
         self.total["vector_ops"] += ops
         self.total["math_calls"] += math
-        self.total["exposed_lines"] += iterations * leaf.waits * FMA_LATENCY
-        self.total["masked_share"] += ops * np.maximum(does.is_tested, leaf.tested)
+        self.total["exposed_lines"] += iterations * leaf.latency_chain * FMA_LATENCY
+        self.total["masked_share"] += ops * np.maximum(does.is_guarded, leaf.guarded_fraction)
         moved, values, waiting = self._loaded(number, leaf, body, iterations)
         if does.writes is not None:
-            stores = iterations * leaf.all_copies * leaf.filled * leaf.share(leaf.copies)
+            stores = (
+                iterations
+                * leaf.all_copies
+                * leaf.active_fraction
+                * leaf.fraction_along(leaf.copies)
+            )
             self.total["vector_stores"] += self._whole(leaf, does.writes, stores)
             moved = moved + stores
             self._share(number, does.writes, body, present, is_read=False)
-        reduces = [loop is not None and bool(loop.axes & does.over) for loop in self.loops]
-        in_loop, unrolled = np.asarray(reduces)[body], np.asarray(leaf.is_unrolled)
+        reduces = [
+            loop is not None and bool(loop.axes & does.reduction_axes) for loop in self.loops
+        ]
+        in_loop, unrolled = np.asarray(reduces)[body], np.asarray(leaf.unrolls_reduction)
         self.work[at] += ops + math + moved
-        self.code[at] += (ops + math + moved) / leaf.share(leaf.copies)
+        self.code[at] += (ops + math + moved) / leaf.fraction_along(leaf.copies)
         self.has_leaf[n] += present
         lasts = in_loop & ~unrolled
         self.parts.append(_Part(number, np.where(present, body, -1), lasts, values))
-        chains = present * (in_loop | unrolled) * leaf.sums
+        chains = present * (in_loop | unrolled) * leaf.accumulators
         self.chains[at] = np.maximum(self.chains[at], chains)
         self.unrolled[at] |= present & unrolled & ~in_loop
         self.kept[at] = np.maximum(self.kept[at], present * waiting)
@@ -146,10 +161,10 @@ class _Nest:
         moved: Number = 0.0
         values: Number = 0
         waiting: Number = 0
-        written = leaf.does.writes and leaf.does.writes.tensor
-        for place in leaf.does.reads:
+        written = leaf.statement.writes and leaf.statement.writes.tensor
+        for place in leaf.statement.reads:
             different, here, later = read_by(leaf, place)
-            often = iterations * different * leaf.filled * leaf.share(place.steps)
+            often = iterations * different * leaf.active_fraction * leaf.fraction_along(place.steps)
             still = [loop is None or bool(loop.axes & place.steps.keys()) for loop in self.loops]
             changes = np.asarray(still)[body] | self.shared[body, self.every]
             changes |= place.tensor == written
@@ -157,7 +172,7 @@ class _Nest:
             often = often / np.where(changes, 1.0, turns)
             values, waiting = values + here, waiting + later
             often = often * self._share(number, place, body, iterations > 0, is_read=True)
-            step = abs(place.steps.get(leaf.along, 0))
+            step = abs(place.steps.get(leaf.vector_axis, 0))
             vectors = max(step, 1) if step <= MOST_STEP else 1  # that lanes are picked from
             loads = self._whole(leaf, place, often) * vectors
             self.total["vector_loads"] += loads
@@ -181,11 +196,17 @@ class _Nest:
         """The number of a leaf's first vector: what is left of an axis begins behind the whole
         vectors, which come before it."""
         leaf = self.leaves[number]
-        if not leaf.piece[0]:
+        if not leaf.is_remainder:
             return 0
         before = reversed(self.leaves[:number])
-        whole = next(x for x in before if (x.along, x.piece) == (leaf.along, (0, leaf.piece[1])))
-        return np.asarray(whole.loop.steps) * whole.copies.get(leaf.along, 1)
+        whole = next(
+            x
+            for x in before
+            if x.vector_axis == leaf.vector_axis
+            and not x.is_remainder
+            and x.pipeline_stage == leaf.pipeline_stage
+        )
+        return np.asarray(whole.loop.trip_count) * whole.copies.get(leaf.vector_axis, 1)
 
     def _live(self, heaviest: IntArray) -> FloatArray:
         """(P,) registers that the heaviest body needs at once: what it reads, sums that it begins
@@ -195,16 +216,18 @@ class _Nest:
         turns: dict[tuple[object, ...], list[_Part]] = {}
         for part in self.parts:
             leaf = self.leaves[part.number]
-            sums = there[part.number] * part.lasts * np.asarray(leaf.sums)
-            lasting[id(leaf.does)] = np.maximum(sums, lasting.get(id(leaf.does), 0.0))
-            alone = part.number if np.any(leaf.registers) else -1
-            turns.setdefault((id(leaf.loop), leaf.along, alone), []).append(part)
+            sums = there[part.number] * part.lasts * np.asarray(leaf.accumulators)
+            lasting[id(leaf.statement)] = np.maximum(sums, lasting.get(id(leaf.statement), 0.0))
+            alone = part.number if np.any(leaf.extra_registers) else -1
+            turns.setdefault((id(leaf.loop), leaf.vector_axis, alone), []).append(part)
         most = np.zeros(len(self.every))
         has_several = np.sum(list(there.values()), axis=0) > 1
         read = self.uses.read_in(heaviest) if has_several.any() else []
         for turn in turns.values():
             numbers = [part.number for part in turn]
-            begun = sum(there[x.number] * ~x.lasts * self.leaves[x.number].sums for x in turn)
+            begun = sum(
+                there[x.number] * ~x.lasts * self.leaves[x.number].accumulators for x in turn
+            )
             for part in turn:
                 here = there[part.number]
                 if not here.any():
@@ -212,13 +235,13 @@ class _Nest:
                 values = part.values
                 if (here & has_several).any():
                     values = np.maximum(values, alive(read, part.number, numbers))
-                needed = values + begun + self.leaves[part.number].registers
+                needed = values + begun + self.leaves[part.number].extra_registers
                 most = np.maximum(most, here * needed)
         return np.asarray(most + sum(lasting.values()))
 
     def _whole(self, leaf: Leaf, place: AccessPattern, accesses: FloatArray) -> FloatArray:
         """Those of `accesses` that are of whole vectors; lanes further apart go one by one."""
-        if abs(place.steps.get(leaf.along, 0)) <= MOST_STEP:
+        if abs(place.steps.get(leaf.vector_axis, 0)) <= MOST_STEP:
             return accesses
         gathered = np.asarray(leaf.lanes) > 1
         self.total["scalar_accesses"] += accesses * leaf.lanes * gathered

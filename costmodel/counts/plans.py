@@ -27,10 +27,12 @@ def plan_counts(part: SpacePart, settings: IntArray) -> Counts:
 
 def _of_leaves(part: SpacePart, settings: IntArray) -> Counts:
     plan = part.plan(settings)
-    found = nest_counts(tuple(part.leaves(settings)), plan.settings)
+    found = nest_counts(tuple(part.leaves(settings)), plan.num_settings)
     tensors = part.workload.tensors
     written = sum(tensors[access.buffer].bytes for access in plan.accesses if access.is_output)
-    found["streamed_bytes"] = np.broadcast_to(plan.streamed, plan.settings) * np.float64(written)
+    found["streamed_bytes"] = np.broadcast_to(plan.nontemporal, plan.num_settings) * np.float64(
+        written
+    )
     return found
 
 
@@ -43,7 +45,7 @@ def copied(plan: Plan, access: Access, place: IntArray) -> tuple[Sequence[FloatA
     elements, nothing that a stride leaves out; and (P,) how many copies are made. All are of whole
     pieces, whatever the last one has."""
     reach = [
-        _below(plan, axis, place) if _moves(access, axis) else np.ones(plan.settings)
+        _below(plan, axis, place) if _moves(access, axis) else np.ones(plan.num_settings)
         for axis in range(len(plan.outline.axes))
     ]
     sides = [reached(strides, reach, walked=True) for strides in access.strides]
@@ -56,14 +58,14 @@ def _below(plan: Plan, axis: int, place: IntArray) -> FloatArray:
     level from there outward, or all pieces of the first one that is inside."""
     own = [n for n, level in enumerate(plan.levels) if level.axis == axis]
     outside, inside = (
-        np.zeros(plan.settings),
-        np.full(plan.settings, plan.outline.axes[axis].extent),
+        np.zeros(plan.num_settings),
+        np.full(plan.num_settings, plan.outline.axes[axis].extent),
     )
     for n in own:
         level = plan.levels[n]
-        outside = np.where(level.is_there & (place >= n), level.step, outside)
+        outside = np.where(level.present & (place >= n), level.step, outside)
     if (outside == 0).any():
         for n in reversed(own):
             level = plan.levels[n]
-            inside = np.where(level.is_there, plan.trips[:, n] * level.step, inside)
+            inside = np.where(level.present, plan.trips[:, n] * level.step, inside)
     return np.asarray(np.where(outside > 0, outside, inside), np.float64)

@@ -29,23 +29,26 @@ def tile_counts(sketch: TileSketch, settings: IntArray) -> Counts:
     plan, v, s = nest.plan, nest.v, nest.s
     f = {key: value.astype(np.float64) for key, value in {**v, **s}.items()}
     update, *others = nest.leaves()
-    found = nest_counts((update, *others), plan.settings)
-    tiles = nest.loops[TILES].runs / (v["split_k"] * s["k_count"])
-    steps = np.asarray(update.loop.runs * update.times)
-    points = steps * f["unroll"] * f["taps_inside"]
+    found = nest_counts((update, *others), plan.num_settings)
+    tiles = nest.loops[TILES].executions / (v["split_reduction"] * s["k_count"])
+    steps = np.asarray(update.loop.executions * update.frequency)
+    points = steps * f["unroll_reduction"] * f["taps_inside"]
     exposed, prefetches = exposed_lines(sketch, v, s, tiles, steps)
-    stalled, columns = _stalled_share(nest), (x for x in update.does.reads if nest.lane in x.steps)
-    each = (read_by(replace(update, along=""), place) for place in columns)
-    vectors = steps * update.share({nest.lane}) * sum(count for count, *_ in each)
+    stalled, columns = (
+        _stalled_share(nest),
+        (x for x in update.statement.reads if nest.lane in x.steps),
+    )
+    each = (read_by(replace(update, vector_axis=""), place) for place in columns)
+    vectors = steps * update.fraction_along({nest.lane}) * sum(count for count, *_ in each)
     # Lanes that are apart are picked from whole vectors.
     picked = vectors * (sketch.lane_step > 1)
     guarded = (v["copy_rows"] == 0) & ~nest.leaves_out
     guarded &= any(read.padded for read in sketch.roles.column_reads)
     of_lanes = [sketch.roles.columns.name in cond.index.vars() for cond in sketch.padding]
-    updates = points * update.sums * update.share(update.copies)
+    updates = points * update.accumulators * update.fraction_along(update.copies)
     # Lanes compare and join masks; what is the same for all of them is a branch.
     choices = guarded * 2.0 * sum(of_lanes) * vectors + updates * chooses_sums(sketch, v, s)
-    full = update.share(update.copies)
+    full = update.fraction_along(update.copies)
     return found | {
         "lost_ops": picked + (found["vector_ops"] + picked) * stalled + (1.0 + stalled) * choices,
         "chained_ops": (1.0 + stalled) * points * full,
@@ -56,7 +59,7 @@ def tile_counts(sketch: TileSketch, settings: IntArray) -> Counts:
         ),
         "exposed_lines": exposed + contended_misses(sketch, plan),
         **packed(sketch, plan, v, s),
-        "streamed_bytes": f["stream"] * sketch.workload.tensors[sketch.output].bytes,
+        "streamed_bytes": f["nontemporal_stores"] * sketch.workload.tensors[sketch.output].bytes,
     }
 
 
@@ -65,12 +68,12 @@ def _stalled_share(nest: TileNest) -> FloatArray:
     for the latency of their chains as long as enough of them would, and all of them for
     nonresident operands."""
     stage, v, s = nest.stage, nest.v, nest.s
-    longer = np.ones(nest.plan.settings)
+    longer = np.ones(nest.plan.num_settings)
     for loop in stage.roles.rows[:1]:
-        rows, size = nest.tails[loop.name].computed, s["mr"]
+        rows, size = nest.tails[loop.name].computed_extent, s["mr"]
         pipes = machine_for(stage.target, stage.view.dtype).fma_pipes
         chains = round(pipes * FMA_LATENCY)  # pipes are probed
-        enough = np.minimum(np.ceil(chains / v["vectors"] / s["mr2"]), size)
+        enough = np.minimum(np.ceil(chains / v["tile_vectors"] / s["mr2"]), size)
         short = np.where(rows % size > 0, np.maximum(enough - rows % size, 0.0), 0.0)
         longer = (rows + short) / rows
     if stage.nonresident:

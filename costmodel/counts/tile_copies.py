@@ -21,7 +21,7 @@ def packed(sketch: TileSketch, plan: Plan, v: Values, s: Values) -> Counts:
     """Their bytes: in all, how they are made, and of the largest."""
     columns, rows = copy_places(plan.levels, s["k_count"] > 1)
     access_of = {access.buffer: access for access in plan.accesses}
-    in_panels, in_rows, single, largest = (np.zeros(plan.settings) for _ in range(4))
+    in_panels, in_rows, single, largest = (np.zeros(plan.num_settings) for _ in range(4))
     for read in sketch.packable if v["pack_columns"].any() else ():
         sides, times = copied(plan, access_of[read.tensor], columns)
         # Those of constants may be there before the call.
@@ -43,7 +43,7 @@ def packed(sketch: TileSketch, plan: Plan, v: Values, s: Values) -> Counts:
         "packed_bytes": in_panels + in_rows,
         "strided_packed_bytes": in_panels * gathered + single,
         "transposed_packed_bytes": in_panels * (bool(strided) and not gathered),
-        "fused_packed_bytes": in_panels * (v["pack_on_the_way"] > 0),
+        "fused_packed_bytes": in_panels * (v["fuse_packing"] > 0),
         "panel_bytes": largest,
     }
 

@@ -26,7 +26,7 @@ def _collected(sketch: TransposeSketch, settings: IntArray) -> Counts:
     """Bytes of pieces that are collected, of last columns that are no vector among them, and of the
     largest buffer for one."""
     nest, size = BlockNest(sketch, sketch.plan(settings)), sketch.view.dtype.bytes
-    packed, single, panel = (np.zeros(nest.plan.settings) for _ in range(3))
+    packed, single, panel = (np.zeros(nest.plan.num_settings) for _ in range(3))
     for piece, collected in sketch.pieces(nest, settings):
         wide, column = piece.sides[nest.along], collected * piece.sides[nest.across] * size
         packed += piece.runs * wide * column
@@ -57,6 +57,6 @@ def _exposed_lines(sketch: TransposeSketch, v: Values) -> FloatArray:
         )
 
     pitches = (pitch(read, along) * read.dtype.bytes for read in sketch.transposed.reads)
-    read = waits(v["rows"], 1.0 - max(map(conflict_share, pitches)))
-    followed = np.where(v["collect"] > 0, 1.0, 1.0 - conflict_share(along.extent * size))
-    return read + np.where(v["stream"] > 0, 0.0, waits(v["columns"], followed))
+    read = waits(v["tile_rows"], 1.0 - max(map(conflict_share, pitches)))
+    followed = np.where(v["buffer_output"] > 0, 1.0, 1.0 - conflict_share(along.extent * size))
+    return read + np.where(v["nontemporal_stores"] > 0, 0.0, waits(v["tile_columns"], followed))

@@ -9,7 +9,7 @@ import numpy as np
 
 from tilewright.schedules.leaves import AccessPattern, Dim, Leaf, Number
 from tilewright.schedules.sketches.analysis import MOST_STEP
-from tilewright.schedules.sketches.knobs import each_of
+from tilewright.schedules.sketches.knobs import map_unique
 
 MOST_SHAPES = 1 << 14
 """Shapes of leaves that are remembered: a search meets few, often."""
@@ -21,20 +21,20 @@ def read_by(leaf: Leaf, place: AccessPattern) -> tuple[Number, Number, Number]:
     one. An element that all lanes and several steps read is loaded ahead of all steps, as LLVM does
     it; of vectors each step loads what no step before it has."""
     moving = [{axis for axis, step in dim.terms if step} & leaf.copies.keys() for dim in place.dims]
-    steps = [axis for axis in leaf.copies if axis in leaf.does.over]
+    steps = [axis for axis in leaf.copies if axis in leaf.statement.reduction_axes]
     here = _met_again(leaf, place, steps)
     if all(len(axes) < 2 for axes in moving) and place.steps.keys() >= set(steps):
-        return leaf.reach(place.steps), here, 0
+        return leaf.copies_along(place.steps), here, 0
     axes = (*steps, *set().union(*moving).difference(steps))
-    apart = abs(place.steps.get(leaf.along, 0))
+    apart = abs(place.steps.get(leaf.vector_axis, 0))
     spacing = tuple(leaf.spacing.get(axis, 1) for axis in axes)
 
     def count(*sizes: int) -> tuple[float, ...]:
-        return _met(place.dims, axes, spacing, sizes, len(steps), leaf.along, apart)
+        return _met(place.dims, axes, spacing, sizes, len(steps), leaf.vector_axis, apart)
 
     sizes = np.broadcast_arrays(*(leaf.copies[axis] for axis in axes))
-    found, several, waiting = each_of(dict(zip(axes, sizes, strict=True)), axes, count)
-    found = found * leaf.reach(place.steps.keys() - set(axes))
+    found, several, waiting = map_unique(dict(zip(axes, sizes, strict=True)), axes, count)
+    found = found * leaf.copies_along(place.steps.keys() - set(axes))
     if apart:
         return found, here, waiting
     return found, several + here * (several < found), 0

@@ -5,8 +5,13 @@ Every question of whether two iterations of a loop can meet in an element is dec
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import gcd
+
 from .affine import (
     Affine,
+    Atom,
     Cond,
     FloorDiv,
     Ge0,
@@ -17,6 +22,7 @@ from .affine import (
     Var,
     affine,
     floor_div,
+    fresh,
     interval,
     recombine,
     simplify,
@@ -24,27 +30,166 @@ from .affine import (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class ElementAccess:
+    """An element of a buffer, and what holds wherever a statement reads or writes it."""
+
+    index: Index
+    guards: tuple[Cond, ...] = ()
+
+
 def separates(
-    index: tuple[Affine, ...],
+    index: Index,
     name: str,
     ranges: Ranges,
     guards: tuple[Cond, ...] = (),
     fixed: Ranges | None = None,
 ) -> bool:
-    """Whether different values of variable `name` always give different index tuples.
+    """Whether different values of variable `name` always give different index tuples where `guards`
+    hold: `meet_only_within` of one access."""
+    access = ElementAccess(index, guards)
+    return meet_only_within(access, access, name, ranges, fixed)
+
+
+def meet_only_within(
+    one: ElementAccess, other: ElementAccess, name: str, ranges: Ranges, fixed: Ranges | None = None
+) -> bool:
+    """Whether two accesses to a buffer meet in an element only in iterations with the same value of
+    `name`: the dependence between them has distance 0 in that loop.
 
     `ranges` has `name` and the variables that may differ between two iterations; all others are
-    fixed, somewhere in `fixed` if that says so. `guards` hold in every iteration that counts. The
-    proof: an atom whose coefficient exceeds the spread of its dimension's other terms that are
-    still open is determined by the index; a division and a remainder determine what they divide,
-    which is one more known sum.
+    fixed, somewhere in `fixed` if that says so. The proof: an atom of both indices whose
+    coefficient exceeds what everything else in its dimension may differ by is determined by the
+    element; a division and a remainder determine what they divide, which is one more known sum. Or
+    the distance between the two elements is never zero: not for a greater, and not for a smaller
+    value of `name` in the other iteration.
     """
-    guards = tuple(type(g)(_settled(g.index, ranges)) for g in guards)
     # A quotient that is settled may no longer fit the remainder beside it, one that is not may be
     # written in other terms than that: any form that proves it will do.
     every = {**(fixed or {}), **ranges}
-    forms = (_known_sums(index, decided, every) for decided in (every, ranges, {}))
-    return any(_determines(form, name, ranges, guards) for form in forms)
+    mine, theirs = _settled_guards(one, ranges), _settled_guards(other, ranges)
+    pairs = tuple(zip(one.index, other.index, strict=True))
+    equal = tuple(a for a, b in pairs if a == b)
+    different = [(a, b) for a, b in pairs if a != b]
+    both = _Meeting(ranges, every, mine, theirs)
+    for decided in (every, ranges, {}):
+        sums = ((i, i) for i in _known_sums(equal, decided, every))
+        if both.determines(name, [*sums, *different, *both.remainders(different)]):
+            return True
+    return bool(different) and _are_distant(different, name, ranges, every)
+
+
+def _settled_guards(access: ElementAccess, ranges: Ranges) -> tuple[Cond, ...]:
+    return tuple(type(g)(_settled(g.index, ranges)) for g in access.guards)
+
+
+@dataclass(frozen=True, slots=True)
+class _Meeting:
+    """Two iterations in which accesses meet, one where the guards `mine` hold and the other where
+    `theirs` do. `ranges` are of the variables that may differ, `every` of all that are known."""
+
+    ranges: Ranges
+    every: Ranges
+    mine: tuple[Cond, ...]
+    theirs: tuple[Cond, ...]
+
+    def determines(self, name: str, sums: list[tuple[Affine, Affine]]) -> bool:
+        """Whether pairs of equal `sums`, one of each iteration, leave but one value of `name`."""
+        determined: set[object] = set()
+        changed = True
+        while changed:
+            changed = False
+            for a, b in sums:
+                others = dict(b.terms)
+                for atom, c in a.terms:
+                    if atom in determined or others.get(atom) != c:
+                        continue
+                    if not _varies(Affine(((atom, 1),), 0), self.ranges):
+                        continue
+                    if self._differ_by_less(abs(c), a, b, {atom, *determined}):
+                        determined.add(atom)
+                        changed = True
+            found = [(w, w) for atom in determined for w in _wholes(atom, determined)]
+            new = [pair for pair in dict.fromkeys(found) if pair not in sums]
+            sums += new
+            changed = changed or bool(new)
+        return Var(name) in determined
+
+    def remainders(self, pairs: Sequence[tuple[Affine, Affine]]) -> Iterator[tuple[Affine, Affine]]:
+        """Of each pair of equal sums the terms that some coefficient does not divide, where these
+        differ by less than it: they are equal, too (a phase of tiles that are interleaved)."""
+        for a, b in pairs:
+            for step in dict.fromkeys(abs(c) for _, c in (*a.terms, *b.terms) if abs(c) > 1):
+                mine, theirs = _remainder(a, step), _remainder(b, step) + (b.const - a.const) % step
+                if mine.terms and self._differ_by_less(step, mine, theirs, set()):
+                    yield mine, theirs
+
+    def _differ_by_less(self, most: int, a: Affine, b: Affine, same: set[object]) -> bool:
+        """Whether `a` and `b`, but for atoms that are the `same`, differ by less than `most`."""
+        others = dict(b.terms)
+        shared = Affine(tuple(t for t in a.terms if others.get(t[0]) == t[1]), 0)
+        common = Affine(tuple(t for t in shared.terms if t[0] not in same), 0)
+        spread = _guarded_spread(
+            common, self.ranges, tuple(g for g in self.mine if g in self.theirs)
+        )
+        if a == b:
+            if spread < most:
+                return True
+            if self.mine == self.theirs:
+                return False
+        one, other = _bounds(a - shared, self.every), _bounds(b - shared, self.every)
+        if one is None or other is None:
+            return False
+        if spread + max(other.hi - one.lo, one.hi - other.lo) < most:
+            return True
+        # Tiles that reach beyond the end of an axis: each access ends with its own guards.
+        moving = Affine(tuple(t for t in common.terms if self._moves(t[0])), 0)
+        one = _guarded_bounds(a - shared + moving, self.every, self.mine)
+        other = _guarded_bounds(b - shared + moving, self.every, self.theirs)
+        if one is None or other is None:
+            return False
+        return max(other.hi - one.lo, one.hi - other.lo) < most
+
+    def _moves(self, atom: Atom) -> bool:
+        return _varies(Affine(((atom, 1),), 0), self.ranges)
+
+
+def _remainder(index: Affine, step: int) -> Affine:
+    """The terms of `index` whose coefficients `step` does not divide."""
+    return Affine(tuple((atom, c) for atom, c in index.terms if c % step), 0)
+
+
+def _are_distant(
+    different: Sequence[tuple[Affine, Affine]], name: str, ranges: Ranges, every: Ranges
+) -> bool:
+    """Whether no iteration with another value of `name` has the elements of all pairs equal: for a
+    positive and for a negative distance, the difference of some pair is never zero."""
+    # The other iteration has values of its own for all variables that are not fixed.
+    taken, values = set(every), dict(every)
+    later = dict[str, Affine]()
+    for moved in ranges:
+        copy = fresh(moved, taken)
+        taken.add(copy)
+        later[moved] = var(copy)
+        values[copy] = ranges[moved]
+    step, most = str(later[name]), ranges[name].hi - ranges[name].lo
+    later[name] = var(name) + later[name]
+    differences = [b.substitute(later) - a for a, b in different]
+    signs = (Interval(1, most), Interval(-most, -1)) if most else ()
+    return all(
+        any(_is_never_zero(difference, {**values, step: sign}) for difference in differences)
+        for sign in signs
+    )
+
+
+def _is_never_zero(index: Affine, ranges: Ranges) -> bool:
+    """Whether `index` is proved to differ from zero: by its interval, or because no sum of
+    multiples of its coefficients is its constant (the test by greatest common divisor)."""
+    step = gcd(*(c for _, c in index.terms))
+    if step and index.const % step:
+        return True
+    bounds = _bounds(index, ranges)
+    return bounds is not None and not bounds.lo <= 0 <= bounds.hi
 
 
 def _known_sums(index: Index, decided: Ranges, every: Ranges) -> Index:
@@ -52,29 +197,6 @@ def _known_sums(index: Index, decided: Ranges, every: Ranges) -> Index:
     joined says more or less than its parts, so both count."""
     settled = tuple(_settled(i, decided) for i in index)
     return tuple(dict.fromkeys((*_merged(settled, decided, every), *settled)))
-
-
-def _determines(known: Index, name: str, ranges: Ranges, guards: tuple[Cond, ...]) -> bool:
-    """`separates` for sums that are `known`."""
-    known_sums = list(known)
-    determined: set[object] = set()
-    changed = True
-    while changed:
-        changed = False
-        for one in known_sums:
-            for atom, coefficient in one.terms:
-                if atom in determined or not _varies(Affine(((atom, 1),), 0), ranges):
-                    continue
-                open_terms = (t for t in one.terms if t[0] != atom and t[0] not in determined)
-                rest = Affine(tuple(open_terms), 0)
-                if abs(coefficient) > _guarded_spread(rest, ranges, guards):
-                    determined.add(atom)
-                    changed = True
-        found = [w for atom in determined for w in _wholes(atom, determined)]
-        new = [w for w in dict.fromkeys(found) if w not in known_sums]
-        known_sums += new
-        changed = changed or bool(new)
-    return Var(name) in determined
 
 
 def settled(index: Index, ranges: Ranges) -> Index:
@@ -172,15 +294,30 @@ def _guarded_spread(index: Affine, ranges: Ranges, guards: tuple[Cond, ...]) -> 
     """`_spread`, where a guard may end a part of `index` before its loops do: tiles that reach
     beyond the end of an axis are as wide as the axis."""
     best = _spread(index, ranges)
+    for ended, most in _ended_parts(index, guards):
+        if all(n in ranges for n in ended.vars()):
+            width = max(most - interval(ended, ranges).lo, 0)
+            best = min(best, width + _spread(index - ended, ranges))
+    return best
+
+
+def _guarded_bounds(index: Affine, ranges: Ranges, guards: tuple[Cond, ...]) -> Interval | None:
+    """`_bounds`, where a guard may end a part of `index` before its loops do."""
+    bounds = _bounds(index, ranges)
+    if bounds is None:
+        return None
+    ends = (most + interval(index - part, ranges).hi for part, most in _ended_parts(index, guards))
+    return Interval(bounds.lo, max(min(ends, default=bounds.hi), bounds.lo))
+
+
+def _ended_parts(index: Affine, guards: tuple[Cond, ...]) -> Iterator[tuple[Affine, int]]:
+    """Parts of `index` that a guard bounds from above, and their greatest values."""
     for guard in guards:
         ended = _ended_part(index, guard) if isinstance(guard, Ge0) else None
-        if ended is None or not all(n in ranges for n in ended.vars()):
-            continue
-        # guard: const - part/scale >= 0, so the part is at most scale * const.
-        scale = abs(ended.terms[0][1] // dict(guard.index.terms)[ended.terms[0][0]])
-        width = max(scale * guard.index.const - interval(ended, ranges).lo, 0)
-        best = min(best, width + _spread(index - ended, ranges))
-    return best
+        if ended is not None:
+            # guard: const - part/scale >= 0, so the part is at most scale * const.
+            scale = abs(ended.terms[0][1] // dict(guard.index.terms)[ended.terms[0][0]])
+            yield ended, scale * guard.index.const
 
 
 def _ended_part(index: Affine, guard: Ge0) -> Affine | None:

@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import NoReturn, TypeAlias, assert_never
 
 from ..errors import WorkloadError
@@ -32,7 +33,6 @@ _PRECEDENCE = {
 }  # fmt: skip
 _AFTER_NOT, _AFTER_MINUS = 3, 6
 _SIGNS = {"+": 1, "-": -1}
-_REDUCTIONS = {"+=": "sum", "*=": "prod"}
 _BIT_OPERATIONS = {
     "<<": "x << n is x * 2**n, with 2**n written as a number",
     ">>": "x >> n is i32(floor(f64(x) / 2**n)), with 2**n written as a number",
@@ -102,12 +102,22 @@ class Infix:
 Tree: TypeAlias = Number | Name | Ref | Call | Prefix | Infix
 
 
+class AssignmentOp(StrEnum):
+    """How a statement's values become elements."""
+
+    STORE = "="
+    SUM = "+="
+    PROD = "*="
+    MAX = "max="
+    MIN = "min="
+
+
 @dataclass(frozen=True, slots=True)
 class AssignmentTree:
-    """`target = value`; `reducer` is "sum", "max", ... for `+=`, `max=`, ... and None for `=`."""
+    """`target = value`, or with another operator instead of `=`."""
 
     target: Ref
-    reducer: str | None
+    operator: AssignmentOp
     value: Tree
 
 
@@ -222,18 +232,16 @@ class _Parser:
         target = Ref(name.text, args, name.pos, self._depth(name.pos, *args))
         return AssignmentTree(target, self._assignment(), self.expression())
 
-    def _assignment(self) -> str | None:
+    def _assignment(self) -> AssignmentOp:
         token = self._token
         if token.kind == "name" and token.text in ("max", "min"):
             self._next += 1
             self.expect("=")
-            return token.text
-        if token.text in _REDUCTIONS:
-            self._next += 1
-            return _REDUCTIONS[token.text]
-        if not self.take("="):
+            return AssignmentOp(f"{token.text}=")
+        if token.text not in ("=", "+=", "*="):
             self.fail("'=', '+=', '*=', 'max=' or 'min='")
-        return None
+        self._next += 1
+        return AssignmentOp(token.text)
 
     def expression(self, lowest: int = 1) -> Tree:
         self._nesting += 1

@@ -30,9 +30,9 @@ from .expr_core import (
     Expr,
     Index,
     LoopVar,
+    NestedReduction,
     Operand,
     ReduceAxis,
-    Reduction,
     TensorExpr,
     arithmetic,
     as_index,
@@ -179,7 +179,7 @@ def reduction(reducer: Reducer, x: object, axis: object) -> Expr:
     node = values.reduced(reducer, value.node)
     bound = {v.name for v in loop_vars}
     free = {name: v for name, v in value.vars.items() if name not in bound}
-    found = Reduction(reducer, node, loop_vars, free, value.reductions)
+    found = NestedReduction(reducer, node, loop_vars, free, value.reductions)
     name = f"{reducer}@{id(found):x}"
     return Expr(
         Load(name, (), node.dtype), free, value.tensors, {name: found}, value.size + 1,

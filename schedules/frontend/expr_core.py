@@ -180,16 +180,16 @@ def _divisor(value: object, what: str) -> int:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Reduction:
+class NestedReduction:
     """A reduction inside an expression, before it becomes a stage of its own."""
 
     reducer: Reducer
     node: Scalar
     axes: tuple[LoopVar, ...]
     free: Vars
-    inner: Mapping[str, Reduction]
+    inner: Mapping[str, NestedReduction]
 
-    def same_as(self, other: Reduction) -> bool:
+    def same_as(self, other: NestedReduction) -> bool:
         return (self.reducer, self.node, self.axes) == (other.reducer, other.node, other.axes)
 
 
@@ -204,7 +204,7 @@ class Expr:
     node: Scalar
     vars: Vars
     tensors: Mapping[str, TensorExpr]
-    reductions: Mapping[str, Reduction]
+    reductions: Mapping[str, NestedReduction]
     size: int = 1
     depth: int = 1
 
@@ -271,7 +271,7 @@ def derived(node: Scalar, *parts: Expr, depth: int | None = None) -> Expr:
         )
     variables: dict[str, LoopVar] = {}
     tensors: dict[str, TensorExpr] = {}
-    reductions: dict[str, Reduction] = {}
+    reductions: dict[str, NestedReduction] = {}
     for part in parts:
         variables.update(part.vars)
         reductions.update(part.reductions)

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import assert_never
 
 from ..algebra.affine import Affine, Cond, Eq0, Ge0, Interval, affine, interval, simplify, var
 from ..algebra.scalar import All, Scalar, Select, rewrite, substitute
 from ..algebra.scalar import map_index as map_scalar_index
-from ..errors import ScheduleError, need
+from ..errors import ScheduleError, require
 from ..limits import MAX_COPIES
 from ..nest.editing import map_writes, simplify_conds, substitute_body
 from ..nest.finding import accesses_of, ranges_of, write_sites
@@ -37,20 +38,21 @@ from ..nest.loop_ir import (
 )
 from ..nest.prepacking import prepack_problem
 from ..nest.verify_bounds import first_unproven
-from ..nest.verify_nest import MalformedNest, verify
+from ..nest.verify_nest import verify
 from ..primitives.dependence import check_marks
 from ..primitives.marks import written_out
 from ..rewrites import Rewrite
 from ..trace import Trace
-from ..workload.tensors import Stage
+from ..workload.tensors import Elementwise, Reduction, Stage
 from ..workload.workload import Workload
 from .empty_iterations import end_early, ends
 from .relax import relax_guards
 
 
 def lower(workload: Workload, trace: Trace) -> Nest:
-    """The cleaned nest of `trace` on `workload`'s normal form, verified: code is generated from no
-    other. ScheduleError: a step is illegal, or the nest does not pass `check_lowered`."""
+    """The cleaned nest of `trace` on `workload`'s normal form, checked: code is generated from no
+    other. ScheduleError: a step is illegal, or the nest is refused by `check_lowered`.
+    MalformedNest: a step or `clean` broke the nest, a bug of ours."""
     rewritten, rest = start(workload, trace)
     nest = clean(rest.apply(plain_nest(rewritten)))
     check_lowered(nest)
@@ -58,23 +60,20 @@ def lower(workload: Workload, trace: Trace) -> Nest:
 
 
 def check_lowered(nest: Nest) -> None:
-    """ScheduleError unless `nest` is well formed, all its accesses are proved in bounds, its
-    parallel and vectorised loops may run so, and its code is of a size that can be compiled.
+    """ScheduleError unless all accesses of `nest` are proved in bounds, its parallel and vectorised
+    loops may run so, and its code is of a size that can be compiled. MalformedNest if it is not
+    even well formed: no trace may lead there, so nothing reports that as a trace that is illegal.
 
     Steps and `clean` prove what they do, and then this finds nothing. It stands between a mistake
-    in one of them, which the trace of a stranger may come upon, and code that writes where it must
-    not.
+    in one of them and code that writes where it must not.
     """
-    try:
-        verify(nest)
-    except MalformedNest as error:
-        raise ScheduleError("the lowered nest", str(error)) from error
+    verify(nest)
     copies = sum(map(written_out, nest.body))
     problem = f"unrolled loops make {copies} statements, at most {MAX_COPIES} are allowed"
-    need(copies <= MAX_COPIES, "the lowered nest", problem)
+    require(copies <= MAX_COPIES, "the lowered nest", problem)
     check_marks(nest.body, "the lowered nest")
     access = first_unproven(nest)
-    need(access is None, "the lowered nest", f"every access must be proved in bounds; {access}")
+    require(access is None, "the lowered nest", f"every access must be proved in bounds; {access}")
 
 
 def start(workload: Workload, trace: Trace) -> tuple[Workload, Trace]:
@@ -115,19 +114,20 @@ def loop_name(stage: str, axis: str) -> str:
 
 
 def _stage_nest(stage: Stage) -> Stmt:
-    renamed = {
-        a.name: var(loop_name(stage.name, a.name)) for a in (*stage.axes, *stage.reduce_axes)
-    }
+    renamed = {a.name: var(loop_name(stage.name, a.name)) for a in stage.all_axes}
     index = tuple(renamed[a.name] for a in stage.axes)
     value = substitute(stage.body, renamed)
     stmt: Stmt
-    if stage.reducer is None:
-        stmt = StoreElement(stage.name, index, value)
-    else:
-        first = tuple(Eq0(renamed[a.name]) for a in stage.reduce_axes)
-        stmt = Update(stage.name, index, value, stage.reducer, first)
-    for axis in reversed(stage.reduce_axes):
-        stmt = For(loop_name(stage.name, axis.name), axis.extent, (stmt,), reduce=True)
+    match stage.kind:
+        case Elementwise():
+            stmt = StoreElement(stage.name, index, value)
+        case Reduction(reducer, reduce_axes):
+            first = tuple(Eq0(renamed[a.name]) for a in reduce_axes)
+            stmt = Update(stage.name, index, value, reducer, first)
+            for axis in reversed(reduce_axes):
+                stmt = For(loop_name(stage.name, axis.name), axis.extent, (stmt,), reduce=True)
+        case _:
+            assert_never(stage.kind)
     for axis in reversed(stage.axes):
         stmt = For(loop_name(stage.name, axis.name), axis.extent, (stmt,))
     return stmt

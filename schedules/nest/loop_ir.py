@@ -18,7 +18,7 @@ from enum import StrEnum
 from math import prod
 from typing import TypeAlias, assert_never
 
-from ..algebra.affine import Affine, Cond
+from ..algebra.affine import Affine, Cond, affine, recombine
 from ..algebra.scalar import Reducer, Scalar
 from ..dtypes import DType
 from ..workload.tensors import Tensor
@@ -60,6 +60,14 @@ class Buffer:
     @property
     def bytes(self) -> int:
         return self.elements * self.dtype.bytes
+
+    def flat_offset(self, index: tuple[Affine, ...]) -> Affine:
+        """The number of the element at `index`, counted row by row from the first."""
+        total, stride = affine(0), self.elements
+        for i, extent in zip(index, self.shape, strict=True):
+            stride //= extent
+            total = total + i * stride
+        return recombine(total)
 
 
 @dataclass(frozen=True, slots=True)

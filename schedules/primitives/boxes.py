@@ -46,12 +46,12 @@ class DimensionSpan:
         assert offset.const % step == 0 or any(not isinstance(a, Var) for a, _ in offset.terms)
         return offset // step
 
-    def joined(self, other: DimensionSpan, asked_by: object) -> DimensionSpan:
+    def joined(self, other: DimensionSpan, source: object) -> DimensionSpan:
         """The least span around both. ScheduleError: their distance moves."""
         offset = other.base - self.base
         if not offset.is_const:
             problem = f"two reads start at unrelated places, {self.base} and {other.base}"
-            raise ScheduleError(asked_by, problem)
+            raise ScheduleError(source, problem)
         shift, low = offset.const, min(0, offset.const)
         width = max(self.width, shift + other.width) - low
         return DimensionSpan(self.base + low, width, gcd(self.step, other.step, shift))
@@ -118,7 +118,7 @@ class BufferBox:
 
 
 def region_of(
-    indices: Iterable[Index], inner: Ranges, outer: Ranges, asked_by: object
+    indices: Iterable[Index], inner: Ranges, outer: Ranges, source: object
 ) -> TensorRegion:
     """The smallest box around all `indices`, the `inner` variables running over their ranges.
 
@@ -126,13 +126,13 @@ def region_of(
     box would have no fixed size, or where two indices start at unrelated places.
     """
     ranges = {**outer, **inner}
-    first, *others = (tuple(_span(i, inner, ranges, asked_by) for i in index) for index in indices)
+    first, *others = (tuple(_span(i, inner, ranges, source) for i in index) for index in indices)
     for spans in others:
-        first = tuple(a.joined(b, asked_by) for a, b in zip(first, spans, strict=True))
+        first = tuple(a.joined(b, source) for a, b in zip(first, spans, strict=True))
     return TensorRegion(first)
 
 
-def _span(index: Affine, inner: Ranges, ranges: Ranges, asked_by: object) -> DimensionSpan:
+def _span(index: Affine, inner: Ranges, ranges: Ranges, source: object) -> DimensionSpan:
     """What `index` takes while the `inner` variables move."""
     index = simplify(index, ranges)
     fixed, moving = affine(index.const), ZERO
@@ -145,7 +145,7 @@ def _span(index: Affine, inner: Ranges, ranges: Ranges, asked_by: object) -> Dim
             moving = moving + term
         else:
             problem = f"index {index} divides a sum of loops from inside and outside"
-            raise ScheduleError(asked_by, problem)
+            raise ScheduleError(source, problem)
     bounds = interval(moving, inner)
     plain = all(isinstance(a, Var) for a, _ in moving.terms)
     step = gcd(*(c for _, c in moving.terms)) if plain else 1

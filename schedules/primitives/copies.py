@@ -11,7 +11,7 @@ from ..algebra.conditions import in_bounds, normal_cond
 from ..algebra.independence import settled
 from ..algebra.neutral import identity_of
 from ..algebra.scalar import All, Const, Load, Scalar, Select, loads
-from ..errors import need
+from ..errors import require
 from ..limits import factor_bound
 from ..nest.coverage import is_written_whole
 from ..nest.editing import (
@@ -77,7 +77,7 @@ class _CopyPrimitive(LoopMaker):
         """ScheduleError unless the loop `along` is one inside of `place`."""
         around = find_loop(place.nest, along, self).outer
         inside = self.loop == ROOT or place.loop in around
-        need(inside, self, f"{along!r} is not inside {self.loop!r}")
+        require(inside, self, f"{along!r} is not inside {self.loop!r}")
 
     def _readable(
         self, place: LoopPosition, takes: Callable[[Index], bool], words: str
@@ -88,11 +88,13 @@ class _CopyPrimitive(LoopMaker):
         source = buffer_called(nest, tensor, self)
         require_free(nest, self.name, self)
         reads = [r for r in reads_of(body, tensor) if takes(r.index)]
-        need(bool(reads), self, f"{place.loop.var or 'the nest'!r} does not read {tensor!r}{words}")
+        require(
+            bool(reads), self, f"{place.loop.var or 'the nest'!r} does not read {tensor!r}{words}"
+        )
         kept = not writes_of(body, tensor) and tensor not in private_buffers(body)
-        need(kept, self, f"the body writes {tensor!r}")
+        require(kept, self, f"the body writes {tensor!r}")
         whole = is_written_whole(nest, source)
-        need(whole, self, f"parts of {tensor!r} may never be written")
+        require(whole, self, f"parts of {tensor!r} may never be written")
         return source, reads
 
     def _filled(
@@ -208,7 +210,7 @@ class BlockRead(_CopyPrimitive):
         # Loops of one iteration, and the like, tell no two reads apart.
         ranges = {**place.ranges, **all_ranges(place.loop.body)}
         same = {r for r in reads if settled(r.index, ranges) == settled(old.index, ranges)}
-        need(same >= set(reads), self, f"several reads of {self.tensor!r} are such")
+        require(same >= set(reads), self, f"several reads of {self.tensor!r} are such")
         around = self._moving(place.loop.body, old)
         extent = tuple(loop.extent for loop in around)
         box = BufferBox.of(self.name, extent, source.dtype, True, names_in(nest))
@@ -287,17 +289,17 @@ class CacheWrite(LoopMaker):
         require_free(place.nest, self.name, self)
         writes = writes_of(place.loop.body, self.buffer)
         where = f"{self.loop or 'the nest'!r} must write {self.buffer!r} in one place"
-        need(len(writes) == 1, self, f"{where}, found {len(writes)}")
+        require(len(writes) == 1, self, f"{where}, found {len(writes)}")
         leaf = writes[0]
         chain = chain_to(place.loop.body, leaf)
         part = chain[0] if chain else leaf
         own = reads_of((part,), self.buffer) or self.buffer in private_buffers((part,))
-        need(not own, self, f"what writes {self.buffer!r} reads or makes it as well")
+        require(not own, self, f"what writes {self.buffer!r} reads or makes it as well")
         serial = all(loop.kind is not LoopKind.PARALLEL for loop in chain)
-        need(serial, self, "a parallel loop is inside; cache within it")
+        require(serial, self, "a parallel loop is inside; cache within it")
         for loop in chain:  # merged with that of a reduction, which has no part behind it
             problem = f"{loop.var!r} is of a reduction and moves what is written"
-            need(not (loop.reduce and _moves(leaf.index, loop.var)), self, problem)
+            require(not (loop.reduce and _moves(leaf.index, loop.var)), self, problem)
         return part, leaf, chain
 
 
@@ -331,14 +333,14 @@ class TransformLayout(Primitive):
         """The nest with the buffer kept so. ScheduleError: an argument, or parts do not match."""
         buffer = buffer_called(nest, self.buffer, self)
         own = buffer.scope is not BufferScope.ARGUMENT
-        need(own, self, f"{self.buffer!r} is an argument: its layout is the caller's")
+        require(own, self, f"{self.buffer!r} is an argument: its layout is the caller's")
         factors = dict(self.split)
         parts = {d: (1, 2) if d in factors else (0,) for d in range(len(buffer.shape))}
         wanted = sorted((d, part) for d, own in parts.items() for part in own)
-        need(sorted(self.dims) == wanted, self, f"the new order must be made of {wanted}")
+        require(sorted(self.dims) == wanted, self, f"the new order must be made of {wanted}")
         for d, factor in factors.items():
             most = factor_bound(buffer.shape[d]) if d < len(buffer.shape) else 0
-            need(1 <= factor <= most, self, f"dimension {d} may be divided by 1..{most}")
+            require(1 <= factor <= most, self, f"dimension {d} may be divided by 1..{most}")
         ranges = all_ranges(nest.body)
 
         shape = tuple(_extent(buffer.shape[d], part, factors.get(d, 1)) for d, part in self.dims)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ..errors import need
+from ..errors import require
 from ..nest.editing import map_allocation
 from ..nest.finding import reads_of
 from ..nest.loop_ir import Allocate, BufferScope, For, LoopKind, Nest, Stmt, loops
@@ -47,7 +47,7 @@ class Vectorize(Primitive):
         place = serial_loop(nest, self.loop, self)
         extent = place.loop.extent
         problem = f"a vector has at most {MAX_LANES} lanes, the loop has {extent}"
-        need(extent <= MAX_LANES, self, problem)
+        require(extent <= MAX_LANES, self, problem)
         check_vector_lanes(place.loop, self, place.ranges)
         return place.marked(LoopKind.VECTORIZED)
 
@@ -68,7 +68,7 @@ class Unroll(Primitive):
         for outer in place.outer:
             copies *= outer.extent if outer.kind is LoopKind.UNROLLED else 1
         problem = f"unrolling makes {copies} copies; at most {MAX_UNROLLED} are allowed"
-        need(copies <= MAX_UNROLLED, self, problem)
+        require(copies <= MAX_UNROLLED, self, problem)
         return place.marked(LoopKind.UNROLLED)
 
 
@@ -96,9 +96,9 @@ class Parallel(Primitive):
         place = serial_loop(nest, self.loop, self)
         for other in (*place.outer, *loops(place.loop.body)):
             problem = f"parallel loops do not nest, and {other.var!r} is one"
-            need(other.kind is not LoopKind.PARALLEL, self, problem)
+            require(other.kind is not LoopKind.PARALLEL, self, problem)
         plain = all(outer.kind is LoopKind.SERIAL for outer in place.outer)
-        need(plain, self, "a parallel loop may stand in serial loops only")
+        require(plain, self, "a parallel loop may stand in serial loops only")
         check_disjoint(place.loop, self, place.ranges)
         return still_prepacked(place.marked(LoopKind.PARALLEL), self)
 
@@ -118,10 +118,10 @@ class Stream(Primitive):
         """The nest with the output marked. ScheduleError: no output, read, or marked before."""
         outputs = [tensor.name for tensor in nest.outputs]
         problem = f"{self.buffer!r} is no output; there are {', '.join(outputs)}"
-        need(self.buffer in outputs, self, problem)
-        need(self.buffer not in nest.streamed, self, f"{self.buffer!r} is streamed already")
+        require(self.buffer in outputs, self, problem)
+        require(self.buffer not in nest.streamed, self, f"{self.buffer!r} is streamed already")
         read = reads_of(nest.body, self.buffer)
-        need(not read, self, f"{self.buffer!r} is read again, from the caches")
+        require(not read, self, f"{self.buffer!r} is read again, from the caches")
         return replace(nest, streamed=(*nest.streamed, self.buffer))
 
 
@@ -145,12 +145,12 @@ class PackAhead(Primitive):
         """The nest with the mark. ScheduleError: inside a loop, or made of what may change."""
         scope = buffer_called(nest, self.buffer, self).scope
         problem = f"{self.buffer!r} is in {scope.value}; this needs one in the workspace"
-        need(scope is BufferScope.WORKSPACE, self, problem)
+        require(scope is BufferScope.WORKSPACE, self, problem)
 
         def mark(made: Allocate) -> tuple[Stmt, ...]:
             return (Allocate(replace(made.buffer, scope=BufferScope.PREPACKED), made.body),)
 
         marked = replace(nest, body=map_allocation(nest.body, self.buffer, mark))
         reason = prepack_problem(marked)
-        need(reason is None, self, str(reason))
+        require(reason is None, self, str(reason))
         return marked

@@ -7,7 +7,7 @@ from itertools import combinations
 
 from ..algebra.affine import affine, var
 from ..algebra.independence import are_apart
-from ..errors import need
+from ..errors import require
 from ..nest.editing import allocated, flattened, renamed_copy, substitute_body
 from ..nest.finding import accesses_within, all_ranges, names_in, shared
 from ..nest.loop_ir import (
@@ -72,13 +72,13 @@ class Merge(Primitive):
         return still_prepacked(replace(nest, body=transform(nest.body, change)), self)
 
     def _check_alike(self, first: For, second: For) -> None:
-        need(first.var != second.var, self, "a loop cannot be merged with itself")
+        require(first.var != second.var, self, "a loop cannot be merged with itself")
         sizes = f"{first.var!r} has {first.extent} iterations, {second.var!r} {second.extent}"
         alike = first.extent == second.extent and not first.bounds and not second.bounds
-        need(alike, self, f"the ranges differ: {sizes}")
+        require(alike, self, f"the ranges differ: {sizes}")
         kinds = f"{first.var!r} is {first.kind.value} and {second.var!r} {second.kind.value}"
         same = first.kind is second.kind and first.kind is not LoopKind.PARALLEL
-        need(same, self, kinds)
+        require(same, self, kinds)
 
     def _later(self, first: LoopPosition, second: LoopPosition) -> tuple[Stmt, ...]:
         """What stands between the loops and must come after the merged one, as it needs what
@@ -92,7 +92,7 @@ class Merge(Primitive):
         behind = own[own.index(first.loop) + 1 :]
         between = _before(behind, second.loop) if inside else None
         problem = f"{self.second!r} must come after {self.first!r}, in the body it stands in"
-        need(between is not None, self, problem)
+        require(between is not None, self, problem)
         later: list[Stmt] = []
         for stmt in between or ():
             before = next(shared((first.loop, *later), (stmt,)), None)
@@ -100,7 +100,7 @@ class Merge(Primitive):
                 continue
             after = next(shared((stmt,), (second.loop,)), None)
             problem = f"what stands between the loops needs {before!r} as {self.first!r} leaves it"
-            need(after is None and second.loop in behind, self, problem)
+            require(after is None and second.loop in behind, self, problem)
             later.append(stmt)
         return tuple(later)
 
@@ -114,7 +114,7 @@ class Merge(Primitive):
             indices += [index for index, _ in other[buffer]]
             meeting = f"an iteration of {second.var!r} may meet another one of {first.var!r}"
             apart = are_apart(indices, second.var, ranges, around)
-            need(apart, self, f"{meeting} in {buffer!r}")
+            require(apart, self, f"{meeting} in {buffer!r}")
 
 
 def _before(stmts: tuple[Stmt, ...], loop: For) -> tuple[Stmt, ...] | None:
@@ -165,12 +165,12 @@ class Stagger(LoopMaker):
         loop = place.loop
         bounds = [bound for inner in loops(loop.body) for bound in inner.bounds]
         free = not loop.bounds and all(self.loop not in c.index.vars() for c in bounds)
-        need(free, self, f"bounds depend on {self.loop!r}")
+        require(free, self, f"bounds depend on {self.loop!r}")
         buffers, flat = flattened(loop.body)
         steps = self._steps(flat)
         cuts, count = len(steps) - 1, loop.extent
-        need(cuts <= MAX_CUTS, self, f"at most {MAX_CUTS} cuts are allowed, found {cuts}")
-        need(count > cuts, self, f"{self.loop!r} must have more than {cuts} iterations")
+        require(cuts <= MAX_CUTS, self, f"at most {MAX_CUTS} cuts are allowed, found {cuts}")
+        require(count > cuts, self, f"{self.loop!r} must have more than {cuts} iterations")
         self._check_order(steps)
         taken, made = names_in(nest), dict[str, str]()
 
@@ -201,9 +201,9 @@ class Stagger(LoopMaker):
         for name in self.starts:
             found = [n for n, stmt in enumerate(flat) if name in loops_named((stmt,))]
             problem = f"{name!r} must be in {self.loop!r}, after what the step before it needs"
-            need(bool(found) and found[0] > places[-1], self, problem)
+            require(bool(found) and found[0] > places[-1], self, problem)
             places.append(found[0])
-        need(len(places) > 1, self, "there must be at least one cut")
+        require(len(places) > 1, self, "there must be at least one cut")
         ends = [*places[1:], len(flat)]
         return [tuple(flat[a:b]) for a, b in zip(places, ends, strict=True)]
 
@@ -213,4 +213,4 @@ class Stagger(LoopMaker):
         for (a, one), (b, other) in combinations(enumerate(steps), 2):
             buffer = next(shared(one, other), None) if b - a > 1 else None
             problem = f"steps {a} and {b} both need {buffer!r}, and one of them writes it"
-            need(buffer is None, self, problem)
+            require(buffer is None, self, problem)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ..algebra.affine import Interval
-from ..errors import ScheduleError, need
+from ..errors import ScheduleError, require
 from ..nest.finding import buffers_in, loops_around, names_in, ranges_of
 from ..nest.loop_ir import (
     Buffer,
@@ -59,53 +59,53 @@ class LoopPosition:
         return self.with_loop(replace(self.loop, kind=kind))
 
 
-def find_loop(nest: Nest, name: str, asked_by: object) -> LoopPosition:
+def find_loop(nest: Nest, name: str, source: object) -> LoopPosition:
     """The loop called `name`; ScheduleError naming the loops there are if it is not one."""
     loop = loop_called(nest.body, name)
     if loop is None:
         known = ", ".join(loop.var for loop in loops(nest.body))
-        raise ScheduleError(asked_by, f"there is no loop {name!r}; the nest has {known}")
+        raise ScheduleError(source, f"there is no loop {name!r}; the nest has {known}")
     return LoopPosition(nest, loop, loops_around(nest.body, loop))
 
 
-def require_serial(loop: For, asked_by: object) -> None:
+def require_serial(loop: For, source: object) -> None:
     problem = f"loop {loop.var!r} is {loop.kind.value}; this needs a serial loop"
-    need(loop.kind is LoopKind.SERIAL, asked_by, problem)
+    require(loop.kind is LoopKind.SERIAL, source, problem)
 
 
-def serial_loop(nest: Nest, name: str, asked_by: object) -> LoopPosition:
+def serial_loop(nest: Nest, name: str, source: object) -> LoopPosition:
     """The loop called `name`, which must be serial; ScheduleError as for `find_loop`."""
-    place = find_loop(nest, name, asked_by)
-    require_serial(place.loop, asked_by)
+    place = find_loop(nest, name, source)
+    require_serial(place.loop, source)
     return place
 
 
-def open_loop(nest: Nest, name: str, asked_by: object) -> LoopPosition:
+def open_loop(nest: Nest, name: str, source: object) -> LoopPosition:
     """The loop called `name`; ScheduleError if it is vectorised: its body holds leaves only."""
-    place = find_loop(nest, name, asked_by)
+    place = find_loop(nest, name, source)
     problem = f"loop {name!r} is vectorized: nothing goes inside it"
-    need(place.loop.kind is not LoopKind.VECTORIZED, asked_by, problem)
+    require(place.loop.kind is not LoopKind.VECTORIZED, source, problem)
     return place
 
 
-def open_place(nest: Nest, name: str, asked_by: object) -> LoopPosition:
+def open_place(nest: Nest, name: str, source: object) -> LoopPosition:
     """As `open_loop`, or the whole nest."""
-    return open_loop(nest, name, asked_by) if name else LoopPosition(nest, For(ROOT, 1, nest.body))
+    return open_loop(nest, name, source) if name else LoopPosition(nest, For(ROOT, 1, nest.body))
 
 
-def buffer_called(nest: Nest, name: str, asked_by: object) -> Buffer:
+def buffer_called(nest: Nest, name: str, source: object) -> Buffer:
     """The buffer called `name`; ScheduleError if there is none."""
     buffers = buffers_in(nest)
-    need(name in buffers, asked_by, f"there is no buffer {name!r}")
+    require(name in buffers, source, f"there is no buffer {name!r}")
     return buffers[name]
 
 
-def require_free(nest: Nest, name: str, asked_by: object) -> None:
-    need(name not in names_in(nest), asked_by, f"the name {name!r} is in use")
+def require_free(nest: Nest, name: str, source: object) -> None:
+    require(name not in names_in(nest), source, f"the name {name!r} is in use")
 
 
-def still_prepacked(nest: Nest, asked_by: object) -> Nest:
+def still_prepacked(nest: Nest, source: object) -> Nest:
     """`nest`; ScheduleError if something that is prepacked cannot be any more."""
     problem = prepack_problem(nest)
-    need(problem is None, asked_by, f"what is prepacked must stay so: {problem}")
+    require(problem is None, source, f"what is prepacked must stay so: {problem}")
     return nest

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import prod
 
 from ..algebra.affine import ZERO, Affine, Index, Interval, affine, interval, var
-from ..errors import need
+from ..errors import require
 from ..limits import MAX_EXTENT
 from ..nest.editing import map_allocation
 from ..nest.finding import all_ranges, buffers_in, private_buffers, reads_of
@@ -68,8 +68,10 @@ class Prefetch(Primitive):
         body = place.loop.body
         reads = reads_of(body, self.tensor)
         legal = bool(reads) and 1 <= self.ahead <= MAX_EXTENT
-        need(legal, self, f"{self.loop!r} must read {self.tensor!r}, ahead be 1..{MAX_EXTENT}")
-        need(not (self.deal or self.step), self, "deal and step are for prefetches within a loop")
+        require(legal, self, f"{self.loop!r} must read {self.tensor!r}, ahead be 1..{MAX_EXTENT}")
+        require(
+            not (self.deal or self.step), self, "deal and step are for prefetches within a loop"
+        )
         first = dict.fromkeys(all_ranges(body), ZERO) | {self.loop: var(self.loop) + self.ahead}
         prefetch = PrefetchLeaf(self.tensor, tuple(i.substitute(first) for i in reads[0].index))
         # A tensor that the body makes itself has no address before it is allocated.
@@ -81,19 +83,19 @@ class Prefetch(Primitive):
         body = place.loop.body
         names = list(place.ranges)
         known = self.loop in names and (not self.deal or self.deal in names)
-        need(known, self, f"{self.within!r} must be in {self.loop!r}, {self.deal!r}")
+        require(known, self, f"{self.within!r} must be in {self.loop!r}, {self.deal!r}")
         if self.deal:
             between = names.index(self.loop) < names.index(self.deal) < len(names) - 1
-            need(between, self, f"{self.deal!r} must be between the other two")
+            require(between, self, f"{self.deal!r} must be between the other two")
         reads = reads_of(body, self.tensor)
         own = self.tensor in private_buffers(body)
-        need(not own, self, f"{self.tensor!r} is made inside {self.within!r}")
+        require(not own, self, f"{self.tensor!r} is made inside {self.within!r}")
         legal = bool(reads) and 1 <= self.ahead <= MAX_EXTENT and 1 <= self.step <= MAX_EXTENT
         problem = f"{self.within!r} must read {self.tensor!r}, ahead and step be 1..{MAX_EXTENT}"
-        need(legal, self, problem)
+        require(legal, self, problem)
         index = reads[0].index
         moved = bool(self.deal) and any(self.deal in i.vars() for i in index)
-        need(not moved, self, f"{self.deal!r} moves {self.tensor!r}")
+        require(not moved, self, f"{self.deal!r} moves {self.tensor!r}")
         shape, inner = buffers_in(nest)[self.tensor].shape, all_ranges(body)
         ranges = {**place.ranges, **inner}
         shared = ranges[self.deal].hi + 1 if self.deal else 1
@@ -108,9 +110,9 @@ class Prefetch(Primitive):
         those that follow each other along the last dimension, for each setting of the loops inside
         that move other dimensions; or, where such places are too many, all of them for some."""
         run = PrefetchRun.of(index, extents, self.step)
-        need(run.is_forward, self, f"{self.tensor!r} is not read along its last dimension")
+        require(run.is_forward, self, f"{self.tensor!r} is not read along its last dimension")
         too_many = f"more than {MOST_PREFETCHES} prefetches in an iteration"
-        need(run.prefetches(shared) <= MOST_PREFETCHES, self, too_many)
+        require(run.prefetches(shared) <= MOST_PREFETCHES, self, too_many)
         later = {self.loop: var(self.loop) + self.ahead} | dict.fromkeys(extents, ZERO)
         places = [tuple(i.substitute(later) for i in place) for place in run.places]
         turns = self._turns(run.count, shared)

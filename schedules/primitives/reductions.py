@@ -10,7 +10,7 @@ from ..algebra.conditions import normal_cond, tidy
 from ..algebra.congruence import collected, congruence_of, solved
 from ..algebra.neutral import assuming, neutral_conditions, only_where, where_fails, with_instead
 from ..algebra.scalar import Load, index_conds, map_index, vars_of
-from ..errors import ScheduleError, need
+from ..errors import ScheduleError, require
 from ..nest.editing import (
     first_without,
     map_writes,
@@ -36,13 +36,13 @@ from .places import buffer_called, find_loop, require_free, serial_loop, still_p
 from .primitive import LoopMaker, Made, Primitive, SerialisedForm
 
 
-def _one_reduction(loop: For, asked_by: object) -> tuple[tuple[For, ...], Update]:
+def _one_reduction(loop: For, source: object) -> tuple[tuple[For, ...], Update]:
     """The loops perfectly nested from `loop` on, and the update in them. ScheduleError: they hold
     anything else."""
     chain = perfect_chain(loop)
     leaf, *others = chain[-1].body
     if others or not isinstance(leaf, Update):
-        raise ScheduleError(asked_by, f"loop {loop.var!r} must hold one reduction and nothing else")
+        raise ScheduleError(source, f"loop {loop.var!r} must hold one reduction and nothing else")
     return chain, leaf
 
 
@@ -67,18 +67,18 @@ class RFactor(LoopMaker):
         not a plain nest, name taken."""
         place = find_loop(nest, self.loop, self)
         reduces = place.loop.reduce and place.loop.kind is LoopKind.SERIAL
-        need(reduces, self, f"{self.loop!r} must be a serial loop of a reduction")
+        require(reduces, self, f"{self.loop!r} must be a serial loop of a reduction")
         require_free(nest, self.name, self)
         root = (*place.outer, place.loop)[0]
         chain, leaf = _one_reduction(root, self)
         lanes = any(loop.kind is LoopKind.VECTORIZED for loop in chain)
-        need(not lanes, self, "factor the reduction first, then vectorize")
+        require(not lanes, self, "factor the reduction first, then vectorize")
         target = buffers_in(nest)[leaf.buffer]
         once = len(writes_of(nest.body, leaf.buffer)) == 1
-        need(once, self, f"{leaf.buffer!r} is written in more than one place")
+        require(once, self, f"{leaf.buffer!r} is written in more than one place")
         spatial = tuple(loop for loop in chain if not loop.reduce)
         plain = [loop.var for loop in spatial] == [str(i) for i in leaf.index]
-        need(plain, self, "split and reorder the spatial loops after RFactor")
+        require(plain, self, "split and reorder the spatial loops after RFactor")
         if leaf.first is None:
             raise ScheduleError(self, f"{leaf.buffer!r} was initialised elsewhere")
         shape = (*target.shape, place.loop.extent)
@@ -128,7 +128,7 @@ class Solve(Primitive):
     def apply(self, nest: Nest) -> Nest:
         """The nest without the loop. ScheduleError: no reduction, or no equation that decides."""
         place = serial_loop(nest, self.loop, self)
-        need(place.loop.reduce, self, f"loop {self.loop!r} is not of a reduction")
+        require(place.loop.reduce, self, f"loop {self.loop!r} is not of a reduction")
         chain, leaf = _one_reduction(place.loop, self)
         every = (*place.outer, *chain)
         ranges = ranges_of(every)
@@ -209,9 +209,9 @@ class SkipZeros(Primitive):
         """The nest with guards. ScheduleError: no such updates, nothing to skip, or `loop` is not
         around an update."""
         buffer_called(nest, self.buffer, self)
-        need(bool(self._updates(nest.body)), self, f"{self.buffer!r} is not reduced into")
+        require(bool(self._updates(nest.body)), self, f"{self.buffer!r} is not reduced into")
         begun = all(update.first is None for update in self._updates(nest.body))
-        need(begun, self, f"an update begins {self.buffer!r}; cache it first")
+        require(begun, self, f"an update begins {self.buffer!r}; cache it first")
         inside, decided = nest.body, None
         nothing = f"no update of {self.buffer!r} has padding to skip"
         if self.loop:
@@ -221,7 +221,7 @@ class SkipZeros(Primitive):
             decided = {loop.var for loop in (*place.outer, *once)}
             nothing = f"nothing around {self.loop!r} decides about padding"
         new = {old: self._guarded(old, decided) for old in self._updates(inside)}
-        need(any(update != old for old, update in new.items()), self, nothing)
+        require(any(update != old for old, update in new.items()), self, nothing)
 
         def changed(leaf: StoreElement | Update) -> StoreElement | Update:
             return new.get(leaf, leaf) if isinstance(leaf, Update) else leaf

@@ -10,7 +10,7 @@ from ..algebra.conditions import in_bounds
 from ..algebra.scalar import Load, Scalar, depth_of, loads
 from ..algebra.scalar import substitute as substitute_scalar
 from ..algebra.scalar import walk as walk_scalar
-from ..errors import need
+from ..errors import require
 from ..limits import MAX_INLINED_DEPTH, MAX_INLINED_NODES
 from ..nest.editing import (
     before_reader,
@@ -81,9 +81,9 @@ class ComputeAt(LoopMaker):
         old = buffers_in(nest)[self.buffer]
         place = open_loop(nest, self.loop, self)
         reads = reads_of(place.loop.body, self.buffer)
-        need(bool(reads), self, f"{self.loop!r} does not read {self.buffer!r}")
+        require(bool(reads), self, f"{self.loop!r} does not read {self.buffer!r}")
         alone = len(reads) == len(reads_of(nest.body, self.buffer))
-        need(alone, self, f"{self.buffer!r} is also read outside {self.loop!r}")
+        require(alone, self, f"{self.buffer!r} is also read outside {self.loop!r}")
         inner = all_ranges(place.loop.body)
         region = region_of((r.index for r in reads), inner, place.ranges, self)
         taken = names_in(nest) - {loop.var for loop in producer.spatial}
@@ -98,25 +98,25 @@ class ComputeAt(LoopMaker):
         return Made(still_prepacked(moved, self), {x.var: made[x.var] for x in box.loops})
 
 
-def _producer(nest: Nest, buffer: str, asked_by: object) -> Producer:
+def _producer(nest: Nest, buffer: str, source: object) -> Producer:
     """The stage inside the nest that computes `buffer`; ScheduleError if it was scheduled
     already."""
     argument = any(buffer == tensor.name for tensor in (*nest.inputs, *nest.outputs))
-    need(not argument, asked_by, f"{buffer!r} is an argument of the kernel, not a stage inside")
+    require(not argument, source, f"{buffer!r} is an argument of the kernel, not a stage inside")
     known = sorted({leaf.buffer for leaf in leaves(nest.body)})
     exists = buffer in buffers_in(nest)
-    need(exists, asked_by, f"there is no stage {buffer!r}; there are {known}")
+    require(exists, source, f"there is no stage {buffer!r}; there are {known}")
     writes = writes_of(nest.body, buffer)
-    need(bool(writes), asked_by, f"no stage computes {buffer!r}")
+    require(bool(writes), source, f"no stage computes {buffer!r}")
     leaf = writes[0]
     roots = [s for s in flattened(nest.body)[1] if isinstance(s, For) and leaf in s.inside.leaves]
     problem = f"{buffer!r} must still be a plain nest of its own, and was scheduled already"
-    need(len(roots) == len(writes) == 1, asked_by, problem)
+    require(len(roots) == len(writes) == 1, source, problem)
     chain = perfect_chain(roots[0])
     plain = all(loop.kind is LoopKind.SERIAL for loop in chain) and chain[-1].body == (leaf,)
     spatial = {str(var(loop.var)): loop for loop in chain if not loop.reduce}
     names = [str(i) for i in leaf.index]
-    need(plain and sorted(names) == sorted(spatial), asked_by, problem)
+    require(plain and sorted(names) == sorted(spatial), source, problem)
     ordered = tuple(spatial[name] for name in names)
     return Producer(roots[0], ordered, tuple(loop for loop in chain if loop.reduce), leaf)
 
@@ -151,7 +151,7 @@ class Inline(Primitive):
         producer = _producer(nest, self.buffer, self)
         value = producer.leaf.value
         plain = isinstance(producer.leaf, StoreElement) and not producer.leaf.guards
-        need(plain, self, f"{self.buffer!r} is not computed by one plain expression")
+        require(plain, self, f"{self.buffer!r} is not computed by one plain expression")
         for reader in leaves(nest.body):
             if not isinstance(reader, PrefetchHint):
                 self._require_room(reader.value, value)
@@ -174,7 +174,7 @@ class Inline(Primitive):
             f"an expression would have {size} operations in {depth} levels, at most"
             f" {MAX_INLINED_NODES} in {MAX_INLINED_DEPTH} are allowed"
         )
-        need(size <= MAX_INLINED_NODES and depth <= MAX_INLINED_DEPTH, self, problem)
+        require(size <= MAX_INLINED_NODES and depth <= MAX_INLINED_DEPTH, self, problem)
 
 
 def _without(stmts: tuple[Stmt, ...], producer: Producer) -> tuple[Stmt, ...]:

@@ -29,7 +29,7 @@ from ..algebra.scalar import (
     UnaryOp,
     walk,
 )
-from ..workload.tensors import Stage
+from ..workload.tensors import Reduction, Stage
 from .padding import needed
 from .reads import IterationBox, leading_tiles
 
@@ -97,14 +97,17 @@ def active_share(stage: Stage, whole: IterationBox, *, finite: bool = True) -> f
 
 def _conditions(stage: Stage, finite: Callable[[], bool]) -> tuple[tuple[Cond, ...], Const | None]:
     """Conditions without which a term changes no result, and what it is then; None for none."""
-    if stage.reducer not in (Reducer.SUM, Reducer.MAX, Reducer.MIN) or not stage.reduce_axes:
-        return (), None
-    body, conds, neutral = _chosen(stage.body, stage.reducer, None)
-    if stage.reducer is Reducer.SUM and _is_finite_for_finite(body):
+    match stage.kind:
+        case Reduction(Reducer.SUM | Reducer.MAX | Reducer.MIN as reducer, axes):
+            pass
+        case _:
+            return (), None
+    body, conds, neutral = _chosen(stage.body, reducer, None)
+    if reducer is Reducer.SUM and _is_finite_for_finite(body):
         products = tuple(c for part in needed(body) if isinstance(part, All) for c in part.conds)
         if products and finite():
             conds, neutral = (*conds, *products), Const(0, stage.tensor.dtype)
-    reduced = {a.name for a in stage.reduce_axes}
+    reduced = {a.name for a in axes}
     if not any(cond.index.vars() & reduced for cond in conds):
         return (), None
     return conds, neutral

@@ -110,10 +110,10 @@ def recognise(
     Something is gained where each factor has `gain` times fewer points than the sum has terms;
     with 1, a product of matrix and vector is a contraction too. Axes `whole` are not cut in two.
     """
-    if stage.reducer is not Reducer.SUM or stage.tensor.dtype is DType.BOOL:
+    if not stage.reduces_by(Reducer.SUM) or stage.tensor.dtype is DType.BOOL:
         return None
     stage = _without_divisions(stage, whole)
-    extents = {a.name: a.extent for a in (*stage.axes, *stage.reduce_axes)}
+    extents = {a.name: a.extent for a in stage.all_axes}
     body, given = _unconditional(stage.body)
     pair = _merged(_factors(body), extents)
     if pair is None:
@@ -132,8 +132,8 @@ def _without_divisions(stage: Stage, whole: Collection[str]) -> Stage:
     A grouped convolution reads channel `f // q * n + c`: only `f_o` then indexes that factor.
     """
     body, cut = stage.body, dict[str, tuple[Axis, Axis]]()
-    taken = {a.name for a in (*stage.axes, *stage.reduce_axes)}
-    for axis in (*stage.axes, *stage.reduce_axes):
+    taken = {a.name for a in stage.all_axes}
+    for axis in stage.all_axes:
         divisors = _divisors(body, axis.name)
         uneven = len(divisors) != 1 or axis.extent % min(divisors)
         if axis.name in whole or uneven or axis.extent == min(divisors):
@@ -143,7 +143,7 @@ def _without_divisions(stage: Stage, whole: Collection[str]) -> Stage:
         taken |= {inner.name, outer.name}
         cut[axis.name] = outer, inner
         whole = {axis.name: var(outer.name) * inner.extent + var(inner.name)}
-        ranges = {a.name: Interval(0, a.extent - 1) for a in (*stage.axes, *stage.reduce_axes)}
+        ranges = {a.name: Interval(0, a.extent - 1) for a in stage.all_axes}
         ranges |= {a.name: Interval(0, a.extent - 1) for pair in cut.values() for a in pair}
         body = map_index(substitute(body, whole), partial(simplify, ranges=ranges))
     if not cut:
@@ -154,7 +154,8 @@ def _without_divisions(stage: Stage, whole: Collection[str]) -> Stage:
 
     axes = both(stage.axes)
     tensor = replace(stage.tensor, shape=tuple(a.extent for a in axes))
-    return replace(stage, tensor=tensor, axes=axes, body=body, reduce_axes=both(stage.reduce_axes))
+    cut_stage = replace(stage, tensor=tensor, axes=axes, body=body)
+    return cut_stage.reducing_over(both(stage.reduce_axes))
 
 
 def _divisors(body: Scalar, axis: str) -> set[int]:
@@ -278,7 +279,7 @@ def pieces(plan: Contraction, places: Mapping[str, AxisCoordinates]) -> Iterator
     Axes that index neither factor are not cut and not in the pieces.
     """
     used = {a.name for a in (*plan.left_axes, *plan.right_axes)}
-    every = (*plan.stage.axes, *plan.stage.reduce_axes)
+    every = plan.stage.all_axes
     axes = [a for a in every if a.name in used]
     reduced = {a.name for a in plan.stage.reduce_axes}
     extents = {a.name: a.extent for a in axes}

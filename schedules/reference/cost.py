@@ -63,7 +63,7 @@ def kernel_secs(workload: Workload) -> float:
         if plan is not None:
             total += _KERNEL_PRODUCT_SECS * _products(plan)
         else:
-            whole = full_box((*stage.axes, *stage.reduce_axes))
+            whole = full_box(stage.all_axes)
             total += _KERNEL_POINT_SECS * whole.points * active_share(stage, whole)
     return total
 
@@ -91,7 +91,7 @@ def _stage_secs(
     extents = _extents(compact)
     total = rates.node * prod(extents.values())  # to write it, or to reduce it
     total += _node_secs(stage.body, extents, places, held, rates)
-    whole = full_box((*compact.axes, *compact.reduce_axes), places)
+    whole = full_box(compact.all_axes, places)
     return total * active_share(compact, whole, finite=finite)
 
 
@@ -100,7 +100,7 @@ def _products(plan: Contraction) -> int:
 
 
 def _extents(stage: Stage) -> dict[str, int]:
-    return {a.name: a.extent for a in (*stage.axes, *stage.reduce_axes)}
+    return {a.name: a.extent for a in stage.all_axes}
 
 
 def _node_secs(

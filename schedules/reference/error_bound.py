@@ -30,14 +30,15 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
+from typing import assert_never
 
 import numpy as np
 
-from ..algebra.scalar import loads, walk
+from ..algebra.scalar import Reducer, loads, walk
 from ..dtypes import DType
-from ..workload.tensors import Stage
+from ..workload.tensors import Elementwise, Reduction, Stage
 from ..workload.workload import Workload
-from .active import active_boxes
+from .active import Active, active_boxes
 from .boxes import MAX_BOX_POINTS, over_boxes
 from .contract import (
     Contraction,
@@ -62,6 +63,7 @@ from .error_special import (
 )
 from .error_sums import (
     PARTS,
+    Terms,
     box_parts,
     combined_errors,
     growth_of,
@@ -162,61 +164,79 @@ def _by_boxes(
     stage: Stage, places: Mapping[str, AxisCoordinates], env: BoundedTensors, measured: float | None
 ) -> Bounded:
     """The body over boxes of all axes; see `reference._by_boxes`."""
-    outer = len(stage.axes)
-    shape, dtype = stage.tensor.shape, stage.tensor.dtype
-    dims = tuple(range(outer, outer + len(stage.reduce_axes)))
-    whole = full_box((*stage.axes, *stage.reduce_axes), places)
+    whole = full_box(stage.all_axes, places)
     read = [r.tensor for r in loads(stage.body)]
 
     def finite() -> bool:
         return are_finite([t[name] for t in (env.tensors, env.errors) for name in read])
 
     active = active_boxes(stage, whole, MAX_BOX_POINTS, finite)
-    if stage.reducer is None:
-        values, parts = np.empty(shape, value_dtype(dtype)), [np.zeros(shape)]
-    else:
-        values = np.full(shape, stage.reducer.identity(dtype), value_dtype(dtype))
-        identity = stage.reducer.identity(DType.F64)
-        # Zeros that nothing is written over take no memory.
-        parts = [
-            np.full(shape, identity, float) if identity else np.zeros(shape)
-            for _ in range(PARTS[stage.reducer])
-        ]
-    largest = max(active.boxes, key=lambda box: box.points, default=whole)
-    wanted = terms_to_look_for(stage, largest, env)
+    match stage.kind:
+        case Elementwise():
+            return _stored(stage, active, env)
+        case Reduction(reducer):
+            largest = max(active.boxes, key=lambda box: box.points, default=whole)
+            wanted = terms_to_look_for(stage, reducer, largest, env)
+            return _reduced(stage, reducer, active, env, wanted, measured)
+        case _:
+            assert_never(stage.kind)
+
+
+def _stored(stage: Stage, active: Active, env: BoundedTensors) -> Bounded:
+    """The body over the boxes of an elementwise stage."""
+    shape = stage.tensor.shape
+    values, errors = np.empty(shape, value_dtype(stage.tensor.dtype)), np.zeros(shape)
+
+    def fill(box: IterationBox) -> bool:
+        """Whether there is an error."""
+        values[box.slices], found = bounded_value(stage.body, box, env)
+        if found is None or not found.any():
+            return False
+        errors[box.slices] = _given(found)
+        return True
+
+    return values, errors if any(over_boxes(fill, active.boxes, apart=active.apart)) else None
+
+
+def _reduced(
+    stage: Stage,
+    reducer: Reducer,
+    active: Active,
+    env: BoundedTensors,
+    wanted: Terms,
+    measured: float | None,
+) -> Bounded:
+    """The body over the boxes of a reduction, combined by `reducer`."""
+    shape, dtype, outer = stage.tensor.shape, stage.tensor.dtype, len(stage.axes)
+    dims = tuple(range(outer, outer + len(stage.reduce_axes)))
+    values = np.full(shape, reducer.identity(dtype), value_dtype(dtype))
+    identity = reducer.identity(DType.F64)
+    # Zeros that nothing is written over take no memory.
+    parts = [
+        np.full(shape, identity, float) if identity else np.zeros(shape)
+        for _ in range(PARTS[reducer])
+    ]
 
     def combine(where: tuple[slice, ...], total: Array, part: Array) -> None:
-        assert stage.reducer is not None, "only reductions are combined"
-        total[where] = combiner(stage.reducer.op, total.dtype)(total[where], part)
+        total[where] = combiner(reducer.op, total.dtype)(total[where], part)
 
-    def fill(box: IterationBox) -> tuple[bool, int | None]:
-        """Whether there is an error, and the common step of the terms."""
-        where = box.slices[:outer]
-        value, new_parts, step = box_parts(stage, box, env, wanted)
-        if stage.reducer is None:
-            values[where] = value
-            (errors,) = new_parts
-            if errors is None or not errors.any():
-                return False, step
-            parts[0][where] = _given(errors)
-            return True, step
+    def fill(box: IterationBox) -> int | None:
+        """The common step of the terms."""
+        value, new_parts, step = box_parts(stage, reducer, box, env, wanted)
         for total, part in zip((values, *parts), (value, *new_parts), strict=True):
             if part is not None:
-                some = reduce(stage.reducer, np.broadcast_to(part, box.extents), dims)
-                combine(where, total, some)
-        return True, step
+                some = reduce(reducer, np.broadcast_to(part, box.extents), dims)
+                combine(box.slices[:outer], total, some)
+        return step
 
-    done = over_boxes(fill, active.boxes, apart=active.apart)
+    steps = over_boxes(fill, active.boxes, apart=active.apart)
     for box in active.beside:
         assert active.neutral is not None, "what is left out is known"
         rest = constant(active.neutral.value, dtype)
         for total in (values, *parts):
             combine(box.slices[:outer], total, rest.astype(total.dtype))
-    if stage.reducer is None:
-        return values, parts[0] if any(wrong for wrong, _ in done) else None
-    steps = [step for _, step in done]
     step = None if None in steps else min((s for s in steps if s is not None), default=NO_STEP)
-    errors = _given(combined_errors(stage, values, parts, wanted, step, measured))
+    errors = _given(combined_errors(stage, reducer, values, parts, wanted, step, measured))
     return values, errors if errors.any() else None
 
 

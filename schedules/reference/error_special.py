@@ -183,7 +183,7 @@ def keeps_zero_sign(node: Scalar, tensors: frozenset[str]) -> bool:
 
 def stage_keeps_zero_sign(stage: Stage, tensors: frozenset[str]) -> bool:
     return (
-        stage.reducer is None
+        stage.is_elementwise
         and stage.tensor.dtype.is_float
         and keeps_zero_sign(stage.body, tensors)
     )

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import prod, sqrt
+from typing import assert_never
 
 import numpy as np
 
@@ -40,7 +41,7 @@ from .evaluate import value_of
 from .math import Array
 from .reads import AxisCoordinates, IterationBox, full_box
 
-PARTS = {None: 1, Reducer.SUM: 4, Reducer.PROD: 5, Reducer.MAX: 2, Reducer.MIN: 2}
+PARTS = {Reducer.SUM: 4, Reducer.PROD: 5, Reducer.MAX: 2, Reducer.MIN: 2}
 MARGIN = 8.0
 DEVIATIONS = 8.0
 FEW_TERMS = 256
@@ -59,9 +60,11 @@ class Terms:
     counts: bool
 
 
-def terms_to_look_for(stage: Stage, box: IterationBox, env: BoundedTensors) -> Terms:
-    """What may be worth looking for in all boxes of a sum, judged by the first."""
-    if stage.reducer is not Reducer.SUM or not stage.tensor.dtype.is_float:
+def terms_to_look_for(
+    stage: Stage, reducer: Reducer, box: IterationBox, env: BoundedTensors
+) -> Terms:
+    """What may be worth looking for in all boxes of a reduction, judged by one of them."""
+    if reducer is not Reducer.SUM or not stage.tensor.dtype.is_float:
         return Terms(steps=False, counts=False)
     parts = [v for _, (v, _) in _terms(stage, box, env)]
     zeros = min(float(np.mean(sample(v) == 0)) for v in parts)
@@ -91,15 +94,15 @@ def _terms(
 
 
 def box_parts(
-    stage: Stage, box: IterationBox, env: BoundedTensors, wanted: Terms
+    stage: Stage, reducer: Reducer, box: IterationBox, env: BoundedTensors, wanted: Terms
 ) -> tuple[Array, list[Errors], int | None]:
-    """The body over `box`, what its reducer needs to know to bound the result, and a common step.
+    """The body over `box`, what is needed to bound its reduction by `reducer`, and a common step.
 
     Each part is combined with the reducer's own operation: for a sum the terms' magnitudes, errors,
     how many are not zero, and those that are NaN or infinite, for a product |t|, |t| + e,
     max(|t| + e, 1) and `sure_factors`, for max and min t + e and t - e. None is zero.
     """
-    if stage.reducer is Reducer.SUM:
+    if reducer is Reducer.SUM:
         terms = _terms(stage, box, env)
         value = signed_sum(terms)
         magnitude, count = np.asarray(0.0), np.asarray(0.0)
@@ -114,22 +117,25 @@ def box_parts(
         given = special if special.ndim else None
         return value, [magnitude, errors, count if wanted.counts else None, given], step
     value, errors = bounded_value(stage.body, box, env)
-    if stage.reducer is None:
-        return value, [errors], None
     exact = value.astype(np.float64, copy=False)
-    if stage.reducer is Reducer.PROD:
-        size = finite_size(exact)
-        reach = size + as_array(errors)
-        sure = sure_factors((exact, errors))
-        return value, [size, reach, np.maximum(reach, 1.0), *sure], None
-    if errors is None:
-        return value, [exact, exact], None
-    errors = np.where(is_open(errors), np.nan, errors)  # beside an infinity, too
-    return value, [exact + errors, exact - errors], None
+    match reducer:
+        case Reducer.PROD:
+            size = finite_size(exact)
+            reach = size + as_array(errors)
+            sure = sure_factors((exact, errors))
+            return value, [size, reach, np.maximum(reach, 1.0), *sure], None
+        case Reducer.MAX | Reducer.MIN:
+            if errors is None:
+                return value, [exact, exact], None
+            errors = np.where(is_open(errors), np.nan, errors)  # beside an infinity, too
+            return value, [exact + errors, exact - errors], None
+        case _:
+            assert_never(reducer)
 
 
 def combined_errors(
     stage: Stage,
+    reducer: Reducer,
     values: Array,
     parts: list[Array],
     wanted: Terms,
@@ -140,38 +146,49 @@ def combined_errors(
     all terms and the growth `measured`."""
     dtype = stage.tensor.dtype
     count = prod(a.extent for a in stage.reduce_axes)
-    if stage.reducer is Reducer.SUM:
-        magnitude, errors, nonzero, special = parts
-        roundings = count * len(chain_terms(stage.body))
-        growth: float | Array = rounding_growth(dtype, roundings)
-        if measured is not None:
-            growth = min(growth, measured)
-        if wanted.counts:
-            growth = np.minimum(growth, growth_of(dtype, np.maximum(nonzero - 1, 0)))
-        exact = exact_sums(step, magnitude, errors, dtype)
-        bound = sum_errors(dtype, growth, magnitude, errors, tiny=0.0, exact=exact)
-        found = at_specials(
-            values, bound, lambda s: np.isnan(s[0]) | np.isfinite(as_array(s[1])), (special, bound)
-        )
-        return as_array(found)
-    if stage.reducer is Reducer.PROD:
-        exact_size, reach, partial, special, clear = parts
-        growth = rounding_growth(dtype, count)
-        errors = (reach - exact_size) + growth * reach + count * 2.0**-52 * reach
-        # A factor can follow a partial product that underflowed or overflowed.
-        errors = errors + np.where(reach > 0, count * smallest_step(dtype) * partial, 0.0)
-        bound = or_overflow(dtype, partial, errors)
-
-        def is_sure(given: Bounded, known: Bounded) -> Array:
-            return np.asarray(
-                np.isnan(given[0]) | (np.isfinite(as_array(given[1])) & (known[0] == 1))
+    match reducer:
+        case Reducer.SUM:
+            magnitude, errors, nonzero, special = parts
+            roundings = count * len(chain_terms(stage.body))
+            growth: float | Array = rounding_growth(dtype, roundings)
+            if measured is not None:
+                growth = min(growth, measured)
+            if wanted.counts:
+                growth = np.minimum(growth, growth_of(dtype, np.maximum(nonzero - 1, 0)))
+            exact = exact_sums(step, magnitude, errors, dtype)
+            bound = sum_errors(dtype, growth, magnitude, errors, tiny=0.0, exact=exact)
+            return as_array(
+                at_specials(
+                    values,
+                    bound,
+                    lambda s: np.isnan(s[0]) | np.isfinite(as_array(s[1])),
+                    (special, bound),
+                )
             )
+        case Reducer.PROD:
+            return _product_errors(dtype, count, values, parts)
+        case Reducer.MAX | Reducer.MIN:
+            wide = values.astype(np.float64, copy=False)
+            # Equal first: the difference of two infinities is no number.
+            above = np.where(parts[0] == wide, 0.0, parts[0] - wide)
+            return np.maximum(above, np.where(parts[1] == wide, 0.0, wide - parts[1]))
+        case _:
+            assert_never(reducer)
 
-        return as_array(at_specials(values, bound, is_sure, (special, bound), (clear, None)))
-    wide = values.astype(np.float64, copy=False)
-    # Equal first: the difference of two infinities is no number.
-    above = np.where(parts[0] == wide, 0.0, parts[0] - wide)
-    return np.maximum(above, np.where(parts[1] == wide, 0.0, wide - parts[1]))
+
+def _product_errors(dtype: DType, count: int, values: Array, parts: list[Array]) -> Array:
+    """The bound of products of `count` factors from the combined parts of `box_parts`."""
+    exact_size, reach, partial, special, clear = parts
+    growth = rounding_growth(dtype, count)
+    errors = (reach - exact_size) + growth * reach + count * 2.0**-52 * reach
+    # A factor can follow a partial product that underflowed or overflowed.
+    errors = errors + np.where(reach > 0, count * smallest_step(dtype) * partial, 0.0)
+    bound = or_overflow(dtype, partial, errors)
+
+    def is_sure(given: Bounded, known: Bounded) -> Array:
+        return np.asarray(np.isnan(given[0]) | (np.isfinite(as_array(given[1])) & (known[0] == 1)))
+
+    return as_array(at_specials(values, bound, is_sure, (special, bound), (clear, None)))
 
 
 def growth_of(dtype: DType, roundings: Array) -> Array:
@@ -192,7 +209,7 @@ def measured_growth(
     dtype = stage.tensor.dtype
     count = prod(a.extent for a in stage.reduce_axes) * len(chain_terms(stage.body))
     unit = unit_roundoff(dtype)
-    if stage.reducer is not Reducer.SUM or not dtype.is_float or count < FEW_TERMS:
+    if not stage.reduces_by(Reducer.SUM) or not dtype.is_float or count < FEW_TERMS:
         return None
     if count * unit > 1 / 16 or dtype.is_narrow_float or count > 8 * _SAMPLED_TERMS:
         return None  # sums that lose terms altogether: nothing is known to go both ways
@@ -226,7 +243,7 @@ def _sampled_boxes(
     shape = [a.extent for a in stage.axes]
     total = prod(shape)
     spread = np.unique(np.linspace(0, total - 1, min(count, total)).astype(np.int64))
-    whole = full_box((*stage.axes, *stage.reduce_axes), places)
+    whole = full_box(stage.all_axes, places)
     extents = (*((1,) * len(shape)), *(a.extent for a in stage.reduce_axes))
     starts = [np.unravel_index(int(p), shape) if shape else () for p in spread]
     zeros = (0,) * len(stage.reduce_axes)

@@ -21,15 +21,16 @@ from ..algebra.scalar import (
     Const,
     IndexValue,
     Load,
+    Reducer,
     Scalar,
     Select,
     Unary,
     loads,
 )
 from ..errors import WorkloadError
-from ..workload.tensors import Stage
+from ..workload.tensors import Elementwise, Reduction, Stage
 from ..workload.workload import Workload
-from .active import active_boxes
+from .active import Active, active_boxes
 from .boxes import MAX_BOX_POINTS, over_boxes
 from .contract import (
     Contraction,
@@ -131,31 +132,46 @@ def _by_boxes(
     stage: Stage, tensors: Mapping[str, Stored], places: Mapping[str, AxisCoordinates]
 ) -> Array:
     """The general path: the body over boxes of all axes, reduced box by box."""
-    dtype, reducer = stage.tensor.dtype, stage.reducer
-    outer = len(stage.axes)
-    dims = tuple(range(outer, outer + len(stage.reduce_axes)))
-    whole = full_box((*stage.axes, *stage.reduce_axes), places)
     active = active_boxes(
         stage,
-        whole,
+        full_box(stage.all_axes, places),
         MAX_BOX_POINTS,
         lambda: are_finite(tensors[r.tensor] for r in loads(stage.body)),
     )
-    if reducer is None:
-        result = np.empty(stage.tensor.shape, value_dtype(dtype))
-    else:
-        result = np.full(stage.tensor.shape, reducer.identity(dtype), value_dtype(dtype))
+    match stage.kind:
+        case Elementwise():
+            return _stored(stage, active, tensors)
+        case Reduction(reducer):
+            return _reduced(stage, reducer, active, tensors)
+        case _:
+            assert_never(stage.kind)
+
+
+def _stored(stage: Stage, active: Active, tensors: Mapping[str, Stored]) -> Array:
+    """The body over the boxes of an elementwise stage."""
+    result = np.empty(stage.tensor.shape, value_dtype(stage.tensor.dtype))
+
+    def fill(box: IterationBox) -> None:
+        result[box.slices] = value_of(stage.body, box, tensors)
+
+    over_boxes(fill, active.boxes, apart=active.apart)
+    return result
+
+
+def _reduced(
+    stage: Stage, reducer: Reducer, active: Active, tensors: Mapping[str, Stored]
+) -> Array:
+    """The body over the boxes of a reduction, combined by `reducer`."""
+    dtype, outer = stage.tensor.dtype, len(stage.axes)
+    dims = tuple(range(outer, outer + len(stage.reduce_axes)))
+    result = np.full(stage.tensor.shape, reducer.identity(dtype), value_dtype(dtype))
 
     def combine(where: tuple[slice, ...], part: Array) -> None:
-        assert reducer is not None, "only reductions are combined"
         result[where] = combiner(reducer.op, result.dtype)(result[where], part)
 
     def fill(box: IterationBox) -> None:
-        values, where = value_of(stage.body, box, tensors), box.slices[:outer]
-        if reducer is None:
-            result[where] = values
-        else:
-            combine(where, reduce(reducer, np.broadcast_to(values, box.extents), dims))
+        values = np.broadcast_to(value_of(stage.body, box, tensors), box.extents)
+        combine(box.slices[:outer], reduce(reducer, values, dims))
 
     over_boxes(fill, active.boxes, apart=active.apart)
     for box in active.beside:

@@ -32,7 +32,7 @@ from ..algebra.scalar import (
     UnaryOp,
 )
 from ..dtypes import DType
-from ..workload.tensors import Stage, Tensor
+from ..workload.tensors import Elementwise, Reduction, Stage, Tensor
 from ..workload.workload import Workload
 from .math import cast as cast_array
 from .math import constant
@@ -116,17 +116,30 @@ class _Analysis:
         self._axes: dict[str, Interval] = {}
 
     def add_stage(self, stage: Stage) -> None:
-        axes = (*stage.axes, *stage.reduce_axes)
+        axes = stage.all_axes
         self._axes = {a.name: Interval(0, a.extent - 1) for a in axes}
         value = self._span(stage.body)
-        terms = prod(a.extent for a in stage.reduce_axes)
-        if stage.reducer is Reducer.SUM:
-            value = self._result(
-                ValueRange(value.lo * terms, value.hi * terms, value.step), stage.tensor.dtype
-            )
-        elif stage.reducer is Reducer.PROD:
-            value = self._product(value, terms, stage.tensor.dtype)
+        match stage.kind:
+            case Elementwise():
+                pass
+            case Reduction(reducer, reduced):
+                terms = prod(a.extent for a in reduced)
+                value = self._reduced(value, reducer, terms, stage.tensor.dtype)
+            case _:
+                assert_never(stage.kind)
         self.tensors[stage.name] = value
+
+    def _reduced(self, value: ValueRange, reducer: Reducer, terms: int, dtype: DType) -> ValueRange:
+        match reducer:
+            case Reducer.SUM:
+                total = ValueRange(value.lo * terms, value.hi * terms, value.step)
+                return self._result(total, dtype)
+            case Reducer.PROD:
+                return self._product(value, terms, dtype)
+            case Reducer.MAX | Reducer.MIN:
+                return value
+            case _:
+                assert_never(reducer)
 
     def _product(self, value: ValueRange, terms: int, dtype: DType) -> ValueRange:
         greatest = _or_inf(lambda: value.magnitude**terms)

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import prod
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, assert_never
 
 import numpy as np
 
 from ..algebra.affine import Affine
 from ..algebra.scalar import loads
-from ..workload.tensors import Axis, Stage
+from ..workload.tensors import Axis, Elementwise, Reduction, Stage
 from ..workload.workload import Workload
 from .math import Array
 from .reads import AxisCoordinates, full_box, index_values
@@ -62,7 +62,7 @@ def demanded(workload: Workload, outputs: Sample) -> Sample:
                 continue
             into = wanted.setdefault(read.tensor, [set() for _ in read.index])
             for dim, index in enumerate(read.index):
-                some = _values_of(index, (*compact.axes, *compact.reduce_axes), places)
+                some = _values_of(index, compact.all_axes, places)
                 known = into[dim]
                 into[dim] = None if some is None or known is None else known | some
     return grids
@@ -87,7 +87,11 @@ def sampled_stage(stage: Stage, grid: Grid) -> tuple[Stage, dict[str, AxisCoordi
         return stage, places
     axes = tuple(Axis(a.name, len(places[a.name])) if a.name in places else a for a in stage.axes)
     tensor = replace(stage.tensor, shape=tuple(a.extent for a in axes))
-    return replace(stage, tensor=tensor, axes=axes), places
+    match stage.kind:
+        case Elementwise() | Reduction():  # no element depends on another one of the stage
+            return replace(stage, tensor=tensor, axes=axes), places
+        case _:
+            assert_never(stage.kind)
 
 
 def grid_of(sample: Sample | None, stage: Stage) -> Grid:

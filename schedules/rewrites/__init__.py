@@ -1,27 +1,29 @@
 """Rewrites: the first steps of a trace, which change the expression and not the loops.
 
-A primitive keeps every value as it is, up to the order of sums. A rewrite computes the same in
-other operations, so its error is another one: `stated_error` bounds it, and a workload takes only
-rewrites whose error it allows (`Workload.allowed_error`; None allows none). One that does no more
-than regroup sums and products states 0: it is always allowed where infinities, NaN and the signs of
-zeros come out as they are written, and where they may not, if any error is.
+A primitive keeps every value up to the order of sums. A rewrite computes the same values with other
+operations and so has an error of its own: `stated_error` bounds it, and a workload accepts only
+rewrites whose error it allows (`Workload.allowed_error`; None allows none). A rewrite that only
+reassociates sums and products states 0: it is legal for every workload if infinities, NaN and signs
+of zeros are preserved, otherwise only for workloads that allow some error.
 """
 
 from __future__ import annotations
 
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, get_args
 
 from ..workload.workload import Workload
-from .order import AxisLast
-from .product import Beforehand
-from .share import Share
-from .taps import OverTaps
+from .common_stage import ExtractCommonStage
+from .gather_over_taps import GatherOverTaps
+from .permute_axes import PermuteAxes
+from .precompute_factors import PrecomputeFactors
 from .winograd import Winograd
 
-Rewrite: TypeAlias = Winograd | Beforehand | AxisLast | OverTaps | Share
+Rewrite: TypeAlias = (
+    Winograd | PrecomputeFactors | PermuteAxes | GatherOverTaps | ExtractCommonStage
+)
 
-REWRITES: tuple[type[Rewrite], ...] = (Winograd, Beforehand, AxisLast, OverTaps, Share)
-"""All of them; a new rewrite is added here, in `Rewrite`, and where `rules.rewriting` offers it."""
+REWRITES: tuple[type[Rewrite], ...] = get_args(Rewrite)
+"""All of them; a new rewrite is added to `Rewrite`, and where `sketches.forms` offers it."""
 
 
 class HasRewrite(Protocol):
@@ -43,5 +45,6 @@ class HasRewrite(Protocol):
 
 
 __all__ = [
-    "REWRITES", "AxisLast", "Beforehand", "HasRewrite", "OverTaps", "Rewrite", "Share", "Winograd",
+    "REWRITES", "ExtractCommonStage", "GatherOverTaps", "HasRewrite", "PermuteAxes",
+    "PrecomputeFactors", "Rewrite", "Winograd",
 ]  # fmt: skip

@@ -28,25 +28,25 @@ TASKS_A_THREAD = 4
 
 @dataclass(frozen=True, slots=True)
 class FusionGroup:
-    """Stages computed together: `last` gives the outer loops, `inside` are computed in them,
-    first to last. The first `shared` axes of `last` are those of all stages."""
+    """Stages computed together: `last` gives the outer loops, `producers` are computed inside of
+    them, first to last. The first `shared_axes` axes of `last` are those of all stages."""
 
     last: StageView
-    inside: tuple[StageView, ...] = ()
-    shared: int = 0
+    producers: tuple[StageView, ...] = ()
+    shared_axes: int = 0
 
     @property
     def stages(self) -> tuple[StageView, ...]:
-        return (*self.inside, self.last)
+        return (*self.producers, self.last)
 
     @property
-    def names_inside(self) -> tuple[str, ...]:
-        return tuple(view.name for view in self.inside)
+    def producer_names(self) -> tuple[str, ...]:
+        return tuple(view.name for view in self.producers)
 
     @property
     def repeats(self) -> int:
         """Iterations of the shared axes."""
-        return prod(loop.extent for loop in self.last.spatial[: self.shared])
+        return prod(loop.extent for loop in self.last.spatial[: self.shared_axes])
 
 
 @dataclass(frozen=True)
@@ -105,28 +105,28 @@ def stages_of(workload: Workload, inlined: tuple[str, ...], target: Target) -> S
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """Why stages may be better off apart, though a rule fits them together. What `instead` has for
-    any of them is then all that counts of it."""
+    """Why stages may be better off without the fusion that a rule matched. `fallback_rule` then
+    replaces all other rules for a stage that it matches."""
 
     reason: str
-    instead: Rule | None = None
+    fallback_rule: Rule | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class RuleMatch:
-    """What a rule has for a stage: sketches that compute it with the stages `inside`, the likeliest
-    first."""
+    """Sketches that a rule has for a stage, the likeliest first; they compute it together with
+    `fused_stages`."""
 
     parts: tuple[PartSketch, ...]
-    inside: tuple[str, ...] = ()
-    doubt: Alternative | None = None
+    fused_stages: tuple[str, ...] = ()
+    alternative: Alternative | None = None
 
 
 Rule: TypeAlias = Callable[[StageView, Stages], RuleMatch | None]
 """Looks at the structure of a stage, and of those before it; None where it does not fit."""
 
 
-def grown(
+def absorb_producers(
     stages: Stages,
     alone: FusionGroup,
     common: Callable[[StageView, StageView], int],
@@ -141,8 +141,8 @@ def grown(
         if not stages.only_needed_by(name, members):
             continue
         view = stages.views[name]
-        shared = min(group.shared, *(common(view, reader) for reader in stages.readers[name]))
-        more = FusionGroup(alone.last, (view, *group.inside), shared)
+        shared = min(group.shared_axes, *(common(view, reader) for reader in stages.readers[name]))
+        more = FusionGroup(alone.last, (view, *group.producers), shared)
         if shared >= least and fits(more):
             group = more
             members.add(name)
@@ -156,9 +156,9 @@ def reads_boxes(
     axes if not said), is a box of it: what ComputeAt needs. Loops of the same place in two stages
     are one."""
     spans, fixed = dict[str, Interval](), dict[str, Interval]()
-    indices: dict[str, list[Index]] = {name: [] for name in group.names_inside}
+    indices: dict[str, list[Index]] = {name: [] for name in group.producer_names}
     for view in group.stages:
-        around = outer(view) if outer else view.spatial[: group.shared]
+        around = outer(view) if outer else view.spatial[: group.shared_axes]
         one = {loop.name: var(f"#{n}") for n, loop in enumerate(around)}
         fixed |= {f"#{n}": Interval(0, loop.extent - 1) for n, loop in enumerate(around)}
         inner = (loop for loop in (*view.spatial, *view.reduce) if loop.name not in one)

@@ -1,4 +1,4 @@
-"""What a setting says: the values of a sketch's knobs, and when `stream` is one of them."""
+"""Settings: the values of a sketch's knobs, and when `nontemporal_stores` is one of them."""
 
 from __future__ import annotations
 
@@ -54,10 +54,10 @@ class Knobbed:
         """The value of every knob in one setting."""
         return {k.name: int(k.values[i]) for k, i in zip(self.knobs, setting, strict=True)}
 
-    def clipped(self, places: Mapping[str, int]) -> tuple[int, ...]:
+    def with_defaults(self, places: Mapping[str, int]) -> tuple[int, ...]:
         """The setting with every knob at its place in `places`, or at its last value before; where
         they do not say, threads share the work and results are streamed if that pays."""
-        at = {"parallel": 1, "stream": int(self._streams_pay()), **places}
+        at = {"parallel": 1, "nontemporal_stores": int(self._streams_pay()), **places}
         return tuple(min(at[knob.name], len(knob.values) - 1) for knob in self.knobs)
 
     def _streams_pay(self) -> bool:
@@ -84,7 +84,7 @@ Values: TypeAlias = dict[str, IntArray]
 """Of each knob, (P,)."""
 
 
-def each_of(
+def map_unique(
     v: Mapping[str, Number], names: Sequence[str], count: Callable[..., tuple[float, ...]]
 ) -> list[FloatArray]:
     """(P,) each number that `count` gives for the knobs `names`: asked once for each setting."""
@@ -94,17 +94,17 @@ def each_of(
     return list(found[places].T)
 
 
-def each(values: Number, count: Callable[[int], tuple[float, ...]]) -> list[FloatArray]:
+def map_values(values: Number, count: Callable[[int], tuple[float, ...]]) -> list[FloatArray]:
     """(P,) each number that `count` gives for a value: asked once for each that there is."""
-    return each_of({"": values}, ("",), count)
+    return map_unique({"": values}, ("",), count)
 
 
 def stream_values(
     workload: Workload, tensor: str, target: Target, flat: bool = False
 ) -> tuple[int, ...]:
-    """The values of a knob `stream` for what computes `tensor`: offered for an output that
-    nothing reads again and that no core's own caches hold. Rows must begin where vectors do, since
-    others are not streamed, unless it may be walked as one row (`flat`)."""
+    """The values of a knob `nontemporal_stores` for what computes `tensor`: offered for an output
+    that nothing reads again and that no core's own caches hold. Rows must begin where vectors do,
+    since others are not streamed, unless it may be walked as one row (`flat`)."""
     if tensor not in workload.outputs or workload.consumers(tensor):
         return (0,)
     if not (flat or has_aligned_rows(workload, tensor, target)):

@@ -61,7 +61,7 @@ class PlainSketch(Knobbed):
         return [Leaf(LeafLoop(axes, self.points, None, shared), does)]
 
     def default(self) -> tuple[int, ...]:
-        return self.clipped({})
+        return self.with_defaults({})
 
     def write(self, writer: TraceWriter, setting: Sequence[int]) -> None:
         """Let threads share loops; those that cannot be proven parallel stay serial."""

@@ -21,7 +21,7 @@ from ..target import Target
 from ..trace import Trace
 from ..workload.workload import Workload
 from .accepted import accepted_settings, write_parts
-from .forms.orders import axes_last
+from .forms.orders import permute_axes
 from .forms.rewriting import regrouped, rewrites_for
 from .groups import stages_of
 from .inlining import stages_inlined
@@ -65,12 +65,12 @@ class ProgramSketch:
             for knob in part.knobs
         )
 
-    def alone(self, number: int) -> ProgramSketch:
+    def single_part(self, number: int) -> ProgramSketch:
         """The sketch that has this part only."""
         accepted = self.accepted[number : number + 1]
         return replace(self, parts=(self.parts[number],), rewrites=(), accepted=accepted)
 
-    def own_settings(self, settings: IntArray) -> list[IntArray]:
+    def split_settings(self, settings: IntArray) -> list[IntArray]:
         """The columns of `settings` that belong to each part."""
         ends = np.cumsum([len(part.knobs) for part in self.parts])[:-1]
         return [np.asarray(own) for own in np.split(np.atleast_2d(settings), ends, axis=1)]
@@ -80,7 +80,7 @@ class ProgramSketch:
         return self.accepted or tuple(part.default() for part in self.parts)
 
     @cached_property
-    def alike(self) -> tuple[tuple[int, ...], ...]:
+    def equivalence_classes(self) -> tuple[tuple[int, ...], ...]:
         """The parts in groups of the same structure (see `structure`), groups and members in
         order: what is found of one's settings holds for all of a group."""
         groups: dict[Hashable, list[int]] = {}
@@ -92,9 +92,9 @@ class ProgramSketch:
         """(P,) whether every part can be held."""
         if len(self.parts) == 1:
             return self.parts[0].feasible(settings)
-        own = self.own_settings(settings)
+        own = self.split_settings(settings)
         result = np.ones(len(own[0]), np.bool_)
-        for group in self.alike:
+        for group in self.equivalence_classes:
             distinct, places = distinct_rows(np.concatenate([own[n] for n in group]))
             found = self.parts[group[0]].feasible(distinct)[places]
             result &= found.reshape(len(group), -1).all(axis=0)
@@ -128,7 +128,7 @@ class ProgramSketch:
         return Trace((*self.rewrites, *writer.trace.steps))
 
     def _written(self, setting: Sequence[int]) -> TraceWriter:
-        own = [one[0] for one in self.own_settings(np.asarray([setting]))]
+        own = [one[0] for one in self.split_settings(np.asarray([setting]))]
         return write_parts(self.workload, self.inlined, self.parts, own, self.check)
 
 
@@ -173,7 +173,7 @@ def space_for(
     check()
     others = rewrites_for(workload)
     first = [best] if best.steps else []
-    order = axes_last(best.workload, target)
+    order = permute_axes(best.workload, target)
     if order:
         first.append(best.after(*order))
     found = [one for form in first for one in _sketches(form, target, check)]

@@ -72,7 +72,7 @@ def _fused(
     """The sketch of a group, if there is one."""
     if group is None:
         return None
-    return RuleMatch((kind(stages.workload, group, stages.target),), group.names_inside, doubt)
+    return RuleMatch((kind(stages.workload, group, stages.target),), group.producer_names, doubt)
 
 
 def _anchor(view: StageView, stages: Stages) -> str | None:
@@ -165,7 +165,7 @@ Cover = list[tuple[PartSketch, ...]]
 def covers(stages: Stages) -> list[Cover]:
     """The covers of all stages, the likeliest first."""
     first = _groups(stages, None)
-    doubts = {fit.doubt for fit in first}
+    doubts = {fit.alternative for fit in first}
     others = (_groups(stages, doubt) for doubt in DOUBTS if doubt in doubts)
     return [[fit.parts for fit in groups] for groups in (first, *others)]
 
@@ -177,7 +177,7 @@ def _groups(stages: Stages, doubt: Alternative | None) -> list[RuleMatch]:
     while left:
         view = stages.views[left.pop()]
         fit = _group(stages.before(left), view, doubt)
-        for name in fit.inside:
+        for name in fit.fused_stages:
             left.remove(name)
         found.insert(0, fit)
     return found
@@ -187,9 +187,9 @@ def _group(stages: Stages, view: StageView, doubt: Alternative | None) -> RuleMa
     """The likeliest group of `view` with stages left before it, or all there is for it alone."""
     for rule in FUSING:
         fit = rule(view, stages)
-        if fit is not None and (doubt is None or fit.doubt is not doubt):
+        if fit is not None and (doubt is None or fit.alternative is not doubt):
             return fit
-    meant = doubt.instead(view, stages) if doubt and doubt.instead else None
+    meant = doubt.fallback_rule(view, stages) if doubt and doubt.fallback_rule else None
     alone = [meant] if meant else [rule(view, stages) for rule in ALONE]
     return RuleMatch(tuple(part for fit in alone if fit for part in fit.parts))
 

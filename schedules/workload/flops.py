@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import islice
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 
 from ..algebra.affine import Affine, Cond, Eq0, substitute_cond
 from ..algebra.scalar import All, Binary, Cast, Load, Scalar, Select, Unary, walk
 from ..limits import MAX_ALL_CONDS
 from .computation import Computation
-from .tensors import Stage
+from .tensors import Elementwise, Reduction, Stage
 
 if TYPE_CHECKING:
     import numpy as np
@@ -48,31 +48,46 @@ def useful_flops(computation: Computation) -> int:
 
 
 def _points(stage: Stage) -> int:
-    return prod(a.extent for a in (*stage.axes, *stage.reduce_axes))
+    return prod(a.extent for a in stage.all_axes)
 
 
 def _per_point(stage: Stage) -> int:
     operations = sum(isinstance(n, Binary | Unary) for n in walk(stage.body))
-    return operations + (stage.reducer is not None)
+    match stage.kind:
+        case Elementwise():
+            return operations
+        case Reduction():
+            return operations + 1
+        case _:
+            assert_never(stage.kind)
 
 
 def useful_points(stage: Stage, stages: Mapping[str, Stage]) -> int:
     """Points at which no factor of the body is a guarded zero; `stages` are in program order."""
-    if stage.reducer is None:
-        return _points(stage)
-    return _useful_points(stage, _zero_guards_of(stages)[stage.name])
+    match stage.kind:
+        case Elementwise():
+            return _points(stage)
+        case Reduction():
+            return _useful_points(stage, _zero_guards_of(stages)[stage.name])
+        case _:
+            assert_never(stage.kind)
 
 
 def _useful_points(stage: Stage, conds: tuple[Cond, ...]) -> int:
-    if stage.reducer is None or not conds:
-        return _points(stage)
-    extents = {a.name: a.extent for a in (*stage.axes, *stage.reduce_axes)}
-    return points_where(extents, conds)
+    match stage.kind:
+        case Elementwise():
+            return _points(stage)
+        case Reduction():
+            return points_where({a.name: a.extent for a in stage.all_axes}, conds)
+        case _:
+            assert_never(stage.kind)
 
 
 def points_where(extents: Mapping[str, int], conds: tuple[Cond, ...]) -> int:
     """Points of a box at which every condition holds; a group of axes with more than 2**22 points
     counts in full."""
+    if not conds:
+        return prod(extents.values())
     points = 1
     for names, group in _groups(conds, list(extents)):
         points *= _count({n: extents[n] for n in names}, group)
@@ -102,7 +117,7 @@ def _zero_guards(
             return _zero_guards(node.a, stages, before) + _zero_guards(node.b, stages, before)
         case Unary(op="neg"):
             return _zero_guards(node.x, stages, before)
-        case Load(tensor, index) if tensor in before and stages[tensor].reducer is None:
+        case Load(tensor, index) if tensor in before and stages[tensor].is_elementwise:
             axes = stages[tensor].axes
             at = {axis.name: i for axis, i in zip(axes, index, strict=True)}
             return [substitute_cond(c, at) for c in before[tensor]]

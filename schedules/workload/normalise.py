@@ -21,7 +21,7 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import groupby, islice, permutations, product
-from typing import Generic
+from typing import Generic, assert_never
 
 from ..algebra.affine import Interval, var
 from ..algebra.conditions import normal_cond
@@ -44,7 +44,7 @@ from ..algebra.scalar import (
 )  # fmt: skip
 from .computation import C, Computation
 from .settle import settled_body
-from .tensors import Axis, Stage, Tensor
+from .tensors import Axis, Elementwise, Reduction, Stage, StageKind, Tensor
 from .validate import stage_ranges
 
 _MAX_ORDERS = 24
@@ -131,7 +131,7 @@ def _canonical_stage(stage: Stage, names: Mapping[str, str]) -> _Canonical:
             settled_body(moved, ranges, frozenset(a.name for a in reduce_axes))
         )
         if best is None or text < best.text:
-            found = Stage(stage.tensor, axes, ordered, stage.reducer, reduce_axes)
+            found = replace(stage, axes=axes, body=ordered).reducing_over(reduce_axes)
             best = _Canonical(found, text, renamed)
     assert best is not None
     return best
@@ -142,8 +142,19 @@ def _digest(found: _Canonical, computation: Computation, name: str) -> str:
     stage = found.stage
     position = computation.outputs.index(name) if name in computation.outputs else -1
     extents = [[a.extent for a in axes] for axes in (stage.axes, stage.reduce_axes)]
-    text = f"{position}|{stage.tensor.dtype}|{stage.reducer}|{extents}|{found.text}"
+    text = f"{position}|{stage.tensor.dtype}|{_kind_text(stage.kind)}|{extents}|{found.text}"
     return "s" + hashlib.sha256(text.encode()).hexdigest()
+
+
+def _kind_text(kind: StageKind) -> str:
+    """What tells kinds apart in a digest, on which the order of stages in a key may depend."""
+    match kind:
+        case Elementwise():
+            return "None"
+        case Reduction(reducer):
+            return str(reducer)
+        case _:
+            assert_never(kind)
 
 
 def _reduction_orders(

@@ -36,7 +36,7 @@ def padded_reads(workload: Workload) -> tuple[PaddedRead, ...]:
     """Every dimension of a tensor that is read beyond its ends, in order of the stages."""
     found: dict[tuple[str, int], PaddedRead] = {}
     for stage in workload.stages:
-        axes = {a.name: Interval(0, a.extent - 1) for a in (*stage.axes, *stage.reduce_axes)}
+        axes = {a.name: Interval(0, a.extent - 1) for a in stage.all_axes}
         for load in _zero_outside(stage.body, is_padded=False):
             shape = workload.tensors[load.tensor].shape
             for dim, (index, extent) in enumerate(zip(load.index, shape, strict=True)):

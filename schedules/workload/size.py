@@ -16,7 +16,7 @@ def footprint_bytes(computation: Computation) -> int:
 
 def iterations(computation: Computation) -> int:
     """Points of all stages' axes and reduction axes together: how often a body is evaluated."""
-    return sum(prod(a.extent for a in (*s.axes, *s.reduce_axes)) for s in computation.stages)
+    return sum(prod(a.extent for a in s.all_axes) for s in computation.stages)
 
 
 def check_limits(

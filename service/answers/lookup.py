@@ -1,4 +1,4 @@
-"""Many questions at once: what of a lookup's items is known, and how the others are told."""
+"""Bulk lookups: the known answers, and the problem of every other item."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from tilewright.schedules.errors import TilewrightError
 from tilewright.schedules.target import Target
 from tilewright.schedules.workload.workload import Workload
-from tilewright.service.answers.book import (
+from tilewright.service.answers.answer_cache import (
     AnswerCache,
     CacheMiss,
-    Finished,
+    FoundAnswer,
     Outcome,
     Question,
     compact,
@@ -26,13 +26,12 @@ from tilewright.service.answers.untuned import (
     is_wanted,
     stored_workload,
 )
-from tilewright.service.error_table import ProblemDetails, problem_of
-from tilewright.service.errors import InvalidField, Located, NoAnswer, NotPrepared
-from tilewright.service.exit_codes import ExitCode
+from tilewright.service.errors import ExitCode, InvalidField, Located, NoAnswer, NotPrepared
 from tilewright.service.grade import Grade
+from tilewright.service.problems import ProblemDetails, problem_of
 from tilewright.service.resolve import targets
+from tilewright.service.resolve.parsed_workloads import ParsedName, ParsedWorkloads
 from tilewright.service.resolve.requests import LookupIn, located
-from tilewright.service.resolve.spelled import ParsedName, ParsedWorkloads
 
 if TYPE_CHECKING:
     from tilewright.db import Store
@@ -45,8 +44,8 @@ Spelled: TypeAlias = str | dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
-    """One workload of a lookup: what was sent, and the name or the problem it came to."""
+class LookupEntry:
+    """One workload of a lookup: as sent, and its parsed name or its problem."""
 
     spelled: Spelled
     named: ParsedName | None
@@ -54,33 +53,33 @@ class Item:
 
     @property
     def described(self) -> bool:
-        """Whether it says what the workload is; a key does not."""
+        """Whether the item defines the workload; a key does not."""
         return not (isinstance(self.spelled, str) and is_key(self.spelled))
 
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """A lookup as read: the target, the least grade, and an item a workload, in order."""
+    """A parsed lookup: the target, the lowest acceptable grade, and one entry per workload, in
+    order."""
 
     target: Target
     minimum: Grade
-    items: tuple[Item, ...]
+    items: tuple[LookupEntry, ...]
 
     def question(self, key: str) -> Question:
         return Question(key, self.target.key, self.minimum, self.target)
 
 
 def read_lookup(store: Store, spelled: ParsedWorkloads, asked: LookupIn) -> Lookup:
-    """The lookup of a request. What is wrong with one workload is its own item's problem.
-
-    InvalidField, TargetError: there is no such target."""
+    """Parse a lookup. An invalid workload is the problem of its own entry only. InvalidField,
+    TargetError: there is no such target."""
     target = located("/target", lambda: _target(store, asked))
     items = tuple(_read(spelled, number, one) for number, one in enumerate(asked.workloads))
     return Lookup(target, Grade(asked.min_grade), items)
 
 
 def find_all(book: AnswerCache, asked: Lookup) -> dict[str, Outcome]:
-    """What is known of every workload, by key."""
+    """The outcome of every workload, by key."""
     keys = list(dict.fromkeys(item.named.key for item in asked.items if item.named))
     outcomes = book.find([asked.question(key) for key in keys])
     return dict(zip(keys, outcomes, strict=True))
@@ -89,7 +88,7 @@ def find_all(book: AnswerCache, asked: Lookup) -> dict[str, Outcome]:
 def wanted(
     store: Store, spelled: ParsedWorkloads, asked: Lookup, outcomes: dict[str, Outcome]
 ) -> list[PrepareRequest]:
-    """The works to have prepared, each once."""
+    """The preparations to request, each once."""
     found: dict[str, PrepareRequest] = {}
     for item in asked.items:
         key = item.named.key if item.named else ""
@@ -97,7 +96,7 @@ def wanted(
         if outcome is None or key in found or not is_wanted(outcome, asked.minimum):
             continue
         if isinstance(outcome, CacheMiss) and not outcome.workload_known and not item.described:
-            continue  # a key says nothing about what it stands for
+            continue  # a key does not define a workload
         read = partial(_workload, store, spelled, item)
         again = outcome.untried or is_to_be_tried_again(outcome)
         found[key] = PrepareRequest(key, read, again=again)
@@ -112,7 +111,7 @@ def told(
     for number, item in enumerate(asked.items):
         outcome = outcomes.get(item.named.key) if item.named else None
         pending = b"false" if outcome is None or is_settled(outcome) else b"true"
-        if item.named is not None and isinstance(outcome, Finished):
+        if item.named is not None and isinstance(outcome, FoundAnswer):
             summary = item.named.summary or outcome.summary
             answer = outcome.told(summary)
             parts.append(
@@ -142,19 +141,19 @@ def is_key(text: str) -> bool:
     return len(digits) == 64 and all(c in "0123456789abcdef" for c in digits)
 
 
-def _read(spelled: ParsedWorkloads, number: int, one: Spelled) -> Item:
+def _read(spelled: ParsedWorkloads, number: int, one: Spelled) -> LookupEntry:
     if isinstance(one, str) and is_key(one):
-        return Item(one, ParsedName(bare(one), b""))
+        return LookupEntry(one, ParsedName(bare(one), b""))
     try:
-        return Item(one, spelled.named(one))
+        return LookupEntry(one, spelled.named(one))
     except TilewrightError as error:
-        return Item(one, None, problem_of(Located(error, f"/workloads/{number}")))
-    except Exception as error:  # noqa: BLE001  # logged, and told for this item
-        return Item(one, None, bug(number, error))
+        return LookupEntry(one, None, problem_of(Located(error, f"/workloads/{number}")))
+    except Exception as error:  # noqa: BLE001  # logged, and reported for this item
+        return LookupEntry(one, None, bug(number, error))
 
 
-def _workload(store: Store, spelled: ParsedWorkloads, item: Item) -> Workload | None:
-    """The workload of an item: as it was sent, or the stored one of its key."""
+def _workload(store: Store, spelled: ParsedWorkloads, item: LookupEntry) -> Workload | None:
+    """The workload of an item: from its document or spelling, else the stored one of its key."""
     if item.described:
         return spelled.read(item.spelled)
     return stored_workload(store, bare(str(item.spelled)))
@@ -185,18 +184,18 @@ def _miss(number: int, asked: Lookup, outcome: Outcome | None, *, late: bool) ->
 
 
 def no_answer(minimum: Grade, lacking: CacheMiss) -> NoAnswer:
-    """That nothing stored will do, with the reason where there was a search."""
+    """The error that no stored answer is good enough, with the reason if there was a search."""
     reason = f": {lacking.failed}" if lacking.failed else ""
     return NoAnswer(f"no {minimum.value} answer stored for these keys{reason}")
 
 
 def not_prepared(problem: dict[str, str]) -> NotPrepared:
-    """Why a preparation failed, as the error it is."""
+    """The error of a failed preparation."""
     return NotPrepared(problem["detail"], code=problem["code"], advice=problem.get("advice", ""))
 
 
 def bug(number: int, error: Exception) -> ProblemDetails:
-    """What is told of a workload that met a bug of ours: logged, and nobody else's problem."""
+    """The problem of an item that triggered a bug: logged, and without effect on other items."""
     log.error("lookup of workload %d: a bug of the service", number, exc_info=error)
     return ProblemDetails(
         status=500,

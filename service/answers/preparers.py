@@ -1,4 +1,4 @@
-"""The processes that prepare answers: started when there is something to do, never many."""
+"""The processes that prepare answers, started when preparations wait."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from dataclasses import dataclass, field
 from tilewright.tuner.process.child_command import module_command
 
 SECRETS = ("TILEWRIGHT_API_KEY", "TILEWRIGHT_DB")
-"""What others may read in a process's environment and a preparer has no use for."""
+"""Variables that a preparer does not need, and that other users may read in its environment."""
 
 GRACE_SECS = 2.0
 PAUSE_SECS, LONGEST_PAUSE_SECS = 1.0, 60.0
-"""After a helper that failed, until the next: twice as long each time."""
+"""The pause after a process that failed, doubled each time."""
 
 
 @dataclass(slots=True)
 class Preparers:
-    """Up to `processes` helpers on the database at `db_url`, which is to hold `database_bytes` at
-    most. They leave when they are idle, and with the process that started them. While each that is
-    started fails, as on a full disk, the next comes after a growing pause. Threads may share it."""
+    """Up to `processes` processes that prepare answers in the database at `db_url`, which may hold
+    `database_bytes`. They end when they are idle, and with their parent. While every one fails, as
+    on a full disk, the next is started after a growing pause. Threads may share it."""
 
     db_url: str
     processes: int
@@ -40,19 +40,19 @@ class Preparers:
     _closed: bool = False
 
     def wake(self, waiting: int = 1) -> None:
-        """See to it that somebody works, where `waiting` preparations are to be made."""
+        """Start processes for `waiting` preparations."""
         with self._lock:
             for one in self._running:
                 self._note_end(one.poll())
             self._running = [one for one in self._running if one.poll() is None]
             if self._closed or self.clock() < self._not_before:
                 return
-            most = 1 if self._failures else self.processes  # one finds out whether it works again
+            most = 1 if self._failures else self.processes  # one tests whether it works again
             while len(self._running) < min(most, waiting):
                 self._running.append(self._start())
 
     def close(self) -> None:
-        """End them; what they work on is left to whoever comes next."""
+        """End all processes; others continue their preparations."""
         with self._lock:
             self._closed = True
             running, self._running = self._running, []
@@ -65,7 +65,8 @@ class Preparers:
             one.wait()
 
     def _note_end(self, code: int | None) -> None:
-        """Of a helper: None where it lives. Signals are ends from outside, or by native code."""
+        """Count a failure by the exit code of a process, None while it lives. A signal is no
+        failure: it comes from outside, or from native code."""
         if code == 0:
             self._failures = 0
         elif code is not None and code > 0:

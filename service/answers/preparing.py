@@ -1,16 +1,15 @@
-"""What can be answered without tuning: found in processes of their own, and kept.
+"""The process that prepares answers without tuning.
 
-    python -m tilewright.service.answers.preparing    (settings: TILEWRIGHT_PREPARER, as JSON)
+    python -m tilewright.service.answers.preparing    (settings: JSON on standard input)
 
-For a work that somebody asked for and nobody tuned with this toolchain, in this order:
+For a requested work that was not tuned with this toolchain, in this order:
 
-1. records that would do if they were believed, those of another toolchain and those of others,
-   are rebuilt and checked in full; the first that passes is stored as measured here and is the
-   best;
-2. else the analytic schedule is chosen, built, and checked in full, and served as a default.
+1. Records of another toolchain and imported records are rebuilt and checked in full; the first that
+   passes is stored as measured here and becomes the best.
+2. Else the analytic schedule is chosen, built, checked in full, and served as a default.
 
-Where no code for the target can be run, the schedule and its LLVM IR are all there is. A process
-may end at any moment: its lease runs out and another goes on.
+Where code for the target cannot run, only the schedule and its LLVM IR are prepared. A process may
+end at any moment: its lease runs out, and another process continues.
 """
 
 from __future__ import annotations
@@ -28,6 +27,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tilewright.db.errors import StaleLease, StoreError
+from tilewright.db.values.answers import LEASE_SECS, MAX_CLAIMS, Preparation, PreparationState
+from tilewright.db.values.records import ArtefactFile
 from tilewright.schedules.errors import TilewrightError, WorkloadError
 from tilewright.schedules.full_checks import DISPROVED, MOCKED
 from tilewright.schedules.record import MeasureResult, MeasureStatus, TuningRecord
@@ -35,22 +36,21 @@ from tilewright.schedules.target import Target
 from tilewright.schedules.trace import Trace
 from tilewright.schedules.workload.workload import Workload
 from tilewright.service.answers import analytic, objects
+from tilewright.service.answers.failed_checks import safe_trace
 from tilewright.service.answers.grades import grade_of, same_toolchain
 from tilewright.service.answers.links import MEDIA_TYPES
 from tilewright.service.answers.publish import Publish, publish
-from tilewright.service.answers.refusals import safe_trace
 from tilewright.service.answers.verification import failed_check, renewed, withdraw_wrong
-from tilewright.service.error_table import problem_of
+from tilewright.service.database_quota import DatabaseQuota
+from tilewright.service.problems import problem_of
 from tilewright.service.resolve import targets, toolchains, workloads
-from tilewright.service.room import Room
-from tilewright.tuner.compiling.deadline import DEADLINE_SECS, DeadlineError, alarm
+from tilewright.tuner import timeouts
+from tilewright.tuner.compiling.deadline import DeadlineError, alarm
 from tilewright.tuner.emit.variant import Variant
 from tilewright.tuner.process.host import cpu_affinity
 
 if TYPE_CHECKING:
     from tilewright.db import Store
-    from tilewright.db.artefacts import ArtefactFile
-    from tilewright.db.preparations import Preparation
 
 # Start-up: a query loads neither SQLAlchemy nor a compiler; what needs them imports them.
 
@@ -59,15 +59,15 @@ log = logging.getLogger("tilewright.preparing")
 IDLE_SECS = 60.0
 POLL_SECS = 0.1
 LOOK_SECS = 2.0
-"""How often to look for work where nothing seems to have changed: leases run out unseen."""
+"""How often to look for work where nothing was committed: a lease may have run out."""
 MOST_SECS = 300.0
-"""What one step may take, deadlines of its parts included, before its process is given up."""
+"""How long one step may take, deadlines of its parts included, before its process ends itself."""
 NICE = 5
 MAY_PASS = frozenset({"internal_error", "compile_failed", "took_too_long"})
-"""What may go wrong for the machine's sake, which is no property of the work: it is tried again."""
+"""Errors that may be the machine's fault and not the work's: the step is repeated."""
 TRIES_IN_A_ROW = 2
 AGAIN_SECS = 30.0
-"""A work that failed is tried again when it is asked for so much later, times its failures."""
+"""A failed work is prepared again if it is requested this long after, times its failures."""
 
 NOT_RUN = "nothing was run: this service has no such CPU"
 NOT_YET = "not built and verified yet"
@@ -76,10 +76,10 @@ VERIFIED = "verified in full"
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """What a preparation is made of; tests give others.
+    """The steps of a preparation; tests pass others.
 
-    `choose`: the analytic schedule. `check`: rebuild and check in full. `build`: the files, the
-    object only where it was checked. `runs_here`: whether code for a target can be run.
+    `choose`: the analytic schedule. `check`: rebuild and check in full. `build`: the files, with
+    the object only if it was checked. `runs_here`: whether code for a target can run here.
     """
 
     choose: Callable[[Workload, Target], Trace]
@@ -96,7 +96,7 @@ def real_steps() -> Steps:
 
 @dataclass(frozen=True, slots=True)
 class Preparer:
-    """Prepares what is wanted in `store`, as `owner`, until `stop` is set."""
+    """Works on the preparations of `store`, as `owner`, until `stop` is set."""
 
     store: Store
     owner: str
@@ -105,10 +105,10 @@ class Preparer:
     database_bytes: int = 0
 
     def work(self, idle_secs: float = IDLE_SECS) -> None:
-        """Work until told to stop, or until there was nothing to do for `idle_secs`."""
+        """Work until `stop` is set, or until there was nothing to do for `idle_secs`."""
         used = looked = time.monotonic()
         token: object = None
-        room = Room(self.store, self.database_bytes)
+        room = DatabaseQuota(self.store, self.database_bytes)
         while not self.stop.is_set() and time.monotonic() - used < idle_secs:
             now = self.store.change_token()
             if now is not None and now == token and time.monotonic() - looked < LOOK_SECS:
@@ -119,7 +119,7 @@ class Preparer:
                 used = time.monotonic()
 
     def work_once(self) -> bool:
-        """Take one step of one preparation if there is one; whether there was."""
+        """Do one step of one preparation if one waits; whether one did."""
         found = self.store.claim_preparation(
             toolchains.toolchain_name(toolchains.toolchain()), self.owner
         )
@@ -130,14 +130,12 @@ class Preparer:
         try:
             self._step(found)
         except StaleLease:
-            log.warning("preparation %s: another process has it now", found.key)
+            log.warning("preparation %s: another process holds it now", found.key)
         finally:
             over.set()
         return True
 
     def _step(self, found: Preparation) -> None:
-        from tilewright.db.preparations import PreparationState
-
         workload = workloads.workload_of(found.workload_document)
         target = Target.from_json(found.target_document)
         try:
@@ -156,12 +154,12 @@ class Preparer:
             self._fail(found, error)
 
     def _best_of_claims(self, found: Preparation, workload: Workload, target: Target) -> bool:
-        """Whether a record that nobody checked with this toolchain passes, and is the best now."""
+        """Whether a record that was not checked with this toolchain passes, and is the best now."""
         tried: list[str] = found.document.setdefault("tried", [])
         claims = {record.key: record for record in self._claims(found)}
         untried = {key: record for key, record in claims.items() if key not in tried}
         if not self.steps.runs_here(target):
-            tried.extend(untried)  # there is no way to
+            tried.extend(untried)  # they cannot be checked
             return False
         for key, record in untried.items():
             trace = Trace.from_json(record.trace)
@@ -176,8 +174,6 @@ class Preparer:
         return False
 
     def _claims(self, found: Preparation) -> list[TuningRecord]:
-        from tilewright.db.evidence import MAX_CLAIMS
-
         work = found.workload_key, found.target_key
         best, here = self.store.best(*work), toolchains.toolchain()
         other = (
@@ -191,8 +187,6 @@ class Preparer:
         ]
 
     def _choose(self, found: Preparation, workload: Workload, target: Target) -> None:
-        from tilewright.db.preparations import PreparationState
-
         try:
             trace = self.steps.choose(workload, target)
         except DeadlineError as error:
@@ -205,8 +199,6 @@ class Preparer:
         self.store.settle_preparation(found.key, found.owner, PreparationState.CHOSEN, document)
 
     def _finish(self, found: Preparation, workload: Workload, target: Target) -> None:
-        from tilewright.db.preparations import PreparationState
-
         trace = Trace.from_json(found.document["trace"])
         trace, note = self._safe(workload, trace, target)
         verified = False
@@ -228,16 +220,16 @@ class Preparer:
         self.store.settle_preparation(found.key, found.owner, state, document, files)
 
     def _safe(self, workload: Workload, trace: Trace, target: Target) -> tuple[Trace, str]:
-        """A schedule that was chosen, or what takes its place where a full check failed it, and a
-        note. NoAnswer where nothing does."""
+        """The chosen schedule, or the one that replaces it if it failed a full check, and a note.
+        NoAnswer if none does."""
         checks = self.store.full_checks(workload.key, target.key)
         return safe_trace(workload, trace, checks, toolchains.toolchain())
 
     def _checked(
         self, workload: Workload, trace: Trace, target: Target
     ) -> tuple[Trace, str, MeasureResult]:
-        """A schedule that may be served, with a note, and how its full check ended. One that the
-        check disproves, which is a bug of ours, is stored as that, and the next is tried."""
+        """A schedule that may be served, a note, and the result of its full check. A schedule that
+        the check disproves, which is our bug, is stored as failed, and the next is tried."""
         while True:
             trace, note = self._safe(workload, trace, target)
             result = self.steps.check(workload, trace, target)
@@ -247,8 +239,6 @@ class Preparer:
             self.store.add([failed_check(workload, target, trace, result)])
 
     def _fail(self, found: Preparation, error: Exception) -> None:
-        from tilewright.db.preparations import PreparationState
-
         if isinstance(error, TilewrightError):
             problem = problem_of(error)
             told = {"code": problem.code, "detail": problem.detail, "advice": problem.advice}
@@ -270,8 +260,6 @@ class Preparer:
         self.store.settle_preparation(found.key, found.owner, state, document)
 
     def _keep_lease(self, found: Preparation, over: threading.Event) -> None:
-        from tilewright.db.preparations import LEASE_SECS
-
         deadline = time.monotonic() + MOST_SECS
         while not over.wait(LEASE_SECS / 3):
             if time.monotonic() > deadline:
@@ -289,8 +277,7 @@ def choose_schedule(workload: Workload, target: Target) -> Trace:
 
 
 def check_in_full(workload: Workload, trace: Trace, target: Target) -> MeasureResult:
-    """Rebuild in fresh processes and check in full. What this machine has not the memory for is
-    a result too."""
+    """Rebuild in fresh processes and check in full. Too little memory is a result as well."""
     from tilewright.tuner.measure.local import verify_full
 
     try:
@@ -302,12 +289,11 @@ def check_in_full(workload: Workload, trace: Trace, target: Target) -> MeasureRe
 def built_files(
     workload: Workload, trace: Trace, target: Target, verified: bool
 ) -> list[ArtefactFile]:
-    """Object, header and LLVM IR of a schedule that was verified; LLVM IR of another."""
-    from tilewright.db.artefacts import ArtefactFile
+    """Object, header and LLVM IR of a verified schedule; only LLVM IR of any other."""
     from tilewright.tuner.emit.kernel import llvm_text
 
     symbol = objects.symbol_name(None, workload)
-    with alarm(DEADLINE_SECS, "building a kernel"):
+    with alarm(timeouts.COMPILE_DEADLINE_SECS, "building a kernel"):
         if verified:
             variant = Variant(target.cpu, trace, target)
             files = objects.build(workload, variant, symbol, ll=True, asm=False)
@@ -323,7 +309,7 @@ def runs_here(target: Target) -> bool:
 
 
 def main() -> int:
-    """Prepare until told to stop, or until the process that started it is gone."""
+    """Prepare until a signal to stop, or until the parent process is gone."""
     from tilewright.db import open_store
     from tilewright.service.logs import configure
 
@@ -353,7 +339,7 @@ def main() -> int:
 
 
 def _leave(number: int, frame: object) -> None:
-    """End the work in hand: what it runs in is closed on the way out."""
+    """End the current step; open resources are closed."""
     raise SystemExit(0)
 
 

@@ -1,6 +1,6 @@
-"""What was never tuned here: asked to be prepared, and tuned in the background.
+"""Works that were never tuned here: requests to prepare an answer, and to tune in the background.
 
-Nothing is chosen, compiled or checked in the process that asks: it leaves word in the database.
+The process that answers lookups chooses, compiles and checks nothing: it stores the request.
 """
 
 from __future__ import annotations
@@ -11,21 +11,20 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from tilewright.db.values.answers import Demand, PreparationQuota, preparation_key
+from tilewright.db.values.jobs import JobQuota
 from tilewright.schedules.errors import WorkloadError
 from tilewright.schedules.target import Target
 from tilewright.schedules.workload.workload import Workload
-from tilewright.service.answers.book import CacheMiss, Finished, Outcome
+from tilewright.service.answers.answer_cache import CacheMiss, FoundAnswer, Outcome
 from tilewright.service.grade import Grade
 from tilewright.service.resolve import workloads
 
 if TYPE_CHECKING:
     from tilewright.db import Store
-    from tilewright.db.preparations import Demand
     from tilewright.service.answers.preparers import Preparers
+    from tilewright.service.database_quota import DatabaseQuota
     from tilewright.service.limits import RequestLimits
-    from tilewright.service.room import Room
-
-# Start-up: a query loads neither SQLAlchemy nor a compiler; what needs them imports them.
 
 log = logging.getLogger("tilewright.untuned")
 
@@ -42,7 +41,7 @@ WORKS_PER_COMMIT = 50
 @dataclass(frozen=True, slots=True)
 class PrepareRequest:
     """A work to prepare; `read` gives its workload when it is needed. `again`: it was prepared
-    before some of what is stored now."""
+    before some of the records stored now."""
 
     workload_key: str
     read: Callable[[], Workload | None]
@@ -50,7 +49,7 @@ class PrepareRequest:
 
 
 def is_wanted(outcome: Outcome, minimum: Grade) -> bool:
-    """Whether to have something prepared: there is no answer, or there are unchecked records."""
+    """Whether to request a preparation: there is no answer, or there are unchecked records."""
     if outcome.preparing:
         return False
     if outcome.untried:
@@ -61,27 +60,27 @@ def is_wanted(outcome: Outcome, minimum: Grade) -> bool:
 
 
 def is_to_be_tried_again(outcome: Outcome) -> bool:
-    """Whether a preparation failed so long ago that it may go well now."""
+    """Whether a preparation failed so long ago that it is to be repeated."""
     when = outcome.try_again_at if isinstance(outcome, CacheMiss) else None
     return when is not None and time.time() >= when
 
 
 def is_settled(outcome: Outcome) -> bool:
-    """Whether waiting would change nothing that matters to the asker."""
-    if isinstance(outcome, Finished) and outcome.grade is not Grade.DEFAULT:
+    """Whether waiting would change nothing that matters to the client."""
+    if isinstance(outcome, FoundAnswer) and outcome.grade is not Grade.DEFAULT:
         return True
     return not outcome.preparing
 
 
 @dataclass(frozen=True, slots=True)
 class PrepareQueue:
-    """Asks for preparations in `store`, under one toolchain."""
+    """Requests preparations in `store`, for one toolchain."""
 
     store: Store
     toolchain: str
     limits: RequestLimits
     preparers: Preparers
-    room: Room
+    room: DatabaseQuota
 
     def demand(
         self,
@@ -91,10 +90,10 @@ class PrepareQueue:
         until: float = float("inf"),
         owner: str | None = None,
     ) -> set[str]:
-        """Have works prepared; the keys of those not taken: no room (of the owner, of all, in the
-        database), unknown, or too late
-        (`until`, on the monotonic clock). Some are taken however late it is: who asks again and
-        again comes to an end. The jobs that tune them are `owner`'s."""
+        """Have works prepared; the keys of the refused ones: no room (for the owner, for all, in
+        the database), unknown, or too late (`until`, on the monotonic clock). The first batch is
+        taken however late it is, so that repeated lookups come to an end. The jobs that tune the
+        works belong to `owner`."""
         refused: set[str] = set()
         batch: list[Demand] = []
         target_document = target.to_json()
@@ -108,33 +107,28 @@ class PrepareQueue:
             job = tickets(workload)
             batch.append(_demand(workload, target.key, target_document, job, again=one.again))
             if len(batch) == WORKS_PER_COMMIT:
-                refused |= self._leave_word(batch, owner)
+                refused |= self._request(batch, owner)
                 left, batch = left + len(batch), []
         if batch:
-            refused |= self._leave_word(batch, owner)
+            refused |= self._request(batch, owner)
         return refused
 
     def name(self, workload_key: str, target_key: str) -> str:
         """The key of the preparation of a work."""
-        from tilewright.db.preparations import preparation_key
-
         return preparation_key(workload_key, target_key, self.toolchain)
 
     def waiting(self) -> int:
-        """How many works wait to be prepared; sees to it that somebody works on them."""
+        """How many works wait to be prepared; starts processes for them."""
         waiting = self.store.preparations_waiting(self.toolchain)
         self.preparers.wake(waiting)
         return waiting
 
     def retry_after_secs(self) -> int:
-        """When it is worth asking again: about when what waits now is prepared."""
+        """After how many seconds to repeat a lookup: about when all waiting works are prepared."""
         each = SECS_A_WORK / max(self.preparers.processes, 1)
         return max(1, min(round(each * self.waiting()), MOST_RETRY_SECS))
 
-    def _leave_word(self, batch: list[Demand], owner: str | None) -> set[str]:
-        from tilewright.db.job_owners import JobQuota
-        from tilewright.db.preparations import PreparationQuota
-
+    def _request(self, batch: list[Demand], owner: str | None) -> set[str]:
         limits = self.limits
         if not self.room.is_left():
             return {one.workload_key for one in batch}
@@ -154,7 +148,7 @@ class PrepareQueue:
 
 
 def _read(one: PrepareRequest) -> Workload | None:
-    """Its workload; None where what is stored is none to this version, which harms no other."""
+    """The workload of a request; None where this version cannot read the stored document."""
     try:
         return one.read()
     except WorkloadError as error:
@@ -170,8 +164,6 @@ def _demand(
     *,
     again: bool,
 ) -> Demand:
-    from tilewright.db.preparations import Demand
-
     return Demand(
         workload_key=workload.key,
         workload_document=workload.to_json(),

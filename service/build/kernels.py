@@ -1,6 +1,6 @@
-"""From what a build asks for to a kernel it can pin: a schedule for each CPU, and the object.
+"""Makes a kernel that a build can pin: chooses a schedule for each CPU and compiles the object.
 
-The same request and the same records give the same bytes, on a service and on a laptop.
+The same request and records give the same bytes, on a service and on a laptop.
 """
 
 from __future__ import annotations
@@ -17,9 +17,7 @@ from tilewright.schedules.target import Probes, Target
 from tilewright.schedules.trace import Trace
 from tilewright.schedules.workload.workload import Workload
 from tilewright.service.answers import analytic, objects
-from tilewright.service.answers.find import find_answer
-from tilewright.service.answers.grades import Answer, grade_of
-from tilewright.service.answers.refusals import (
+from tilewright.service.answers.failed_checks import (
     UNMEASURED,
     record_refusal,
     refuse_pins,
@@ -27,31 +25,32 @@ from tilewright.service.answers.refusals import (
     to_verify,
     why_none_passed,
 )
+from tilewright.service.answers.find import find_answer
+from tilewright.service.answers.grades import Answer, grade_of
+from tilewright.service.build.lock_file import FileRef, LockedKernel, LockedVariant
 from tilewright.service.errors import InvalidField, NoAnswer
 from tilewright.service.grade import Grade
 from tilewright.service.resolve import targets as target_names
 from tilewright.service.resolve import workloads
-from tilewright.service.resolve.requests import GradeName, Strict, located
+from tilewright.service.resolve.requests import GradeName, StrictModel, located
 from tilewright.service.resolve.toolchains import real_toolchain, toolchain
 from tilewright.tuner.codegen.version import EMIT_VERSION
 from tilewright.tuner.emit.variant import Variant
 from tilewright.tuner.isa.x86 import essential
-from tilewright.tuner.machine.cpus import LEVELS, PLAIN, level_target
+from tilewright.tuner.machine.x86_levels import BASELINE_LEVEL, LEVELS, level_target
 from tilewright.tuner.process.frames import Frame
-
-from .locked import FileRef, LockedKernel, LockedVariant
 
 if TYPE_CHECKING:
     from tilewright.db import Store
     from tilewright.tuner.emit.emitted import EmittedKernel
 
-# Start-up: choosing kernels needs no compiler, making them does.
+# Start-up: choosing schedules needs no compiler.
 
 MOST_TARGETS = 8
 
 
-class BuildIn(Strict):
-    """`POST /v1/builds`: one kernel for one CPU, or with `every_cpu` for any, each at its best."""
+class BuildIn(StrictModel):
+    """`POST /v1/builds`: one kernel for the listed CPUs, or with `every_cpu` for all CPUs."""
 
     name: Annotated[str, Field(min_length=1, max_length=63)] = Field(
         description="The C function, and the stem of its files."
@@ -87,7 +86,7 @@ class BuildIn(Strict):
 
 @dataclass(frozen=True, slots=True)
 class BuildVariant:
-    """One variant of an object, and the answer that its schedule is from."""
+    """One variant of an object, and the answer with its schedule."""
 
     variant: Variant
     answer: Answer
@@ -95,7 +94,7 @@ class BuildVariant:
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """A kernel with its files' bytes, and the descriptions of its targets by key."""
+    """A kernel with the bytes of its files, and the descriptions of its targets by key."""
 
     kernel: LockedKernel
     files: tuple[objects.BuiltFile, ...]
@@ -104,10 +103,10 @@ class Built:
 
 
 def build_kernel(store: Store | None, asked: BuildIn) -> Built:
-    """Choose and compile. `store` None is an empty one.
+    """Choose schedules and compile them. `store` None is an empty database.
 
-    NoAnswer: nothing good enough is stored. WorkloadError, TargetError, InvalidField, UsageProblem:
-    the request. DeadlineError, CompileError: LLVM.
+    NoAnswer: no acceptable schedule is stored. WorkloadError, TargetError, InvalidField,
+    UsageProblem: the request is invalid. DeadlineError, CompileError: LLVM failed.
     """
     workload = workloads.workload_of(asked.workload)
     symbol = objects.symbol_name(asked.name, workload)
@@ -137,9 +136,10 @@ def choose_parts(
     *,
     every_cpu: bool,
 ) -> list[BuildVariant]:
-    """The best schedule for each target, in the order in which a CPU is asked. With `every_cpu` one
-    that all can run is added, and a target with no record of `minimum` takes the schedule chosen
-    without measuring. NoAnswer; InvalidField where one object cannot serve all."""
+    """The best schedule for each target, in the order in which a CPU is tested for them.
+    `every_cpu` adds a variant that all CPUs can run, and chooses a schedule without measurement for
+    a target without a record of `minimum`. NoAnswer; InvalidField if one object cannot serve all.
+    """
     named = list(named)
     answers = [_found(store, workload, target, minimum, every_cpu) for target in named]
     if every_cpu:
@@ -157,8 +157,8 @@ def _ordered(named: Sequence[Target], answers: Sequence[Answer]) -> list[BuildVa
 
 
 def in_order(named: Sequence[Target]) -> list[Target]:
-    """Targets as a CPU is asked for them: wide vectors first, then a CPU before a level, then as
-    they were named. Each once."""
+    """Targets in the order in which a CPU is tested for them: wide vectors first, then a CPU before
+    a level, then as given. Each once."""
 
     def rank(target: Target) -> tuple[int, int]:
         level = LEVELS.index(target.cpu) if target.cpu in LEVELS else len(LEVELS)
@@ -168,8 +168,8 @@ def in_order(named: Sequence[Target]) -> list[Target]:
 
 
 def plain_targets(named: Sequence[Target]) -> list[Target]:
-    """What every CPU of the architecture of `named` can run, if they are x86-64. InvalidField if
-    they are not all of one architecture, or several that cannot be told apart."""
+    """A target that every CPU of this architecture can run, if it is x86-64. InvalidField for
+    several architectures, or several targets that code cannot distinguish at run time."""
     triples = sorted({target.triple for target in named})
     if len(triples) > 1:
         raise InvalidField(
@@ -177,7 +177,9 @@ def plain_targets(named: Sequence[Target]) -> list[Target]:
             pointer="/targets",
         )
     if triples[0].startswith("x86_64"):
-        return [replace(level_target(PLAIN, max(t.threads for t in named)), triple=triples[0])]
+        return [
+            replace(level_target(BASELINE_LEVEL, max(t.threads for t in named)), triple=triples[0])
+        ]
     if len({target.key for target in named}) > 1:
         raise InvalidField(
             f"targets: an object for {triples[0]} is for one CPU, which it cannot ask what it is",
@@ -235,8 +237,9 @@ def _pinned(
     record_key: str | None,
     trace: list[Any] | None,
 ) -> Answer:
-    """The schedule of a record, or the one that is given, whatever would be chosen today. NoAnswer
-    if the record is not here, VerificationFailed if the schedule failed its full check."""
+    """The schedule of the pinned record, or the given schedule, whatever would be chosen today.
+    NoAnswer if the record is not stored here, VerificationFailed if the schedule failed its full
+    check."""
     if record_key is None:
         checks = _checks(store, workload.key, target.key)
         if trace is None:
@@ -263,7 +266,7 @@ def _pinned(
 
 
 def _analytic(workload: Workload, target: Target, checks: FullChecks) -> Answer:
-    """The answer of the schedule that is chosen now. NoAnswer where `checks` leave none."""
+    """The schedule chosen now, without measurement. NoAnswer if `checks` exclude every schedule."""
     chosen = analytic.default_trace(workload, target)
     return _of_trace(workload, target, *safe_trace(workload, chosen, checks, toolchain()))
 
@@ -336,14 +339,14 @@ def _toolchain() -> dict[str, Any]:
 
 
 def _description(target: Target) -> dict[str, Any]:
-    """The target's document without what was measured on it, which is not part of its key."""
+    """The target's document without its probes, which are not part of its key."""
     document = target.to_json()
     del document["probes"]
     return document
 
 
 def _spelled(workload: Workload) -> str | dict[str, Any]:
-    """The workload's name where that spells it, else its document."""
+    """The workload's name if it is a spelling, else its document."""
     try:
         if workload.name and workloads.workload_of(workload.name).key == workload.key:
             return workload.name
@@ -355,14 +358,14 @@ def _spelled(workload: Workload) -> str | dict[str, Any]:
 def _compiled(
     workload: Workload, variants: Sequence[Variant], symbol: str
 ) -> tuple[list[objects.BuiltFile], bool]:
-    """The files, and whether they need OpenMP. A command compiles itself; a thread of a service,
-    which answers others meanwhile, hands it to a helper process."""
+    """The files, and whether they need OpenMP. A command compiles in its own process. A thread of
+    the service, which must not block others, delegates to a helper process."""
     import threading
 
     if threading.current_thread() is threading.main_thread():
         kernel, files = objects.emitted(workload, variants, symbol)
         return files, kernel.uses_openmp
-    from tilewright.tuner.compiling.aside import shared
+    from tilewright.tuner.compiling.helper_process import shared_helper
 
     document = {
         "workload": workload.to_json(),
@@ -377,7 +380,7 @@ def _compiled(
             for variant in variants
         ],
     }
-    frame = shared().call(
+    frame = shared_helper().call(
         "tilewright.service.build.kernels:compile_aside", document, "compiling a kernel"
     )
     files, start = [], 0
@@ -388,8 +391,8 @@ def _compiled(
 
 
 def compile_aside(document: Mapping[str, Any]) -> Frame:
-    """What the helper process does for `_compiled`."""
-    from tilewright.tuner.compiling.requests import build_whatever_comes
+    """Compiles in the helper process, for `_compiled`."""
+    from tilewright.tuner.compiling.requests import build_checked
 
     workload = Workload.from_json(document["workload"])
     variants = [
@@ -401,7 +404,7 @@ def compile_aside(document: Mapping[str, Any]) -> Frame:
         )
         for one in document["variants"]
     ]
-    kernel, files = objects.emitted(workload, variants, document["symbol"], build_whatever_comes)
+    kernel, files = objects.emitted(workload, variants, document["symbol"], build_checked)
     return Frame(
         {
             "files": [[file.kind, file.name, len(file.data)] for file in files],
@@ -412,7 +415,7 @@ def compile_aside(document: Mapping[str, Any]) -> Frame:
 
 
 def variant_documents(kernel: EmittedKernel, parts: Sequence[BuildVariant]) -> list[dict[str, Any]]:
-    """What `emit --json` says of each variant, in the order in which a CPU is asked."""
+    """The variants in `emit --json`, in the order in which a CPU is tested for them."""
     return [
         {
             "cpu": part.variant.label,

@@ -1,4 +1,4 @@
-"""`worker` and `fleet`: machines that measure for others, and who they are."""
+"""`worker` and `fleet`: join a fleet of machines that measure, and list them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import typer
 
 from tilewright.service.cli.options import Common, command
 
-# Start-up: a command loads what it works with when it runs.
+# Start-up: a command loads what it needs when it runs.
 
 
 def add_commands(app: typer.Typer) -> None:

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tilewright.service import timeouts
 from tilewright.service.cli.options import Common, MachineOptions, Service, command
 from tilewright.service.cli.output import Output
 from tilewright.service.cli.payloads import target_payload, workload_payload
-from tilewright.service.cli.search_options import SecondsOption, StrategyOption
-from tilewright.service.exit_codes import ExitCode
+from tilewright.service.cli.shared_options import SecondsOption, StrategyOption
+from tilewright.service.errors import ExitCode
 from tilewright.service.resolve.spelling import WorkloadSpelling
 from tilewright.service.resolve.targets import is_mocked
 from tilewright.tuner.search.strategies import Strategy
@@ -19,9 +20,8 @@ from tilewright.tuner.search.strategies import Strategy
 if TYPE_CHECKING:
     from tilewright.service.client import Client, Job
 
-# Start-up: a command loads what it works with when it runs.
+# Start-up: a command loads what it needs when it runs.
 
-TERMINAL_SECS = 5.0
 
 JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="The job's id.")]
 
@@ -122,11 +122,11 @@ def _client(service: Service) -> Client:
     from tilewright.service.client import Client
 
     # Somebody waits at the terminal: give up sooner than a program would.
-    return Client(service.url, service.api_key, timeout_secs=TERMINAL_SECS)
+    return Client(service.url, service.api_key, timeout_secs=timeouts.TERMINAL_CALL_SECS)
 
 
 def _follow(client: Client, job: Job, output: Output) -> Job:
-    """Show the job's trials as they come; the finished job. Ctrl-C leaves the job running."""
+    """Show the job's trials as they arrive; the finished job. Ctrl-C leaves the job running."""
     from tilewright.service.cli.progress import trial_reporter
     from tilewright.tuner.process.control import Activity
 

@@ -1,4 +1,4 @@
-"""`keys create`, `keys list`, `keys rotate`, `keys revoke`: who may use the service.
+"""`keys create`, `keys list`, `keys rotate`, `keys revoke`: manage the keys of a service.
 
 They work on the database, so on the service's machine; a running service follows within a second.
 """
@@ -8,19 +8,17 @@ from __future__ import annotations
 import os
 import sys
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from tilewright.db.errors import UnknownKey
+from tilewright.db.values.jobs import ApiKey
 from tilewright.service import database
 from tilewright.service.access import keys
 from tilewright.service.cli.options import Common, command
 
-if TYPE_CHECKING:
-    from tilewright.db.keys import ApiKey
-
-# Start-up: a command loads what it works with when it runs.
+# Start-up: a command loads what it needs when it runs.
 
 KeyArgument = Annotated[
     str, typer.Argument(metavar="ID", help="The key's id: the ten letters after tw_.")
@@ -134,7 +132,7 @@ def add_commands(app: typer.Typer) -> None:
 
 
 def key_document(key: ApiKey) -> dict[str, Any]:
-    """A key as JSON: everything but its secret and the hash of that."""
+    """A key as JSON, without its secret and the hash of that."""
     return {
         "id": key.id,
         "owner": key.owner,

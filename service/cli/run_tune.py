@@ -1,4 +1,4 @@
-"""The command `tune`: a run with its progress, its end, and what Ctrl-C leaves behind."""
+"""The command `tune`: the run, its progress, and its end, also after Ctrl-C."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from tilewright.service import database
-from tilewright.service.answers.refusals import every_failed, rejected_words
+from tilewright.service import database, timeouts
+from tilewright.service.answers.failed_checks import every_failed, rejected_words
 from tilewright.service.cli.options import Common, MachineOptions
 from tilewright.service.cli.output import Output
 from tilewright.service.cli.progress import trial_reporter
 from tilewright.service.cli.render import tune_summary
-from tilewright.service.exit_codes import ExitCode
+from tilewright.service.errors import ExitCode
 from tilewright.service.resolve import targets, workloads
 from tilewright.service.resolve.spelling import WorkloadSpelling
 from tilewright.tuner.process.control import Activity, Control, MeasurementAborted, OutOfTime
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tilewright.schedules.workload.workload import Workload
     from tilewright.service.jobs.tuning import TuneOptions
 
-# Start-up: a command loads what it works with when it runs.
+# Start-up: a command loads what it needs when it runs.
 
 
 def tune_with_progress(
@@ -39,19 +39,19 @@ def tune_with_progress(
     """Tune and print the report; exit code 1 if no candidate passed, 130 if interrupted.
 
     The first Ctrl-C or SIGTERM ends the search after the trial in flight: the best so far is
-    confirmed, kept and printed, if that takes no longer than `STOP_SECS`. The second leaves at
+    verified, stored and printed, if that takes at most `INTERRUPTED_TUNE_SECS`. The second exits at
     once.
     """
     from tilewright.service.jobs import tuning
-    from tilewright.tuner.measure.choose import measured_target, parse_measurer
+    from tilewright.tuner.measure.measurer_spec import measured_target, parse_measurer
 
     output = common.output()
-    database.database_url(common.db)  # what will not do is told before the machine is looked at
+    database.database_url(common.db)  # errors of usage are reported before the machine is probed
     targets.check_measurer(machine.measurer)
     if not machine.measurer.startswith(tuning.FLEET):
         targets.read_target(machine.target, machine.threads, probe=False)
     workload = workloads.read_workload(spelling)
-    parse_measurer(options.measurer)  # a bad one is the first line that is printed
+    parse_measurer(options.measurer)  # an invalid one is the first message
     again = spelled(spelling, machine, common)
     with (
         interruptible(output, again),
@@ -85,8 +85,9 @@ def tune_with_progress(
 
 
 def _describe(workload: Workload, output: Output) -> None:
-    """What is computed, before seconds are spent on it, and what would leave less to compute."""
-    from tilewright.tuner.machine.work import saved_by_allowing_error
+    """Print what the workload computes before time is spent on it, and what would reduce the
+    work."""
+    from tilewright.tuner.machine.least_work import saved_by_allowing_error
 
     for line in workloads.computed_lines(workload):
         output.remark(line)
@@ -99,7 +100,7 @@ def _describe(workload: Workload, output: Output) -> None:
 
 
 def spelled(spelling: WorkloadSpelling, machine: MachineOptions, common: Common) -> str:
-    """The workload and what names its stored answer, as they would be typed again."""
+    """The arguments that name the workload and its stored answer, to be typed again."""
     words = [spelling.workload or ""] if spelling.expr is None else ["--expr", spelling.expr]
     for tensor in spelling.tensor or []:
         words += ["--tensor", tensor]
@@ -125,21 +126,14 @@ _INTERRUPTED = (
 
 
 WORTH_A_HINT = 1.5
-"""Times less work from which on permission to regroup is worth a line."""
+"""Work reduction from which on the permission to regroup is worth a hint."""
 
-INTERRUPT_SECS = 0.75
-"""How long what Ctrl-C or SIGTERM finds under way may go on, where it is nothing that a run counts
-as done: looking at the machine, a reference, a full check."""
-
-STOP_SECS = 8.0
-"""How long a run may go on after Ctrl-C or SIGTERM to have its best checked: those who send SIGTERM
-send SIGKILL ten seconds later."""
 
 _NOTHING_DONE = frozenset({"starting", "reference", "full check"})
 
 
 def _say_what_for(text: str) -> None:
-    """Tell what the run waits for."""
+    """Print what the run waits for."""
     if text:
         sys.stderr.write(f"tilewright: {text}\n")
         sys.stderr.flush()
@@ -147,11 +141,12 @@ def _say_what_for(text: str) -> None:
 
 @contextmanager
 def polite_interrupts(control: Control) -> Iterator[threading.Event]:
-    """An event that the first Ctrl-C or SIGTERM sets; the second is a KeyboardInterrupt. After the
-    first the run is aborted when `STOP_SECS` are over, or soon, by what it is at."""
+    """An event that the first Ctrl-C or SIGTERM sets; the second raises KeyboardInterrupt. After
+    the first, the run is aborted after `INTERRUPTED_TUNE_SECS`, or sooner if its current step
+    leaves nothing behind."""
     stop, over = threading.Event(), threading.Event()
     if threading.current_thread() is not threading.main_thread():
-        yield stop  # only the main thread hears of signals
+        yield stop  # only the main thread receives signals
         return
 
     def on_interrupt(number: int, frame: FrameType | None) -> None:
@@ -165,9 +160,9 @@ def polite_interrupts(control: Control) -> Iterator[threading.Event]:
 
     def abort_when_late() -> None:
         found = control.activity
-        late = not over.wait(INTERRUPT_SECS)
+        late = not over.wait(timeouts.INTERRUPTED_STEP_SECS)
         if late and not (found.phase in _NOTHING_DONE and control.activity.text == found.text):
-            late = not over.wait(STOP_SECS - INTERRUPT_SECS)
+            late = not over.wait(timeouts.INTERRUPTED_TUNE_SECS - timeouts.INTERRUPTED_STEP_SECS)
         while late:
             control.abort()
             late = not over.wait(0.2)
@@ -188,7 +183,7 @@ def polite_interrupts(control: Control) -> Iterator[threading.Event]:
 
 @contextmanager
 def interruptible(output: Output, again: str) -> Iterator[None]:
-    """Turn Ctrl-C into exit code 130 with a word on how to go on."""
+    """Turn Ctrl-C into exit code 130 and a hint on how to continue."""
     try:
         yield
     except KeyboardInterrupt:

@@ -8,16 +8,17 @@ from typing import Annotated
 import typer
 
 from tilewright.service.answers import stored
-from tilewright.service.cli import asking, benching
+from tilewright.service.cli import bench as benchmark
+from tilewright.service.cli import best as best_command
 from tilewright.service.cli.options import Common, MachineOptions, command
-from tilewright.service.cli.search_options import SecondsOption, StrategyOption
+from tilewright.service.cli.shared_options import SecondsOption, StrategyOption
 from tilewright.service.cli.verify_all import verify_everything
 from tilewright.service.errors import NoAnswer, UsageProblem, VerificationFailed
 from tilewright.service.resolve import targets, workloads
 from tilewright.service.resolve.spelling import WorkloadSpelling
 from tilewright.tuner.search.strategies import Strategy
 
-# Start-up: a command loads what it works with when it runs.
+# Start-up: a command loads what it needs when it runs.
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -58,7 +59,7 @@ def add_commands(app: typer.Typer) -> None:
         )
         tune_with_progress(spelling, machine, common, options)
 
-    command(app, "best")(asking.best)
+    command(app, "best")(best_command.best)
 
     @command(app, "bench")
     def bench(
@@ -96,11 +97,11 @@ def add_commands(app: typer.Typer) -> None:
         """Time the best kernel and the peers, in alternation on this machine."""
         from tilewright.service.cli.render import bench_table
 
-        peers = benching.peer_names(against)
+        peers = benchmark.peer_names(against)
         workload = workloads.read_workload(spelling)
         target = targets.read_target(machine.target, machine.threads)
         answer = stored.answer(common.db, workload, target, "exact")
-        document = benching.bench(
+        document = benchmark.bench(
             workload,
             answer,
             target,

@@ -14,15 +14,15 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tilewright.service import timeouts
 from tilewright.service.errors import CannotServe, MissingExtra
+from tilewright.service.fleet.restarting_process import RestartingProcess
 from tilewright.service.settings import is_loopback
-from tilewright.tuner.measure.fleet.leash import PARENT
+from tilewright.tuner.measure.fleet.parent_watch import PARENT
 from tilewright.tuner.process.child_command import module_command
 
-from .keeper import Keeper
-
 if TYPE_CHECKING:
-    from tilewright.tuner.measure.fleet.wire import MachineDescription
+    from tilewright.tuner.measure.fleet.messages import MachineDescription
 
 # Start-up: wrong words are told before what a fleet is made of is loaded.
 
@@ -39,50 +39,47 @@ _WORKER_SETTINGS = {
     # Dask would look at the stack of the thread that waits for a measurement, 100 times a second.
     "DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED": "False",
 }
-_FIND_SCHEDULER_SECS = 60
-_START_SECS, _LOOK_SECS = 20.0, 0.1
 _NO_PAGES = ("--no-dashboard", "--dashboard-address", "127.0.0.1:0")
 """Without its pages Dask still answers over HTTP, by default on a fixed port of every address."""
 
 
-def scheduler(address: str) -> Keeper:
+def scheduler(address: str) -> RestartingProcess:
     """Keeps a scheduler running at `address`; machines and jobs come back to it by themselves."""
     _needs_dask()
     command = [
         *module_command("distributed.cli.dask_scheduler"),
-        *("--host", address, "--preload", "tilewright.tuner.measure.fleet.leash"),
+        *("--host", address, "--preload", "tilewright.tuner.measure.fleet.parent_watch"),
         *_NO_PAGES,
     ]
     environment = {**_SCHEDULER_SETTINGS, PARENT: str(os.getpid())}
-    return Keeper("the fleet's scheduler", lambda: command, environment)
+    return RestartingProcess("the fleet's scheduler", lambda: command, environment)
 
 
 def wait_for_scheduler(address: str) -> None:
     """Until something listens at `address`, so that the first job finds it. CannotServe if nothing
     does for a while: its log says why."""
-    from tilewright.tuner.measure.fleet.address import check_listens
-    from tilewright.tuner.measure.fleet.errors import FleetError
+    from tilewright.tuner.measure.fleet.address import FleetError, check_listens
 
-    end = time.monotonic() + _START_SECS
+    end = time.monotonic() + timeouts.SCHEDULER_START_SECS
     while True:
         try:
-            return check_listens(address, _LOOK_SECS)
+            return check_listens(address, timeouts.SCHEDULER_POLL_SECS)
         except FleetError as error:
             if time.monotonic() > end:
                 raise CannotServe(
                     f"the fleet's scheduler did not start at {address}",
                     advice="Name a free port of this machine after --fleet-address.",
                 ) from error
-            time.sleep(_LOOK_SECS)
+            time.sleep(timeouts.SCHEDULER_POLL_SECS)
 
 
-def local_machine(address: str) -> Keeper:
+def local_machine(address: str) -> RestartingProcess:
     """Keeps this machine in the fleet at `address`, from a process that describes it first."""
     command = module_command("tilewright.service.fleet.worker", address)
-    return Keeper("the machine of this service", lambda: command, {}, patience_secs=10.0)
+    return RestartingProcess("the machine of this service", lambda: command, {}, patience_secs=10.0)
 
 
-def machine(address: str, description: MachineDescription) -> Keeper:
+def machine(address: str, description: MachineDescription) -> RestartingProcess:
     """Keeps this machine in the fleet of the scheduler at `address`, which may come later."""
     from tilewright.tuner.measure.fleet.machines import resource_name
     from tilewright.tuner.measure.fleet.preload import ENVIRONMENT
@@ -99,7 +96,7 @@ def machine(address: str, description: MachineDescription) -> Keeper:
             # A scheduler refuses a second worker of a name, also where the first is long dead.
             *("--name", f"{description.name}-{uuid.uuid4().hex[:8]}"),
             *("--preload", "tilewright.tuner.measure.fleet.preload"),
-            *("--death-timeout", str(_FIND_SCHEDULER_SECS)),
+            *("--death-timeout", str(timeouts.FLEET_JOIN_SECS)),
             *("--local-directory", str(scratch)),
         ]
 
@@ -108,7 +105,7 @@ def machine(address: str, description: MachineDescription) -> Keeper:
         ENVIRONMENT: description.to_bytes().decode(),
         PARENT: str(os.getpid()),
     }
-    return Keeper(f"machine {description.name}", command, environment)
+    return RestartingProcess(f"machine {description.name}", command, environment)
 
 
 def address_towards(scheduler: str) -> str:

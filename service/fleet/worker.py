@@ -12,14 +12,12 @@ import threading
 from collections.abc import Callable
 
 from tilewright.schedules.errors import TilewrightError
-from tilewright.service.error_table import problem_of
-from tilewright.service.exit_codes import ExitCode
-
-from . import processes
+from tilewright.service import timeouts
+from tilewright.service.errors import ExitCode
+from tilewright.service.fleet import processes
+from tilewright.service.problems import problem_of
 
 # Start-up: wrong words are told before what a fleet is made of is loaded.
-
-_LOOK_SECS, _PATIENCE_SECS = 0.5, 2.0
 
 
 def join(
@@ -54,7 +52,7 @@ def join(
             tell(f"{missing}; {description.name} joins as soon as one does. Ctrl-C ends the wait.")
         else:
             tell(joined)
-        while not stop.wait(_LOOK_SECS):
+        while not stop.wait(timeouts.FLEET_WORKER_POLL_SECS):
             if parent is not None and os.getppid() != parent:
                 break
             if missing and not (missing := _missing(where)):
@@ -64,11 +62,10 @@ def join(
 
 def _missing(address: str) -> str:
     """Why this machine cannot join now; "" if a scheduler listens."""
-    from tilewright.tuner.measure.fleet.address import check_listens
-    from tilewright.tuner.measure.fleet.errors import FleetError
+    from tilewright.tuner.measure.fleet.address import FleetError, check_listens
 
     try:
-        check_listens(address, _PATIENCE_SECS)
+        check_listens(address, timeouts.SCHEDULER_ANSWER_SECS)
     except FleetError as error:
         return str(error)
     return ""

@@ -43,7 +43,7 @@ def for_asker_alone(send: Send) -> Send:
     return sent
 
 
-class Conditional:
+class ConditionalResponses:
     """Answers 304, without a body, where the answer would be a 200 whose ETag the client names.
 
     Every route with an ETag has this. One that can tell before it reads anything may call `names`.
@@ -77,7 +77,7 @@ class Conditional:
         await self._app(scope, receive, shortened)
 
 
-class Packed:
+class GzipResponses:
     """gzip for long answers without an ETag, for those who accept it. Never for event streams."""
 
     def __init__(self, app: ASGIApp) -> None:

@@ -22,6 +22,7 @@ from uvicorn import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
+from tilewright.service import timeouts
 from tilewright.service.limits import RequestLimits
 from tilewright.service.settings import Settings
 
@@ -31,11 +32,10 @@ DESCRIPTORS_KEPT_FREE = 200  # for the database, the log, workers, and those jus
 ACCEPTED_AT_ONCE = 50
 WAITING = 1024  # connections that the kernel keeps until they are accepted
 UNSENT_BYTES = 64 << 10
-QUIET_SECS = 60.0
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 
-class Said:
+class ThrottledWarning:
     """Says a thing at most once a minute, with how often it was left unsaid."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -45,7 +45,7 @@ class Said:
 
     def __call__(self, text: str) -> None:
         now = self._clock()
-        if self._last is not None and now - self._last < QUIET_SECS:
+        if self._last is not None and now - self._last < timeouts.CONNECTION_WARNING_SECS:
             self._unsaid += 1
             return
         more = f" ({self._unsaid} times more since it was last said)" if self._unsaid else ""
@@ -53,12 +53,12 @@ class Said:
         log.warning("%s%s", text, more)
 
 
-class Calm(logging.LoggerAdapter[logging.Logger]):
+class ThrottledLogger(logging.LoggerAdapter[logging.Logger]):
     """uvicorn's logger, whose warnings (a malformed request, an upgrade) any client can cause."""
 
     def __init__(self, logger: logging.Logger) -> None:
         super().__init__(logger)
-        self._said = Said()
+        self._said = ThrottledWarning()
 
     @property
     def level(self) -> int:
@@ -68,10 +68,10 @@ class Calm(logging.LoggerAdapter[logging.Logger]):
         self._said(str(msg))
 
 
-CALM = Calm(logging.getLogger("uvicorn.error"))
+THROTTLED_LOGGER = ThrottledLogger(logging.getLogger("uvicorn.error"))
 
 
-class Crowd:
+class IdleConnections:
     """The connections that are between requests, the one idle longest first."""
 
     def __init__(self, limits: RequestLimits) -> None:
@@ -79,7 +79,7 @@ class Crowd:
         self.limit = connection_limit(limits.connections)
         self.idle: dict[BoundedProtocol, None] = {}
         self.all: set[BoundedProtocol] = set()
-        self.full = Said()
+        self.full = ThrottledWarning()
 
     def enter(self, protocol: BoundedProtocol) -> bool:
         """Count a new connection; False if there is no room and nobody idle to make it."""
@@ -107,7 +107,7 @@ class BoundedProtocol(H11Protocol):
     what it asked for.
     """
 
-    crowd: Crowd  # of the subclass that `protocol_class` makes for one server
+    crowd: IdleConnections  # of the subclass that `protocol_class` makes for one server
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ class BoundedProtocol(H11Protocol):
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
-        self.logger = CALM  # type: ignore[assignment]  # for uvicorn it is a logger
+        self.logger = THROTTLED_LOGGER  # type: ignore[assignment]  # for uvicorn it is a logger
         self._deadline: asyncio.TimerHandle | None = None
         self._head_began = True
         self._sending: asyncio.TimerHandle | None = None
@@ -202,7 +202,7 @@ class Listener(socket.socket):
     def __init__(self, *arguments: Any, **more: Any) -> None:
         super().__init__(*arguments, **more)
         self._reserve = os.open(os.devnull, os.O_RDONLY)
-        self._said = Said()
+        self._said = ThrottledWarning()
 
     def listen(self, backlog: int = WAITING, /) -> None:
         # Handed on to every connection: the kernel takes no more than this for a client that does
@@ -254,7 +254,7 @@ def options(settings: Settings) -> dict[str, Any]:
 
 def protocol_class(limits: RequestLimits) -> type[BoundedProtocol]:
     """The protocol of one server, with a crowd of its own."""
-    return type("TilewrightProtocol", (BoundedProtocol,), {"crowd": Crowd(limits)})
+    return type("TilewrightProtocol", (BoundedProtocol,), {"crowd": IdleConnections(limits)})
 
 
 def connection_limit(wanted: int) -> int:

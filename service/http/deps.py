@@ -11,7 +11,7 @@ from fastapi import Depends, Query, Request
 from tilewright.service.access.keys import Principal
 from tilewright.service.errors import BadRequest, InvalidField, NotFound, TooLarge, UnsupportedMedia
 from tilewright.service.http.state import ServiceState
-from tilewright.service.http.waited import WaitedFor, waited_for
+from tilewright.service.http.wait_time import WaitTime, wait_time_of
 from tilewright.service.limits import RequestLimits
 from tilewright.service.resolve import workloads
 
@@ -47,12 +47,12 @@ async def asking(request: Request) -> Principal:
 Asking = Annotated[Principal, Depends(asking)]
 
 
-async def waited(request: Request) -> WaitedFor:
+async def waited(request: Request) -> WaitTime:
     """What the route notes its waiting in. Asynchronous, as `asking` is."""
-    return waited_for(request.scope)
+    return wait_time_of(request.scope)
 
 
-Waited = Annotated[WaitedFor, Depends(waited)]
+Waited = Annotated[WaitTime, Depends(waited)]
 
 
 NDJSON = "application/x-ndjson"

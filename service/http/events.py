@@ -13,13 +13,11 @@ import anyio
 from fastapi.responses import StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 
+from tilewright.service import timeouts
 from tilewright.service.errors import TooBusy
-from tilewright.service.http.state import Gate, ServiceState
+from tilewright.service.http.state import ConcurrencyLimit, ServiceState
 
 log = logging.getLogger("tilewright.http")
-
-SEND_SECS = 30.0
-"""How long a reader may take nothing before its connection is given up."""
 
 
 async def always() -> bool:
@@ -60,12 +58,12 @@ async def job_events(
 
 
 class EventStream(StreamingResponse):
-    """A stream that takes a place of `gate` for as long as it is sent, and whose reader is given
-    up when it takes nothing for `SEND_SECS`. TooBusy before it begins if there is no place."""
+    """A stream that takes a place of `gate` for as long as it is sent, and whose reader is given up
+    when it takes nothing for `EVENT_READER_SECS`. TooBusy before it begins if there is no place."""
 
     media_type = "text/event-stream"
 
-    def __init__(self, gate: Gate, events: AsyncGenerator[bytes, None]) -> None:
+    def __init__(self, gate: ConcurrencyLimit, events: AsyncGenerator[bytes, None]) -> None:
         super().__init__(events, headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
         self._gate = gate
         self._events = events
@@ -81,10 +79,12 @@ class EventStream(StreamingResponse):
 
     async def stream_response(self, send: Send) -> None:
         async def send_in_time(message: Message) -> None:
-            with anyio.fail_after(SEND_SECS):
+            with anyio.fail_after(timeouts.EVENT_READER_SECS):
                 await send(message)
 
         try:
             await super().stream_response(send_in_time)
         except TimeoutError:
-            log.warning("an event stream is given up: nothing was read for %g s", SEND_SECS)
+            log.warning(
+                "an event stream is given up: nothing was read for %g s", timeouts.EVENT_READER_SECS
+            )

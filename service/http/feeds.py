@@ -21,20 +21,13 @@ import anyio
 from anyio.to_thread import run_sync
 
 from tilewright.db.errors import StoreError
+from tilewright.db.values.jobs import StoredJob
+from tilewright.service import timeouts
 from tilewright.service.jobs.document import job_document
 
 if TYPE_CHECKING:
     from tilewright.db import Store
-    from tilewright.db.job_rows import StoredJob
 
-POLL_SECS, LONGEST_POLL_SECS = 0.25, 1.0
-SECS_A_FOLLOWER = 0.02
-"""Sending a piece costs some 0.3 ms; with this no number of followers takes more than 1.5 % of a
-core, and up to twelve hear of everything within a quarter of a second."""
-
-STALE_SECS = 2.0
-"""Every job that is followed is looked at this often, should a change have gone unnoticed: on
-PostgreSQL the events of two jobs can become visible in another order than that of their ids."""
 
 BATCH = 128
 NEWEST = 2**62
@@ -43,7 +36,7 @@ NEWEST = 2**62
 KEPT_FRAMES, KEPT_BYTES = 2_000, 1 << 20
 HISTORY_BYTES = 8 << 20
 
-Piece = tuple[bytes, int]
+EventFrames = tuple[bytes, int]
 """Frames, and the id of the last."""
 
 
@@ -54,10 +47,10 @@ class History:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._pieces: OrderedDict[tuple[str, int], Piece] = OrderedDict()
+        self._pieces: OrderedDict[tuple[str, int], EventFrames] = OrderedDict()
         self._bytes = 0
 
-    async def after(self, job_id: str, event_id: int) -> Piece:
+    async def after(self, job_id: str, event_id: int) -> EventFrames:
         """What came after the event: at once a piece that is there, else the next one as it is
         now. Empty if there is nothing."""
         place = (job_id, event_id)
@@ -69,7 +62,7 @@ class History:
             self._keep(place, piece)
         return piece
 
-    def _keep(self, place: tuple[str, int], piece: Piece) -> None:
+    def _keep(self, place: tuple[str, int], piece: EventFrames) -> None:
         before, _ = self._pieces.get(place, (b"", 0))
         self._pieces[place] = piece
         self._bytes += len(piece[0]) - len(before)
@@ -100,7 +93,7 @@ class Feed:
         self._last = 0
         self._frames: deque[tuple[int, bytes]] = deque()
         self._bytes = 0
-        self._pieces: dict[int, Piece] = {}
+        self._pieces: dict[int, EventFrames] = {}
 
     def mark_changed(self) -> None:
         """Wake everybody who follows."""
@@ -120,7 +113,7 @@ class Feed:
             job = await self._job_now()
         return job is None or job.done
 
-    async def since(self, after: int) -> Piece:
+    async def since(self, after: int) -> EventFrames:
         """The frames of the events after event `after`, empty if there are none, and the id of the
         last. At most `BATCH` at once."""
         async with self._arriving:  # those who come together read together
@@ -225,7 +218,7 @@ class Feeds:
             await anyio.sleep(self._pause_secs())
             if not self._feeds:
                 return
-            if self._is_stopping() or anyio.current_time() - all_woken >= STALE_SECS:
+            if self._is_stopping() or anyio.current_time() - all_woken >= timeouts.FEED_STALE_SECS:
                 all_woken = anyio.current_time()
                 self._wake(set(self._feeds))
                 continue
@@ -241,20 +234,23 @@ class Feeds:
 
     def _pause_secs(self) -> float:
         followers = sum(feed.followers for feed in self._feeds.values())
-        return min(max(POLL_SECS, followers * SECS_A_FOLLOWER), LONGEST_POLL_SECS)
+        return min(
+            max(timeouts.FEED_POLL_SECS, followers * timeouts.FEED_POLL_SECS_PER_FOLLOWER),
+            timeouts.FEED_POLL_MAX_SECS,
+        )
 
     def _wake(self, job_ids: set[str]) -> None:
         for job_id in job_ids & self._feeds.keys():
             self._feeds[job_id].mark_changed()
 
 
-def _read(store: Store, job_id: str, after: int) -> Piece:
+def _read(store: Store, job_id: str, after: int) -> EventFrames:
     events = store.events_after(job_id, after, BATCH)
     frames = [(event.id, frame_of(event.kind, event.data, event.id)) for event in events]
     return _joined(frames, after)
 
 
-def _joined(frames: list[tuple[int, bytes]], after: int) -> Piece:
+def _joined(frames: list[tuple[int, bytes]], after: int) -> EventFrames:
     """Frames as one piece: with the id `after` if there are none."""
     return b"".join(frame for _, frame in frames), frames[-1][0] if frames else after
 

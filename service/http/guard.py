@@ -17,7 +17,7 @@ from tilewright.db.errors import StoreError
 from tilewright.schedules.errors import TilewrightError
 from tilewright.service.access.keyring import Keyring
 from tilewright.service.access.keys import Principal
-from tilewright.service.access.rates import Gates, RateLimiter, retry_after_secs
+from tilewright.service.access.rates import OwnerConcurrencyLimits, RateLimiter, retry_after_secs
 from tilewright.service.errors import (
     MethodNotAllowed,
     NotAllowed,
@@ -28,13 +28,14 @@ from tilewright.service.errors import (
     TooSlow,
 )
 from tilewright.service.http.caching import for_asker_alone
-from tilewright.service.http.cookie import COOKIE
-from tilewright.service.http.refusals import refusal
-from tilewright.service.http.rules import RULES, RouteMatch, Rule, Rules
+from tilewright.service.http.error_handlers import refusal
+from tilewright.service.http.pages.session import COOKIE
+from tilewright.service.http.route_rules import RULES, RouteMatch, Rule, Rules
 from tilewright.service.limits import RequestLimits
 
 if TYPE_CHECKING:
     from tilewright.db import Store
+
 
 NOBODY = Principal(None, "", frozenset())
 """Who asks at a route that is open to anybody."""
@@ -63,8 +64,8 @@ class Guard:
         self._limits = limits
         self._rules = Rules(RULES if rules is None else rules)
         self._rates = RateLimiter(limits.requests_per_sec, limits.requests_burst)
-        self._streams = Gates(limits.owner_event_streams)
-        self._requests = Gates(limits.owner_requests)
+        self._streams = OwnerConcurrencyLimits(limits.owner_event_streams)
+        self._requests = OwnerConcurrencyLimits(limits.owner_requests)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -94,7 +95,7 @@ class Guard:
         send = for_asker_alone(send)
         streams = found.rule is not None and found.rule.streams
         gates = self._streams if streams else self._requests
-        with gates.entered(principal.owner) as enters:
+        with gates.admitted(principal.owner) as enters:
             if enters:
                 await self._app(scope, receive, send)
                 return
@@ -131,7 +132,7 @@ class Guard:
 
     async def _check(self, principal: Principal, scope: Scope, found: RouteMatch) -> None:
         """NotAllowed, NotFound, MethodNotAllowed: what this key does not open."""
-        everything = principal.jobs_of is None
+        everything = principal.visible_owner is None
         if found.rule is None:
             if everything:
                 return

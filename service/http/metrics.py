@@ -4,22 +4,53 @@ from __future__ import annotations
 
 import platform
 import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from tilewright.db.errors import StoreError
-from tilewright.service.jobs.ages import Ages
-from tilewright.service.jobs.counts import open_jobs
-from tilewright.service.jobs.pulse import Role
+from tilewright.service.jobs.heartbeat import Role
+from tilewright.service.jobs.queue import open_jobs
 from tilewright.service.resolve import toolchains
 
 if TYPE_CHECKING:
     from tilewright.db import Store
     from tilewright.service.jobs.supervisor import WorkerHealth
 
-JOB_SECS = (0.1, 0.5, 1, 5, 15, 60, 300, 900, 3600, 4 * 3600, 24 * 3600)
-WAIT_SECS = (0.1, 0.5, 1, 5, 10, 30, 60)
+
+Oldest = Mapping[str, tuple[str, datetime]]
+"""By state: the id of what has been in it for longest, and when it came."""
+
+
+def _utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+@dataclass(slots=True)
+class JobAges:
+    """Seconds since things came: by their time of day when they are first seen, from then on by a
+    monotonic clock, so a clock that is set moves no age that is known."""
+
+    clock: Callable[[], float] = time.monotonic
+    now: Callable[[], datetime] = _utc_now
+    _since: dict[str, float] = field(default_factory=dict)
+
+    def of(self, oldest: Oldest) -> dict[str, float]:
+        """Seconds for each state of `oldest`; what is not in it any more is forgotten."""
+        moment = self.clock()
+        self._since = {
+            name: self._since.get(name, moment - max((self.now() - came).total_seconds(), 0.0))
+            for name, came in oldest.values()
+        }
+        return {state: moment - self._since[name] for state, (name, _) in oldest.items()}
+
+
+JOB_SECS_BUCKETS = (0.1, 0.5, 1, 5, 15, 60, 300, 900, 3600, 4 * 3600, 24 * 3600)
+WAIT_SECS_BUCKETS = (0.1, 0.5, 1, 5, 10, 30, 60)
 
 
 class Metrics:
@@ -45,7 +76,7 @@ class Metrics:
             "tilewright_http_wait_seconds",
             "Time requests waited on purpose, for a job or an answer to be prepared, in seconds.",
             ["route"],
-            buckets=WAIT_SECS,
+            buckets=WAIT_SECS_BUCKETS,
             registry=registry,
         )
         self._answers = Counter(
@@ -64,14 +95,14 @@ class Metrics:
             "tilewright_job_seconds",
             "From submission to the end of a job of this process's worker, in seconds.",
             ["state"],
-            buckets=JOB_SECS,
+            buckets=JOB_SECS_BUCKETS,
             registry=registry,
         )
         self._job_run_seconds = Histogram(
             "tilewright_job_run_seconds",
             "From when this process's worker took a job up to its end, in seconds.",
             ["state"],
-            buckets=JOB_SECS,
+            buckets=JOB_SECS_BUCKETS,
             registry=registry,
         )
         self._machine_wait = Counter(
@@ -132,7 +163,7 @@ class Metrics:
             "Bytes it may hold before nothing more is taken in; 0 for no limit.",
             registry=of_store,
         )
-        self._ages = Ages()
+        self._ages = JobAges()
         self._looking = threading.Lock()
 
     def request(self, method: str, route: str, status: int, secs: float) -> None:

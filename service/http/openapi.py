@@ -9,9 +9,8 @@ from typing import Any
 
 from tilewright.schedules.algebra.functions import UnaryOp
 from tilewright.service.http.deps import JOB_ID_PATTERN, KEY_PATTERN, WAIT_PATTERN
-from tilewright.service.http.problems import problem_responses
-from tilewright.service.http.rules import RULES, Rule
-from tilewright.service.http.schemas import request_schemas
+from tilewright.service.http.route_rules import RULES, Rule
+from tilewright.service.http.schemas import problem_responses, request_schemas
 
 Document = dict[str, Any]
 

@@ -24,7 +24,7 @@ SAFE = frozenset({"GET", "HEAD"})
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class HostNames:
     """The names a service answers to: `listed` ones, addresses (`local_only`: of this machine
     alone), and with `any_name` whatever else it is called.
 
@@ -50,14 +50,14 @@ class Names:
         return address.is_loopback or not self.local_only
 
 
-def names_of(settings: Settings) -> Names:
+def host_names(settings: Settings) -> HostNames:
     """The names of the service that these settings make."""
     listed = {"localhost", *(name.strip("[]").lower() for name in settings.allow_host)}
     if not settings.loopback:
         listed |= {settings.host.lower(), socket.gethostname().lower()}
     # Where every request needs a key, a page that renames us gains nothing: it has none.
     needs_keys = keys_required(settings) is True
-    return Names(
+    return HostNames(
         frozenset(listed),
         local_only=settings.loopback,
         any_name="*" in listed
@@ -66,7 +66,7 @@ def names_of(settings: Settings) -> Names:
 
 
 @dataclass(frozen=True, slots=True)
-class Proxies:
+class TrustedProxies:
     """Whose `X-Forwarded-Host` is believed: addresses and networks."""
 
     networks: tuple[str, ...]
@@ -79,7 +79,7 @@ class Proxies:
         return any(address in ip_network(network, strict=False) for network in self.networks)
 
 
-def host_of(headers: Headers, client: str, proxies: Proxies) -> str:
+def host_of(headers: Headers, client: str, proxies: TrustedProxies) -> str:
     """The name the request was sent to, as its sender wrote it."""
     if proxies.networks and proxies.trust(client):
         forwarded = headers.get("x-forwarded-host")

@@ -12,7 +12,7 @@ from typing import Any
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tilewright.service import logs, telemetry
-from tilewright.service.http.waited import waited_for
+from tilewright.service.http.wait_time import wait_time_of
 
 log = logging.getLogger("tilewright.http")
 
@@ -36,11 +36,11 @@ class RequestLog:
         app: ASGIApp,
         *,
         clock: Callable[[], float] = time.perf_counter,
-        flood: logs.Flood | None = None,
+        flood: logs.LineLimit | None = None,
     ) -> None:
         self._app = app
         self._clock = clock
-        self._flood = flood or logs.Flood(LINES_A_SECOND)
+        self._flood = flood or logs.LineLimit(LINES_A_SECOND)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -78,7 +78,7 @@ class RequestLog:
             "outcome": _outcome(scope, status),
             "secs": round(secs, 6),
         }
-        waited_secs = waited_for(scope).secs
+        waited_secs = wait_time_of(scope).secs
         if waited_secs is not None:
             fields["waited_secs"] = round(waited_secs, 6)
         job_id = _job_id(scope, message)

@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 from pydantic.json_schema import JsonSchemaMode, models_json_schema
 
 from tilewright.service.build.kernels import BuildIn
-from tilewright.service.resolve.requests import GradeName, JobIn, LookupIn, Strict
+from tilewright.service.resolve.requests import GradeName, JobIn, LookupIn, StrictModel
 
 MOST_PINS = 1000
 
@@ -79,7 +79,7 @@ class TrialPage(BaseModel):
     next_page_token: str | None
 
 
-class PinsIn(Strict):
+class PinsIn(StrictModel):
     """`POST /v1/builds:check`: entries of a lock file."""
 
     kernels: Annotated[list[dict[str, Any]], Field(min_length=1, max_length=MOST_PINS)]
@@ -119,6 +119,8 @@ class AnswerOut(BaseModel):
     """The best known answer and its grade. Times in seconds; where inputs are constant `run_secs`
     is of a call that finds them packed.
 
+    `evidence` is what the full check of the record compared: `cases` (sets of inputs) and
+    `sampled_fraction` (share of the elements, 1.0 for all); null where that is not known.
     `artefacts` are the files of the record by kind ("object", "header", "llvm"), where kept.
     `ticket` is the job that tunes what was not tuned; `pending`: more of this is being prepared.
     """
@@ -132,6 +134,7 @@ class AnswerOut(BaseModel):
     gflops: float | None
     rewritten: dict[str, Any] | None
     verified: bool
+    evidence: dict[str, Any] | None
     note: str
     made_for: dict[str, Any] | None
     created_at: str | None
@@ -177,3 +180,31 @@ def request_schemas() -> dict[str, Any]:
     _, document = models_json_schema(models, ref_template="#/components/schemas/{model}")
     definitions: dict[str, Any] = document["$defs"]
     return definitions
+
+
+MEDIA_TYPE = "application/problem+json"
+DESCRIPTIONS = {
+    400: "The request cannot be read.",
+    401: "No key, or one that is not valid (any more): `code` says which.",
+    403: "The key has not the scope, or a page of another origin asks.",
+    404: "No such thing, or no answer good enough.",
+    408: "The body did not arrive in time.",
+    409: "Contradicts the state of things.",
+    413: "Larger than `/limits` allows.",
+    415: "Not of the media type this takes, or compressed.",
+    422: "Read, but something in it will not do.",
+    429: "Too many at once; `Retry-After` says when to come back.",
+    503: "The database, or the fleet, cannot be used at the moment.",
+    507: "The database has reached the size it may have.",
+}
+
+
+def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """The errors a route can answer with, for OpenAPI."""
+    return {
+        status: {
+            "description": DESCRIPTIONS[status],
+            "content": {MEDIA_TYPE: {"schema": schema_ref(ProblemOut)}},
+        }
+        for status in statuses
+    }

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, TypeVar
 from anyio import CapacityLimiter, Semaphore, fail_after
 from anyio.to_thread import run_sync
 
-from tilewright.service.answers.answers import Answers
+from tilewright.service.answers.answer_service import AnswerService
+from tilewright.service.database_quota import DatabaseQuota
 from tilewright.service.errors import Unavailable
+from tilewright.service.file_identity import FileIdentity
 from tilewright.service.http.feeds import Feeds
 from tilewright.service.http.metrics import Metrics
-from tilewright.service.http.waiting import PreparationWatch
-from tilewright.service.identity import FileIdentity
+from tilewright.service.http.preparation_watch import PreparationWatch
 from tilewright.service.jobs.supervisor import WorkerHealth
 from tilewright.service.limits import RequestLimits
-from tilewright.service.room import Room
 from tilewright.service.settings import Settings
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 
 @dataclass(slots=True)
-class Gate:
+class ConcurrencyLimit:
     """Counts what is open at once; `enter` says no above `limit`."""
 
     limit: int
@@ -65,19 +65,19 @@ class ServiceState:
     settings: Settings
     store: Store
     metrics: Metrics
-    streams: Gate
+    streams: ConcurrencyLimit
     stopping: threading.Event
     feeds: Feeds
     identity: FileIdentity
     worker: Callable[[], WorkerHealth | None]
-    answers: Answers
+    answers: AnswerService
     watch: PreparationWatch
     writers: Semaphore = field(default_factory=lambda: Semaphore(WRITERS))
     finds: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(THREADS_AT_ONCE))
     lookups: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(THREADS_AT_ONCE))
 
     @property
-    def room(self) -> Room:
+    def room(self) -> DatabaseQuota:
         """What the database may still take in."""
         return self.answers.untuned.room
 
@@ -88,9 +88,9 @@ class ServiceState:
     async def write(self, function: Callable[..., T], *args: object, **named: object) -> T:
         """Run `function`, which writes to the database, in a thread. Unavailable if too many others
         are before it for too long, or what it wrote would be lost."""
-        trouble = self.identity.trouble()
-        if trouble:
-            raise Unavailable(trouble, code="database_replaced")
+        problem = self.identity.problem()
+        if problem:
+            raise Unavailable(problem, code="database_replaced")
         try:
             with fail_after(self.settings.store_secs):
                 await self.writers.acquire()

@@ -1,12 +1,15 @@
-"""A stored job as the document that HTTP and the command line show."""
+"""A stored job, and a trial, as the documents that HTTP and the command line show."""
 
 from __future__ import annotations
 
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from tilewright.db.values.jobs import StoredJob
+
 if TYPE_CHECKING:
-    from tilewright.db.job_rows import StoredJob
+    from tilewright.schedules.full_checks import FullChecks
+    from tilewright.schedules.record import TuningRecord
 
 
 def job_document(
@@ -55,3 +58,26 @@ def measurer_name(spec: str) -> str:
 def moment(at: datetime | None) -> str | None:
     """RFC 3339 in UTC."""
     return None if at is None else at.isoformat().replace("+00:00", "Z")
+
+
+def trial_document(trial: int, record: TuningRecord, checks: FullChecks) -> dict[str, Any]:
+    """One trial of a job: how it ended, every timed sample, the schedule, and what the full check
+    found of it among `checks`, those of its work; None where it was not checked in full."""
+    document = record.to_json()
+    check = checks.check(record.trace, record.toolchain)
+    return {
+        "trial": trial,
+        "record_key": record.key,
+        "status": str(record.result.status),
+        "run_secs": record.result.run_secs_estimate,
+        "samples_secs": list(record.result.run_secs),
+        "detail": record.result.detail,
+        "compile_secs": record.result.compile_secs,
+        "verify_secs": record.result.verify_secs,
+        "measure_secs": record.result.measure_secs,
+        "verified_level": record.verified_level,
+        "evidence": document["result"].get("evidence"),
+        "full_check": None if check is None else check.to_json(),
+        "trace": document["trace"],
+        "created_at": record.created_at,
+    }

@@ -1,9 +1,9 @@
 """What a running job tells, stored a few times a second instead of at every trial.
 
 A trial's record is durable before the trial is told. What is written here (that the trial belongs
-to the job, its event, the progress) follows within `FLUSH_SECS`, in one transaction for all trials
-since the last. A process that dies in between loses nothing but the event of a trial whose record
-is there: the job finds it again when it goes on.
+to the job, its event, the progress) follows within `JOURNAL_FLUSH_SECS`, in one transaction for all
+trials since the last. A process that dies in between loses nothing but the event of a trial whose
+record is there: the job finds it again when it goes on.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from tilewright.db.values.jobs import StoredJob
+from tilewright.service import timeouts
+
 if TYPE_CHECKING:
     from tilewright.db import Store
-    from tilewright.db.job_rows import StoredJob
 
-FLUSH_SECS = 0.1
 MOST_UNTOLD = 512
 
 
@@ -70,7 +71,7 @@ class Journal:
                 self._is_told = False
             if failures is not None:
                 self._failures = failures
-            due = self._clock() - self._flushed >= FLUSH_SECS
+            due = self._clock() - self._flushed >= timeouts.JOURNAL_FLUSH_SECS
         if due or len(self._trials) >= MOST_UNTOLD:
             self.flush()
 
@@ -80,7 +81,7 @@ class Journal:
             news = self._trials or self._events or self._failures is not None
             if not news and self._is_told:
                 return
-            if if_due and self._clock() - self._flushed < FLUSH_SECS:
+            if if_due and self._clock() - self._flushed < timeouts.JOURNAL_FLUSH_SECS:
                 return
             self._store.report_job(
                 self._job_id,

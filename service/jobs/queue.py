@@ -1,4 +1,4 @@
-"""Which waiting job is taken next, and how a job that waits is told so. Pure.
+"""Which waiting job is taken next, and how a job that waits is told so.
 
 A few jobs are open at once and take turns on the machine, a batch of trials each (`turns`), so a
 short job ends soon whatever else is going on. Of those that wait, the owners with fewest open jobs
@@ -14,8 +14,10 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from tilewright.db.values.jobs import WaitingJob
+
 if TYPE_CHECKING:
-    from tilewright.db.job_rows import WaitingJob
+    from tilewright.db import Store
 
 SHORT_TRIALS = 64
 """The default budget: a job up to it is short."""
@@ -98,3 +100,8 @@ def place(waiting: Sequence[WaitingJob], job_id: str) -> tuple[int, str] | None:
                 " fewest trials"
             )
     return None
+
+
+def open_jobs(store: Store) -> dict[str, int]:
+    """Jobs that are not finished, by state."""
+    return {str(state): n for state, n in store.job_counts().items() if not state.final}

@@ -103,9 +103,8 @@ def _target(body: JobIn, measurer: str, settings: Settings) -> Target:
 def stored_job(form: dict[str, Any], fleet: str = "", control: Control | None = None) -> JobRequest:
     """The request of a form that `to_json` made, for the worker of a service whose fleet is at
     `fleet`. MeasurementAborted by `control`: the machine may have to be probed."""
-    from tilewright.tuner.measure.choose import (
-        measured_target,  # Start-up: registering a job measures nothing
-    )
+    # Start-up: registering a job measures nothing.
+    from tilewright.tuner.measure.measurer_spec import measured_target
 
     native = form["target"] == "native"
     measurer = f"{FLEET}:{fleet}" if form["measurer"] == FLEET else form["measurer"]

@@ -17,48 +17,35 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from tilewright.db.errors import StaleLease, StoreError
-from tilewright.db.job_states import LOST_TOO_OFTEN, MAX_FAILURES, JobState
+from tilewright.db.values.job_states import LOST_TOO_OFTEN, MAX_FAILURES, JobState
+from tilewright.db.values.jobs import TICKET_PRIORITY, StoredJob
 from tilewright.schedules.errors import TilewrightError
-from tilewright.service import logs, telemetry
+from tilewright.service import logs, telemetry, timeouts
+from tilewright.service.answers.failed_checks import every_failed, rejected_words
 from tilewright.service.answers.publish import Publish, Published, publish
-from tilewright.service.answers.refusals import every_failed, rejected_words
-from tilewright.service.error_table import problem_of
-from tilewright.service.jobs.courtesy import YieldPolicy
+from tilewright.service.jobs.counters import Counters
 from tilewright.service.jobs.journal import Journal
 from tilewright.service.jobs.request import JobRequest, stored_job
-from tilewright.service.jobs.tally import Counters
+from tilewright.service.jobs.time_slices import TimeSlices
 from tilewright.service.jobs.tuning import TuneOptions, tune_into, whole_document
-from tilewright.service.jobs.turns import TimeSlices
+from tilewright.service.jobs.yield_policy import YieldPolicy
+from tilewright.service.problems import problem_of
 from tilewright.service.resolve import toolchains
 from tilewright.tuner.process.control import Activity, Control, MeasurementAborted, OutOfTime
 from tilewright.tuner.session.report import TuneReport
 
 if TYPE_CHECKING:
     from tilewright.db import Store
-    from tilewright.db.job_rows import StoredJob
-
-# Start-up: a query loads no SQLAlchemy; what needs it imports it.
 
 log = logging.getLogger("tilewright.worker")
 
-LOOK_SECS = 0.25
-CANCEL_SECS, UNDER_WAY_SECS = 1.5, 0.5
-"""How long a cancelled job may go on to check the best so far, and with what is found under way
-that would hardly end by then (`_LONG`); then native work is killed."""
 
 _LONG = frozenset({"starting", "reference", "full check"})
 _TOLD_BY_TRIALS = frozenset({"proposing", "compiling", "measuring"})
 """Phases that come again with every batch: they are progress, but no events."""
 
-OVER_SECS = 2.25
-"""When a cancelled job is over even if our own code, which nothing can kill, is still busy."""
-
-DRAIN_SECS = 4.0
-"""How long the trial in flight may go on when the worker is told to stop."""
 
 MOST_LISTED = 1_000_000
-
-STORE_PAUSE_SECS, LONGEST_STORE_PAUSE_SECS = 0.5, 10.0
 
 
 class _Draining(BaseException):
@@ -92,8 +79,6 @@ class JobRun:
     """Runs `job`, which is leased to this worker, to whatever end it has."""
 
     def __init__(self, means: JobContext, job: StoredJob, owner: str = "") -> None:
-        from tilewright.db.job_owners import TICKET_PRIORITY
-
         self._means = means
         self._store = means.store
         self._job = job
@@ -152,7 +137,7 @@ class JobRun:
     def _try_until_told(self) -> None:
         """Run it, again and again while its database cannot be used: what was measured is known
         to the next try."""
-        pause_secs = STORE_PAUSE_SECS
+        pause_secs = timeouts.STORE_RETRY_SECS
         while True:
             try:
                 self._attempt()
@@ -164,10 +149,9 @@ class JobRun:
                 stopped = self._means.stop.wait(pause_secs)
             if stopped:
                 return  # whoever starts next takes it up at once
-            pause_secs = min(2 * pause_secs, LONGEST_STORE_PAUSE_SECS)
+            pause_secs = min(2 * pause_secs, timeouts.STORE_RETRY_MAX_SECS)
 
     def _attempt(self) -> None:
-
         try:
             with self._turns.among(self._job.id, self._owner):
                 self._run()
@@ -445,8 +429,8 @@ class JobRun:
         job is to end: native work that does not end by itself is killed."""
         lease_secs = self._means.lease_secs
         renewed = self._means.clock()
-        pause_secs, not_before = LOOK_SECS, renewed
-        while not self._over.wait(min(lease_secs / 4, LOOK_SECS)):
+        pause_secs, not_before = timeouts.JOB_POLL_SECS, renewed
+        while not self._over.wait(min(lease_secs / 4, timeouts.JOB_POLL_SECS)):
             self._end_what_is_late()
             if self._means.clock() < not_before:
                 continue
@@ -457,12 +441,12 @@ class JobRun:
                     self._store.renew_lease(self._job.id, self._job.epoch, lease_secs)
                     renewed = self._means.clock()
                 self._journal.flush(if_due=True)
-                pause_secs = LOOK_SECS
+                pause_secs = timeouts.JOB_POLL_SECS
             except StaleLease:
                 self._lost.set()
             except StoreError as error:
                 self._means.tally.store_error()
-                pause_secs = min(2 * pause_secs, max(lease_secs / 3, LOOK_SECS))
+                pause_secs = min(2 * pause_secs, max(lease_secs / 3, timeouts.JOB_POLL_SECS))
                 not_before = self._means.clock() + pause_secs
                 log.warning("job %s: heartbeat missed: %s", self._job.id, error)
 
@@ -473,10 +457,10 @@ class JobRun:
         if self._asked_to_end is None:
             self._asked_to_end = self._means.clock()
         under_way = self._control.activity.phase in _LONG
-        cancel_secs = UNDER_WAY_SECS if under_way else CANCEL_SECS
-        if self._secs_since_asked() >= (cancel_secs if cancelled else DRAIN_SECS):
+        cancel_secs = timeouts.CANCELLED_STEP_SECS if under_way else timeouts.CANCELLED_CHECK_SECS
+        if self._secs_since_asked() >= (cancel_secs if cancelled else timeouts.DRAINED_TRIAL_SECS):
             self._control.abort()
-        if self._cancelled.is_set() and self._secs_since_asked() >= OVER_SECS:
+        if self._cancelled.is_set() and self._secs_since_asked() >= timeouts.CANCELLED_JOB_SECS:
             self._leave()
 
     def _leave(self) -> None:

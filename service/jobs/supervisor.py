@@ -18,8 +18,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tilewright.service.exit_codes import ExitCode
-from tilewright.service.jobs.pulse import Role
+from tilewright.service import timeouts
+from tilewright.service.errors import ExitCode
+from tilewright.service.jobs.heartbeat import Role
 from tilewright.service.jobs.worker import WorkerSettings
 from tilewright.tuner.process.child_command import module_command
 
@@ -28,16 +29,10 @@ log = logging.getLogger("tilewright.supervisor")
 HOPELESS = frozenset({ExitCode.USAGE, ExitCode.DATABASE})
 """Exit codes of a worker that never worked: another would fail in the same way."""
 
-LONGEST_PAUSE_SECS = 10.0
-HEALTHY_SECS = 30.0
-SILENT_SECS = 5.0
-HUNG_SECS = 30.0
-"""A worker that has lived and says nothing for so long is ended: it will not come back."""
 
-_STEP_SECS = 1.0
 _FROM_OUTSIDE = frozenset({-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP})
 """Exit codes of a worker that somebody else ended, unless it was for lack of memory."""
-DEATHS_SECS, MOST_DEATHS = 60.0, 3
+MOST_DEATHS = 3
 
 Counts = Callable[[dict[str, Any]], None]
 
@@ -106,12 +101,13 @@ class Supervisor:
         with self._lock:
             pid = self._process.pid if self._process is not None else None
             beat, role = self._last_beat, self._role
-            deaths = sum(now - death < DEATHS_SECS for death in self._deaths)
+            deaths = sum(now - death < timeouts.WORKER_DEATHS_SECS for death in self._deaths)
         if deaths >= MOST_DEATHS:
-            reason = f"the worker died {deaths} times within {DEATHS_SECS:g} s; see the log"
+            secs = timeouts.WORKER_DEATHS_SECS
+            reason = f"the worker died {deaths} times within {secs:g} s; see the log"
         elif beat is None:
             reason = "the worker is starting"
-        elif now - beat > SILENT_SECS:
+        elif now - beat > timeouts.WORKER_SILENT_SECS:
             reason = f"the worker has said nothing for {now - beat:.0f} s"
         else:
             return WorkerHealth(True, pid, deaths, role=role)
@@ -155,9 +151,11 @@ class Supervisor:
                 return
             with self._lock:
                 self._deaths.append(self._clock())
-            pause_secs = 0.1 if self._clock() - started > HEALTHY_SECS else pause_secs * 2
+            pause_secs = (
+                0.1 if self._clock() - started > timeouts.WORKER_HEALTHY_SECS else pause_secs * 2
+            )
             log.warning("the worker ended with code %s; starting another", code)
-            self._stopping.wait(min(pause_secs, LONGEST_PAUSE_SECS))
+            self._stopping.wait(min(pause_secs, timeouts.WORKER_RESTART_MAX_SECS))
 
     def _run(self) -> int:
         heard, told = os.pipe()
@@ -186,7 +184,9 @@ class Supervisor:
         with os.fdopen(heard, "rb", buffering=0) as beats:
             hung = self._listen(beats)
         if hung:
-            log.error("the worker has said nothing for %g s and is killed", HUNG_SECS)
+            log.error(
+                "the worker has said nothing for %g s and is killed", timeouts.WORKER_HUNG_SECS
+            )
             kill_group(process.pid)
         code = process.wait()
         kill_group(process.pid)
@@ -202,7 +202,7 @@ class Supervisor:
         silent_secs, unfinished, has_lived = 0.0, b"", False
         while True:
             before = time.monotonic()
-            ready, _, _ = select.select([beats], [], [], _STEP_SECS)
+            ready, _, _ = select.select([beats], [], [], timeouts.SUPERVISOR_POLL_SECS)
             if ready:
                 said = beats.read(1 << 16)
                 if not said:
@@ -213,8 +213,8 @@ class Supervisor:
                 silent_secs, has_lived = 0.0, True
             else:
                 # This process may have been stopped itself, and the worker with it.
-                silent_secs += min(time.monotonic() - before, 2 * _STEP_SECS)
-                if has_lived and silent_secs >= HUNG_SECS:
+                silent_secs += min(time.monotonic() - before, 2 * timeouts.SUPERVISOR_POLL_SECS)
+                if has_lived and silent_secs >= timeouts.WORKER_HUNG_SECS:
                     return True
 
     def _beat(self, line: str) -> None:

@@ -15,7 +15,7 @@ from tilewright.schedules.workload.workload import Workload
 from tilewright.service.answers.grades import grade_of
 from tilewright.service.answers.publish import Publish, Published, publish, result_document
 from tilewright.service.resolve import targets
-from tilewright.tuner.session.report import Begun, Budget, TrialEvent, TuneReport
+from tilewright.tuner.session.report import Budget, PreviousTrial, TrialEvent, TuneReport
 
 if TYPE_CHECKING:
     from tilewright.db import Store
@@ -93,7 +93,9 @@ def tune_into(
         should_stop=should_stop,
         fresh=options.fresh,
         control=control,
-        begun=[Begun(Candidate(place[0], place[1:]), key) for place, key in begun],
+        previous_trials=[
+            PreviousTrial(Candidate(place[0], place[1:]), key) for place, key in begun
+        ],
     )
 
 

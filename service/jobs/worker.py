@@ -18,24 +18,23 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tilewright.db.errors import StoreError, StoreHeld
+from tilewright.db.values.jobs import TICKET_PRIORITY, StoredJob, WaitingJob
 from tilewright.schedules.errors import TilewrightError
-from tilewright.service.error_table import problem_of
-from tilewright.service.identity import FileIdentity
+from tilewright.service import timeouts
+from tilewright.service.file_identity import FileIdentity
 from tilewright.service.jobs import queue
-from tilewright.service.jobs.places import FleetSize, JobSlots
-from tilewright.service.jobs.pulse import Pulse, Role
+from tilewright.service.jobs.heartbeat import Heartbeat, Role
+from tilewright.service.jobs.job_slots import FleetSize, JobSlots
 from tilewright.service.jobs.run import JobContext, JobRun
 from tilewright.service.logs import configure
+from tilewright.service.problems import problem_of
 
 if TYPE_CHECKING:
     from tilewright.db import Store
-    from tilewright.db.job_rows import StoredJob, WaitingJob
 
 # Start-up: a query loads no SQLAlchemy; what needs it imports it.
 
 log = logging.getLogger("tilewright.worker")
-
-LONGEST_PAUSE_SECS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +80,9 @@ class Worker:
         pause_secs = self.poll_secs
         while not self.means.stop.is_set():
             try:
-                trouble = self.identity.trouble()
-                if trouble:
-                    raise StoreError(trouble)
+                problem = self.identity.problem()
+                if problem:
+                    raise StoreError(problem)
                 if self.coordinated and not self.means.store.coordinates():
                     # A server's lock ends with its connection. Taking it again ends the leases of
                     # the jobs that run here too: they stop, and are leased anew.
@@ -101,7 +100,7 @@ class Worker:
             except StoreError as error:
                 # Whatever holds the database, or fills the disk, may go away again.
                 self.means.tally.store_error()
-                pause_secs = min(max(2 * pause_secs, 0.5), LONGEST_PAUSE_SECS)
+                pause_secs = min(max(2 * pause_secs, 0.5), timeouts.DATABASE_RETRY_MAX_SECS)
                 log.warning("no jobs are taken: %s; looking again in %g s", error, pause_secs)
             self.means.stop.wait(pause_secs)
         for thread in (*self._here.threads.values(), *self._fleet.threads.values()):
@@ -165,8 +164,6 @@ class Worker:
 
 
 def _is_ticket(job: WaitingJob) -> bool:
-    from tilewright.db.job_owners import TICKET_PRIORITY
-
     return not job.fleet and job.priority <= TICKET_PRIORITY
 
 
@@ -184,7 +181,7 @@ def main() -> int:
         # `serve` has made and upgraded it: a file that is gone by now must not begin anew, empty.
         with open_store(settings.db_url or None, create=False, upgrade=False) as store:
             means = JobContext(store, settings.lease_secs, stop, fleet=settings.fleet)
-            pulse = Pulse(settings.beat_fd, means.tally, stop)
+            pulse = Heartbeat(settings.beat_fd, means.tally, stop)
             if not settings.coordinate:
                 pulse.take_role(Role.LEADER)
             elif not coordinate(

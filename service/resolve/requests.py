@@ -34,20 +34,20 @@ EXAMPLE_JOB: dict[str, Any] = {
 }
 
 
-class Strict(BaseModel):
+class StrictModel(BaseModel):
     """No coercion, no unknown fields."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
 
 
-class BudgetIn(Strict):
+class BudgetIn(StrictModel):
     """What a job may use. `trials` counts earlier runs of the same search too."""
 
     trials: Annotated[int, Field(ge=1, le=_LIMITS.trials_max)] = _LIMITS.trials_default
     seconds: Annotated[float, Field(gt=0, le=_LIMITS.seconds_max)] | None = None
 
 
-class JobIn(Strict):
+class JobIn(StrictModel):
     """`POST /v1/jobs`."""
 
     model_config = ConfigDict(
@@ -73,7 +73,7 @@ class JobIn(Strict):
     )
 
 
-class LookupIn(Strict):
+class LookupIn(StrictModel):
     """`POST /v1/best:lookup`. Each of `workloads` is a spelling, a document or a key."""
 
     workloads: Annotated[

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 from tilewright.schedules.errors import WorkloadError
 from tilewright.schedules.workload.strict_json import parse_json_text
+from tilewright.service.argument_specs import Argument, Option
 from tilewright.service.errors import InvalidField, UsageProblem
-from tilewright.service.typed import Argument, Option
 
 WORKLOAD_PANEL = "Workload"
 _ASSIGNMENT = re.compile(r"[\s;]*\w+\s*\[")

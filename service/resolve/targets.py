@@ -37,7 +37,7 @@ def target_of(spec: str | dict[str, Any], threads: int | None) -> Target:
     """The target of a request's `target` field, not probed; no file is read. TargetError, also for
     a description by which LLVM would end: it is asked in another process, once."""
     from tilewright.schedules.target import Target
-    from tilewright.tuner.machine.cpus import is_level, level_target
+    from tilewright.tuner.machine.x86_levels import is_level, level_target
 
     if isinstance(spec, str):
         if is_level(spec):
@@ -49,8 +49,8 @@ def target_of(spec: str | dict[str, Any], threads: int | None) -> Target:
 
 
 def _check_known(target: Target) -> None:
-    from tilewright.tuner.machine.cpus import is_well_known
     from tilewright.tuner.machine.llvm_names import check_target
+    from tilewright.tuner.machine.x86_levels import is_well_known
 
     here = this_machine()
     if not is_well_known(target, here.triple, here.cpu, here.features):
@@ -91,7 +91,7 @@ def check_fits(workload: Workload) -> None:
 
 def check_measurer(spec: str) -> None:
     """MeasurerError if the file of timings that `spec` names cannot be used."""
-    from tilewright.tuner.measure.choose import parse_measurer
+    from tilewright.tuner.measure.measurer_spec import parse_measurer
 
     parse_measurer(spec)
 

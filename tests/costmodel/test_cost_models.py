@@ -55,7 +55,7 @@ class RandomModel(CostModel):
         return SettingFeatures(sketch, settings, None, np.sin(mixed * 12.9898) - 10.0)
 
     def predict_from(self, description: SettingFeatures) -> Prediction:
-        return Prediction.unlearned(description.log2_prior)
+        return Prediction.from_prior(description.log2_prior)
 
 
 class TestPriorModel(CostModelContract):
@@ -193,7 +193,8 @@ LIGHT = """
 import sys
 import tilewright.costmodel.model, tilewright.costmodel.prior, tilewright.costmodel.features
 import tilewright.tuner.session.run
-import tilewright.tuner.search.strategies, tilewright.tuner.measure.choose, tilewright.tuner.testing
+import tilewright.tuner.search.strategies, tilewright.tuner.testing
+import tilewright.tuner.measure.measurer_spec
 print(sorted(m for m in ("xgboost", "llvmlite", "sqlalchemy") if m in sys.modules))
 """
 

@@ -21,7 +21,9 @@ def _copy(rows: LeafLoop, source: str, result: str, *pieces: tuple[int, int]) ->
     )
     axis = frozenset({"column"})
     return [
-        Leaf(LeafLoop(axis, trips, rows), does, {"column": copies}, "column", 16, piece=(n, 0))
+        Leaf(
+            LeafLoop(axis, trips, rows), does, {"column": copies}, "column", 16, is_remainder=n > 0
+        )
         for n, (trips, copies) in enumerate(pieces)
     ]
 
@@ -44,7 +46,7 @@ def test_vectors_that_are_read_again_stay_in_registers() -> None:
 
 def test_loops_without_anything_to_run_are_none() -> None:
     rows = LeafLoop(frozenset({"row"}), 10)
-    idle = [Leaf(LeafLoop(frozenset({"column"}), 7, rows), Statement(), times=0)]
+    idle = [Leaf(LeafLoop(frozenset({"column"}), 7, rows), Statement(), frequency=0)]
     leaves = [*idle, *_copy(rows, "x", "y", (5, 1), (0, 1))]
     assert nest_counts(leaves, 1)["inner_entries"] == [10]
 

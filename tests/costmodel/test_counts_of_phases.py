@@ -14,8 +14,9 @@ from tilewright.schedules.lowering.lower import lower
 from tilewright.schedules.sketches import space_for
 
 USUAL = {
-    "vectors": 1, "rows2": 1, "column_blocks": 1, "row_blocks": 1, "row2_blocks": 1, "k_blocks": 1,
-    "unroll": 1, "row_tiles_inside": 1, "parallel": 1, "split_k": 1,
+    "tile_vectors": 1, "tile_rows2": 1, "column_blocks": 1, "row_blocks": 1, "row_blocks2": 1,
+    "reduction_blocks": 1,
+    "unroll_reduction": 1, "row_tiles_innermost": 1, "parallel": 1, "split_reduction": 1,
 }  # fmt: skip
 
 
@@ -23,17 +24,23 @@ USUAL = {
     ("sizes", "knobs", "tasks"),
     [
         # Three rows or two, by phases, in tiles of two: two tiles or one.
-        ((3, 3, 3, 3, 2, 1), {"rows": 3, "rows2": 2, "row2_blocks": 2}, 3),
+        ((3, 3, 3, 3, 2, 1), {"tile_rows": 3, "tile_rows2": 2, "row_blocks2": 2}, 3),
         # Four rows or three, in tiles of three and blocks of one tile, of five lines or four: a
         # test that leaves out a tile stands around its block, unless panels are packed in there.
         (
             (4, 3, 17, 5, 2, 1),
-            {"rows": 3, "row_blocks": 2, "rows_outside": 1},
+            {"tile_rows": 3, "row_blocks": 2, "row_blocks_outermost": 1},
             (5 + 4) / 5 * (2 + 1) / 2,
         ),
         (
             (4, 3, 17, 5, 2, 1),
-            {"rows": 3, "row_blocks": 2, "rows_outside": 1, "column_blocks": 2, "pack_columns": 1},
+            {
+                "tile_rows": 3,
+                "row_blocks": 2,
+                "row_blocks_outermost": 1,
+                "column_blocks": 2,
+                "pack_columns": 1,
+            },
             (5 + 4) / 5 * 2,
         ),
         # Seven rows or six, in tiles of two and blocks of two: the second of a block is cut off,
@@ -41,13 +48,13 @@ USUAL = {
         (
             (4, 6, 17, 3, 2, 0),
             {
-                "vectors": 2,
-                "rows": 2,
-                "rows2": 3,
+                "tile_vectors": 2,
+                "tile_rows": 2,
+                "tile_rows2": 3,
                 "row_blocks": 2,
-                "rows_outside": 1,
-                "tails": 2,
-                "row_tiles_inside": 0,
+                "row_blocks_outermost": 1,
+                "peel_remainders": 2,
+                "row_tiles_innermost": 0,
                 "copy_rows": 1,
                 "parallel": 2,
             },

@@ -35,7 +35,7 @@ BLOCKED = plan(
 
 def runs(levels: Plan) -> list[list[float]]:
     """How often the body of each level runs."""
-    return [(loop.runs * np.ones(2)).tolist() for loop in levels.nest]
+    return [(loop.executions * np.ones(2)).tolist() for loop in levels.leaf_loops]
 
 
 def test_shorter_pieces_at_the_ends_run_once() -> None:
@@ -53,8 +53,10 @@ def test_every_part_of_an_axis_ends_in_a_shorter_piece() -> None:
 def counts(levels: Plan) -> Counts:
     """Of a leaf in all loops of a plan."""
     unrolled = levels.trips[:, [x.kind is LoopKind.UNROLLED for x in levels.levels]].max(axis=1)
-    does = Statement((Operations(frozenset({"m"}), 1, 1),), over=frozenset({"k"}))
-    return nest_counts([Leaf(levels.nest[-1], does, sums=1, is_unrolled=unrolled > 1)], 2)
+    does = Statement((Operations(frozenset({"m"}), 1, 1),), reduction_axes=frozenset({"k"}))
+    return nest_counts(
+        [Leaf(levels.leaf_loops[-1], does, accumulators=1, unrolls_reduction=unrolled > 1)], 2
+    )
 
 
 def test_a_shorter_task_is_the_part_that_it_has_of_the_tiles() -> None:

@@ -16,7 +16,7 @@ from tilewright.schedules.sketches.program import ProgramSketch
 from tilewright.schedules.sketches.tile.sketch import TileSketch
 from tilewright.schedules.space import ScheduleSpace
 from tilewright.schedules.workload.workload import Workload
-from tilewright.tuner.search.first_look import first_look
+from tilewright.tuner.search.prior_ranking import rank_by_prior
 
 TWO_PRODUCTS = notation(
     "T[i,j] += A[i,k] * B[k,j]; U[i,j] += A[i,k] * D[k,j]; Y[i,j] = T[i,j] * U[i,j]",
@@ -70,8 +70,10 @@ def test_times_of_parts_add_up() -> None:
     setting = np.asarray([program.default()])
     whole = prior.analyse(0, setting)
     each = [
-        Prior(ScheduleSpace(space.workload, space.target, (program.alone(n),))).analyse(0, own)
-        for n, own in enumerate(program.own_settings(setting))
+        Prior(ScheduleSpace(space.workload, space.target, (program.single_part(n),))).analyse(
+            0, own
+        )
+        for n, own in enumerate(program.split_settings(setting))
     ]
     assert float(whole.secs[0]) == pytest.approx(sum(float(a.secs[0]) for a in each))
     assert whole.components.sum() == pytest.approx(sum(float(a.components.sum()) for a in each))
@@ -80,12 +82,12 @@ def test_times_of_parts_add_up() -> None:
 def test_a_program_begins_with_the_best_of_each_part() -> None:
     space = space_of(TWO_PRODUCTS)
     program, prior = program_of(space), Prior(space)
-    look = first_look(space, prior)
+    look = rank_by_prior(space, prior)
     best = 2.0 ** float(look.log2_secs[0][0])
     alone = 0.0
     for n in range(len(program.parts)):
-        own = ScheduleSpace(space.workload, space.target, (program.alone(n),))
-        alone += 2.0 ** float(first_look(own, Prior(own)).log2_secs[0][0])
+        own = ScheduleSpace(space.workload, space.target, (program.single_part(n),))
+        alone += 2.0 ** float(rank_by_prior(own, Prior(own)).log2_secs[0][0])
     assert best <= 1.02 * alone
 
 
@@ -100,7 +102,7 @@ def test_values_between_operand_and_sum_need_registers_in_every_step() -> None:
 
     def live(unroll: int) -> float:
         setting = list(program.default())
-        for name, value in {"vectors": 2, "rows": 11, "unroll": unroll}.items():
+        for name, value in {"tile_vectors": 2, "tile_rows": 11, "unroll_reduction": unroll}.items():
             at = names.index(name)
             setting[at] = program.knobs[at].values.index(value)
         return float(program_counts(program, np.asarray([setting]))["live_registers"][0])

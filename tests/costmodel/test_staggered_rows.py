@@ -13,7 +13,7 @@ from tilewright.costmodel.prior import Analysis, Prior
 from tilewright.schedules import operators
 from tilewright.schedules.sketches import space_for
 from tilewright.schedules.workload.workload import Workload
-from tilewright.tuner.search.first_look import default_look
+from tilewright.tuner.search.prior_ranking import rank_for_default
 
 
 def softmax(rows: int, length: int) -> Workload:
@@ -26,9 +26,9 @@ def analysed(workload: Workload, bits: int = 512, registers: int = 32, **knobs: 
     asked = {
         "vectors": 4,
         "parallel": 1,
-        "split_k": 1,
-        "block": 1,
-        "stagger": 1,
+        "split_reduction": 1,
+        "interleave_rows": 1,
+        "software_pipelining": 1,
         **knobs,
     }
     setting = [
@@ -46,10 +46,10 @@ def pipes(found: Analysis) -> float:
 @pytest.mark.parametrize(("rows", "length"), [(512, 512), (1536, 128), (64, 32000), (992, 600)])
 def test_exponentials_are_proposed_staggered(rows: int, length: int) -> None:
     space = space_for(softmax(rows, length).normalised(), target(2, 512, 32))
-    chosen = default_look(space).default
+    chosen = rank_for_default(space).default
     sketch = space.sketches[chosen.sketch]
     values = {k.name: k.values[i] for k, i in zip(sketch.knobs, chosen.setting, strict=True)}
-    assert values["stagger"] == 1
+    assert values["software_pipelining"] == 1
     assert values["vectors"] in (2, 4)  # with eight, no registers are left for first halves
 
 
@@ -65,7 +65,7 @@ def test_sums_of_all_joined_walks_are_in_registers() -> None:
     found = {n: float(analysed(softmax(512, 512), vectors=n).columns["live_registers"][0])
              for n in (2, 4, 8)}  # fmt: skip
     assert found == {2: 6.0, 4: 10.0, 8: 18.0}  # two sums, and what one copy reads
-    by_itself = analysed(softmax(512, 512), vectors=8, stagger=0)
+    by_itself = analysed(softmax(512, 512), vectors=8, software_pipelining=0)
     assert by_itself.columns["live_registers"][0] == 10.0
 
 
@@ -75,10 +75,10 @@ def test_a_block_of_rows_waits_once_for_the_ends_of_sums_and_staggered_ones_for_
     def late(**knobs: int) -> float:
         return float(analysed(softmax(512, 128), **knobs).columns["exposed_lines"][0])
 
-    once = late(block=1)
+    once = late(interleave_rows=1)
     assert once > 0
-    assert late(block=4) == once / 4
-    assert late(block=4, stagger=0) == once / 2
+    assert late(interleave_rows=4) == once / 4
+    assert late(interleave_rows=4, software_pipelining=0) == once / 2
 
 
 @pytest.mark.parametrize(("length", "blocks"), [(4096, (1,)), (128, (1, 2, 4))])
@@ -86,10 +86,10 @@ def test_no_more_rows_are_at_work_than_the_first_cache_holds(
     length: int, blocks: tuple[int, ...]
 ) -> None:
     sketch = space_for(softmax(96, length).normalised(), target(2, 512, 32)).sketches[0]
-    assert next(knob.values for knob in sketch.knobs if knob.name == "block") == blocks
+    assert next(knob.values for knob in sketch.knobs if knob.name == "interleave_rows") == blocks
 
 
 def test_nothing_waits_for_sums_after_which_no_walk_comes() -> None:
     norm = notation("s[i] += A[i,k] * A[i,k]; Y[i] = sqrt(s[i])", A="f32[96,4096]")
-    assert analysed(norm, block=1).columns["exposed_lines"][0] == 0.0
-    assert analysed(norm, block=4).columns["exposed_lines"][0] == 0.0
+    assert analysed(norm, interleave_rows=1).columns["exposed_lines"][0] == 0.0
+    assert analysed(norm, interleave_rows=4).columns["exposed_lines"][0] == 0.0

@@ -21,8 +21,10 @@ def analysed(workload: Workload, threads: int, **knobs: Any) -> Analysis:
     space = space_for(workload, target(threads, 512, 32))
     sketch = space.sketches[0]
     asked = {
-        "vectors": 4, "rows": 6, "rows2": 1, "column_blocks": 1, "row_blocks": 1, "row2_blocks": 1,
-        "k_blocks": 1, "unroll": 1, "tails": 2, "parallel": 1 if threads > 1 else 0, "split_k": 1,
+        "tile_vectors": 4, "tile_rows": 6, "tile_rows2": 1, "column_blocks": 1, "row_blocks": 1,
+        "row_blocks2": 1,
+        "reduction_blocks": 1, "unroll_reduction": 1, "peel_remainders": 2, "parallel": 1 if
+        threads > 1 else 0, "split_reduction": 1,
         **knobs,
     }  # fmt: skip
     setting = [knob.values.index(asked.get(knob.name, 0)) for knob in sketch.knobs]
@@ -33,12 +35,17 @@ def analysed(workload: Workload, threads: int, **knobs: Any) -> Analysis:
 
 def test_rows_that_threads_divide_into_a_short_last_block_are_not_cut_and_guards_are_dear() -> None:
     # 17 tiles of 6 rows in 4 blocks: 5, 5, 5, and of the last 2 one is whole.
-    divided = {"rows_outside": 1, "row_blocks": 4, "column_blocks": 1, "k_blocks": 2}
+    divided = {
+        "row_blocks_outermost": 1,
+        "row_blocks": 4,
+        "column_blocks": 1,
+        "reduction_blocks": 2,
+    }
     guarded = analysed(product(100, 1008, 500), 2, **divided)
     alone = analysed(product(100, 1008, 500), 1, **divided)
     copied = analysed(product(100, 1008, 500), 2, **divided, copy_rows=1)
-    even = analysed(product(100, 1008, 500), 2, **divided, rows=5)
-    deep = analysed(product(100, 1008, 500), 2, **{**divided, "k_blocks": 1})
+    even = analysed(product(100, 1008, 500), 2, **divided, tile_rows=5)
+    deep = analysed(product(100, 1008, 500), 2, **{**divided, "reduction_blocks": 1})
     shares = [float(a.columns["masked_share"][0]) for a in (guarded, alone, copied, even, deep)]
     # The sums of two blocks of the reduction, one in 256 operations, are added up without a guard.
     assert shares == [255 / 256, 0.0, 0.0, 0.0, 1.0]
@@ -47,7 +54,7 @@ def test_rows_that_threads_divide_into_a_short_last_block_are_not_cut_and_guards
 
 
 def test_an_incomplete_tile_of_columns_is_computed_whole_where_threads_divide_columns() -> None:
-    blocks = {"column_blocks": 4, "rows": 5, "pack_columns": 1}
+    blocks = {"column_blocks": 4, "tile_rows": 5, "pack_columns": 1}
     divided = analysed(product(1000, 648, 512), 2, **blocks)
     alone = analysed(product(1000, 648, 512), 1, **blocks)
     ratio = divided.columns["vector_ops"][0] / alone.columns["vector_ops"][0]
@@ -57,11 +64,13 @@ def test_an_incomplete_tile_of_columns_is_computed_whole_where_threads_divide_co
 
 def test_a_last_block_of_fewer_tiles_unbalances_the_threads() -> None:
     # 22 tiles of 48 columns in 8 blocks: 3, 3, 3, 3 against 3, 3, 3, 1.
-    blocks = {"vectors": 3, "rows": 8, "column_blocks": 8, "pack_columns": 1}
+    blocks = {"tile_vectors": 3, "tile_rows": 8, "column_blocks": 8, "pack_columns": 1}
     uneven = analysed(product(1024, 1024, 512), 2, **blocks)
     assert abs(uneven.imbalance[0] - 12 * 2 / 22) < 1e-9
     # Two blocks, one of them half as long, are still two threads' work.
-    two = analysed(product(1024, 192, 512), 2, vectors=4, rows=6, column_blocks=2, pack_columns=1)
+    two = analysed(
+        product(1024, 192, 512), 2, tile_vectors=4, tile_rows=6, column_blocks=2, pack_columns=1
+    )
     assert abs(two.imbalance[0] - 2 * 2 / 3) < 1e-9
 
 
@@ -71,11 +80,11 @@ def test_whole_vectors_that_a_tile_lacks_are_tested_where_nothing_is_copied() ->
     shares = [
         float(analysed(workload, 1, **knobs).columns["masked_share"][0])
         for workload, knobs in (
-            (whole, {"tails": 0}),
+            (whole, {"peel_remainders": 0}),
             (whole, {}),
-            (whole, {"tails": 0, "pack_columns": 1}),
-            (ragged, {"tails": 0}),
-            (deep, {"tails": 0, "k_blocks": 3}),
+            (whole, {"peel_remainders": 0, "pack_columns": 1}),
+            (ragged, {"peel_remainders": 0}),
+            (deep, {"peel_remainders": 0, "reduction_blocks": 3}),
         )
     ]
     assert shares == [1.0, 0.0, 0.0, 0.0, 0.0]

@@ -21,8 +21,9 @@ def analysed(workload: Workload, **knobs: Any) -> Analysis:
     space = space_for(workload.normalised(), target(1, 512, 32))
     sketch = space.sketches[0]
     asked = {
-        "vectors": 2, "column_blocks": 1, "row_blocks": 1, "row2_blocks": 1, "k_blocks": 1,
-        "unroll": 1, "split_k": 1, "row_tiles_inside": 1, **knobs,
+        "tile_vectors": 2, "column_blocks": 1, "row_blocks": 1, "row_blocks2": 1,
+        "reduction_blocks": 1,
+        "unroll_reduction": 1, "split_reduction": 1, "row_tiles_innermost": 1, **knobs,
     }  # fmt: skip
     setting = [knob.values.index(asked.get(knob.name, 0)) for knob in sketch.knobs]
     row = np.asarray([setting])
@@ -43,20 +44,40 @@ def windows(taps: int, stride: int = 1) -> Workload:
     return operators.build("depthwise_conv2d_nhwc", sizes)
 
 
-WHOLE = {"vectors": 1, "row_tiles_inside": 0, "unroll": 3, "tap_unroll": 0}
+WHOLE = {"tile_vectors": 1, "row_tiles_innermost": 0, "unroll_reduction": 3, "unroll_window": 0}
 
 
 @pytest.mark.parametrize(
     ("workload", "knobs", "chooses"),
     [
-        (capsules(), {"rows": 4, "rows2": 3, "tails": 2}, False),  # three rows a tile
-        (capsules(), {"rows": 4, "rows2": 3, "tails": 2, "tap_unroll": 1}, False),
-        (capsules(), {"rows": 1, "rows2": 8}, False),  # one tile: two rows at the edges
-        (capsules(), {"rows": 1, "rows2": 4}, True),  # two tiles: any of four
-        (image(7), {"rows": 1, "rows2": 7, "tap_unroll": 1}, True),  # copies differ
-        (image(7), {"rows": 1, "rows2": 7, "tap_unroll": 2, "vectors": 1}, False),  # no taps left
-        (image(7), {"rows": 7, "rows2": 1, "tap_unroll": 1}, False),  # rows that tiles decide
-        (windows(3), {"rows": 2, "rows2": 7, **WHOLE}, False),  # no loop repeats the steps
+        (
+            capsules(),
+            {"tile_rows": 4, "tile_rows2": 3, "peel_remainders": 2},
+            False,
+        ),  # three rows a tile
+        (
+            capsules(),
+            {"tile_rows": 4, "tile_rows2": 3, "peel_remainders": 2, "unroll_window": 1},
+            False,
+        ),
+        (capsules(), {"tile_rows": 1, "tile_rows2": 8}, False),  # one tile: two rows at the edges
+        (capsules(), {"tile_rows": 1, "tile_rows2": 4}, True),  # two tiles: any of four
+        (image(7), {"tile_rows": 1, "tile_rows2": 7, "unroll_window": 1}, True),  # copies differ
+        (
+            image(7),
+            {"tile_rows": 1, "tile_rows2": 7, "unroll_window": 2, "tile_vectors": 1},
+            False,
+        ),  # no taps left
+        (
+            image(7),
+            {"tile_rows": 7, "tile_rows2": 1, "unroll_window": 1},
+            False,
+        ),  # rows that tiles decide
+        (
+            windows(3),
+            {"tile_rows": 2, "tile_rows2": 7, **WHOLE},
+            False,
+        ),  # no loop repeats the steps
     ],
 )
 def test_tests_choose_sums_where_there_are_too_many_to_move(
@@ -68,7 +89,7 @@ def test_tests_choose_sums_where_there_are_too_many_to_move(
 
 def test_padding_that_is_the_same_for_all_lanes_is_tested_by_branches() -> None:
     """They take slots of the issue and no pipe."""
-    tile = {**WHOLE, "rows": 2, "rows2": 7}
+    tile = {**WHOLE, "tile_rows": 2, "tile_rows2": 7}
     tested, left_out = (analysed(windows(3), skip_padding=n, **tile) for n in (0, 1))
     assert tested.columns["test_ops"][0] > left_out.columns["test_ops"][0] == 0
     assert tested.columns["lost_ops"][0] == left_out.columns["lost_ops"][0]
@@ -89,7 +110,13 @@ def test_padding_along_the_lanes_is_tested_by_lanes() -> None:
 
 
 def test_capsules_are_read_in_place_rather_than_copied_with_their_padding() -> None:
-    tile = {"rows": 4, "rows2": 3, "tails": 2, "tap_unroll": 1, "skip_padding": 1}
+    tile = {
+        "tile_rows": 4,
+        "tile_rows2": 3,
+        "peel_remainders": 2,
+        "unroll_window": 1,
+        "skip_padding": 1,
+    }
     in_place, copied = analysed(capsules(), **tile), analysed(capsules(), **tile, copy_rows=1)
     assert in_place.secs[0] < copied.secs[0]
 
@@ -97,15 +124,37 @@ def test_capsules_are_read_in_place_rather_than_copied_with_their_padding() -> N
 @pytest.mark.parametrize(
     ("workload", "knobs", "waiting"),
     [
-        (windows(3), {"rows": 7, "rows2": 1, "unroll": 3}, 18),  # for the next column of taps
-        (windows(3), {"rows": 4, "rows2": 2, "unroll": 3}, 13),  # and one for the next row
-        (windows(3, 2), {"rows": 1, "rows2": 7, "unroll": 3}, 6),  # for the row after the next
-        (windows(3), {"rows": 1, "rows2": 1, "unroll": 3}, 0),  # nothing is shared
+        (
+            windows(3),
+            {"tile_rows": 7, "tile_rows2": 1, "unroll_reduction": 3},
+            18,
+        ),  # for the next column of taps
+        (
+            windows(3),
+            {"tile_rows": 4, "tile_rows2": 2, "unroll_reduction": 3},
+            13,
+        ),  # and one for the next row
+        (
+            windows(3, 2),
+            {"tile_rows": 1, "tile_rows2": 7, "unroll_reduction": 3},
+            6,
+        ),  # for the row after the next
+        (
+            windows(3),
+            {"tile_rows": 1, "tile_rows2": 1, "unroll_reduction": 3},
+            0,
+        ),  # nothing is shared
     ],
 )
 def test_vectors_that_taps_share_wait_for_them(
     workload: Workload, knobs: dict[str, int], waiting: int
 ) -> None:
-    tile = {"vectors": 1, "row_tiles_inside": 0, "tap_unroll": 1, "skip_padding": 1, **knobs}
+    tile = {
+        "tile_vectors": 1,
+        "row_tiles_innermost": 0,
+        "unroll_window": 1,
+        "skip_padding": 1,
+        **knobs,
+    }
     found = analysed(workload, **tile)
     assert float(found.columns["kept_values"][0]) == waiting

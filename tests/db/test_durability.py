@@ -21,7 +21,7 @@ from tests.contracts.store_values import TARGET, WORKLOAD
 from tests.support.paths import ROOT
 from tests.support.postgres import PostgresServer
 from tilewright.db import open_store
-from tilewright.db.models import Base
+from tilewright.db.core.models import Base
 
 KILLS = 6
 TABLES = len(Base.metadata.tables) + 2  # alembic_version, and SQLite's own for AUTOINCREMENT

@@ -8,8 +8,8 @@ from itertools import count
 import pytest
 
 from tilewright.schedules.record import MeasureResult, MeasureStatus
-from tilewright.tuner.measure.fleet.bookings import ORDERS_A_MACHINE, share_of
-from tilewright.tuner.measure.fleet.dispatch import MOST_DEATHS, MOST_UNBEGUN, Assignment, Dispatch
+from tilewright.tuner.measure.fleet.dispatch import MAX_DEATHS, MAX_UNBEGUN, Assignment, Dispatch
+from tilewright.tuner.measure.fleet.reservations import ORDERS_A_MACHINE, share_of
 
 OK = MeasureResult(MeasureStatus.OK, (1.0,), 1.0)
 
@@ -80,7 +80,7 @@ def test_only_a_candidate_that_was_alone_is_blamed() -> None:
     orders = assign(dispatch, "a")
     dispatch.begin(orders[0].task)
     assert dispatch.lose(orders[0].task) == []
-    for _ in range(MOST_DEATHS):
+    for _ in range(MAX_DEATHS):
         for order in assign(dispatch, "b"):
             assert len(order.left) == 1
             dispatch.begin(order.task)
@@ -98,12 +98,12 @@ def test_only_a_candidate_that_was_alone_is_blamed() -> None:
                 dispatch.answer(order.task, order.left[0], OK)
                 dispatch.end(order.task)
     assert [dispatch.results[i].status for i in range(4)] == ["ok", "ok", "lost", "ok"]
-    assert f"{MOST_DEATHS} machines" in dispatch.results[2].detail
+    assert f"{MAX_DEATHS} machines" in dispatch.results[2].detail
 
 
 def test_orders_that_waited_in_the_queue_of_a_lost_machine_are_innocent() -> None:
     dispatch = batch(2)
-    for _ in range(MOST_UNBEGUN):
+    for _ in range(MAX_UNBEGUN):
         for order in assign(dispatch, "a", "b"):
             assert dispatch.lose(order.task) == []
     assert not dispatch.results
@@ -111,7 +111,7 @@ def test_orders_that_waited_in_the_queue_of_a_lost_machine_are_innocent() -> Non
 
 def test_a_candidate_that_kills_before_it_is_seen_to_begin_is_found_out_as_well() -> None:
     dispatch = batch(1)
-    for _ in range(MOST_UNBEGUN + MOST_DEATHS):
+    for _ in range(MAX_UNBEGUN + MAX_DEATHS):
         for order in assign(dispatch, "a"):
             dispatch.lose(order.task)
     assert dispatch.results[0].status is MeasureStatus.LOST

@@ -19,7 +19,7 @@ from tilewright.schedules.workload.workload import Workload
 from tilewright.tuner.measure.fleet.connection import Line
 from tilewright.tuner.measure.fleet.machines import FleetMachine
 from tilewright.tuner.measure.fleet.measurer import Fleet
-from tilewright.tuner.measure.fleet.wire import Order
+from tilewright.tuner.measure.fleet.messages import Order
 from tilewright.tuner.measure.mocked.simulated import SimulatedMachine
 
 ASKED = candidates(8)

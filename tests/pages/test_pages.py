@@ -8,6 +8,7 @@ import json
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
+from typing import Any
 from urllib.parse import parse_qs, urlencode
 
 import pytest
@@ -16,10 +17,10 @@ from fastapi.testclient import TestClient
 from tests.support.service.pages import HOSTILE, best_of, run_trials, stored_job
 from tests.support.service.records import HOST, MATMUL, TOOLCHAIN
 from tilewright.db import Store
-from tilewright.db.job_states import JobState
+from tilewright.db.values.job_states import JobState
 from tilewright.service.http.app import create_app
 from tilewright.service.http.pages.assets import FOLDER, assets
-from tilewright.service.http.pages.submitting import form_view
+from tilewright.service.http.pages.job_form import form_view
 from tilewright.service.resolve import workloads
 from tilewright.service.settings import Settings
 from tilewright.tuner.machine.native_target import native_target
@@ -416,6 +417,20 @@ def test_best_schedules_of_another_toolchain_are_marked(pages: TestClient, store
     assert pages.get("/workloads").text.count("other toolchain") == 1
 
 
+@pytest.mark.parametrize("evidence", [None, {"cases": 3, "sampled_fraction": 1.0}])
+def test_the_page_of_a_job_tells_what_the_full_check_compared(
+    evidence: dict[str, Any] | None, pages: TestClient, store: Store, settings: Settings
+) -> None:
+    best = {
+        "trial": 1, "run_secs": 1e-3, "record_key": "sha256:1", "verified": True,
+        "bound": "compute", "fraction_of_bound": 0.5, "gflops": 1.0, "evidence": evidence,
+    }  # fmt: skip
+    job = stored_job(store, settings)
+    run_trials(store, job, 4, end=JobState.SUCCEEDED, best=best)
+    text = pages.get(f"/jobs/{job.id}").text
+    assert ("every element, for 3 sets of inputs" in text) is (evidence is not None)
+
+
 def test_a_mocked_best_is_not_said_to_be_verified(
     pages: TestClient, store: Store, settings: Settings
 ) -> None:
@@ -442,7 +457,7 @@ def test_trials_for_the_drawings_come_once_each(
     assert told[3]["status"] == "run_timeout"
     assert told[3]["secs"] is None
     assert told[0]["predicted"] == 2e-3
-    assert told[0]["knobs"] == {"tile rows": 1, "vectors wide": 2}
+    assert told[0]["knobs"] == {"tile rows": 1, "tile vectors": 2}
     assert pages.get(f"/jobs/{NOBODY}/trials.json").status_code == 404
     assert pages.get(f"/jobs/{job.id}/trials.json?after=x").status_code == 422
 
@@ -469,7 +484,7 @@ def test_a_running_job_says_what_it_does(
 ) -> None:
     leased = run_trials(store, stored_job(store, settings), 4)
     doing = "the full check of trial 3 (2 of 7 done)"
-    store.update_progress(leased.id, leased.epoch, {**leased.progress, "doing": doing})
+    store.report_job(leased.id, leased.epoch, progress={**leased.progress, "doing": doing})
     assert doing in pages.get(f"/jobs/{leased.id}/facts").text
 
 

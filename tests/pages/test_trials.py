@@ -14,7 +14,7 @@ from fastapi.testclient import TestClient
 from tests.support.service.access import bearer, make_key
 from tests.support.service.pages import HOSTILE, run_trials, stored_job
 from tilewright.db import Store
-from tilewright.db.job_states import JobState
+from tilewright.db.values.job_states import JobState
 from tilewright.service.http.app import create_app
 from tilewright.service.http.pages.importance import LEAST_TRIALS, importances
 from tilewright.service.http.pages.trials import TrialRow, _lines

@@ -55,6 +55,7 @@ def test_nothing_more_is_asked_for(heading: str, files: int, tmp_path: Path) -> 
     for package in PACKAGES:
         skip = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / package, tmp_path / package, ignore=skip)
+    shutil.copytree(ROOT / "tilewright", tmp_path / "tilewright", symlinks=True, ignore=skip)
     changes = blocks(heading, "diff")
     for change in changes:
         insert(tmp_path, change)

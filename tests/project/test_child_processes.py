@@ -13,14 +13,14 @@ import pytest
 
 from tests.support.paths import ROOT
 
-PACKAGES = ("schedules", "costmodel", "tuner", "db", "service")
+PACKAGES = ("schedules", "costmodel", "tuner", "db", "service", "peers")
 
 
 def test_no_module_is_run_but_by_module_command() -> None:
     found = [
         f"{path.relative_to(ROOT)}:{node.lineno}"
         for package in PACKAGES
-        for path in sorted((ROOT / package).rglob("*.py"))
+        for path in sorted((ROOT / "tilewright" / package).rglob("*.py"))
         if path.name != "child_command.py"
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Constant) and node.value == "-m"

@@ -17,6 +17,9 @@ from tests.support.import_graph import (
     modules,
 )
 
+PLUGIN = "tilewright.pytest_plugin"
+"""It imports nothing but pytest, however little that saves: `test_imports` holds that."""
+
 LEAST_SAVED = 5
 """An import in a function saves this many modules of ours, or a library; else it is at the top."""
 
@@ -39,7 +42,7 @@ def _part_of(package: str, name: str) -> str | None:
 
 def _late_imports(where: Where) -> list[Import]:
     found = (i for i in all_imports() if i.where is where)
-    return [i for i in found if i.module not in LAZY and i.importer not in LAZY]
+    return [i for i in found if i.module not in LAZY and i.importer not in {*LAZY, PLUGIN}]
 
 
 def _saves(found: Import) -> bool:

@@ -16,7 +16,7 @@ from packaging.utils import canonicalize_name
 
 from tests.support.paths import ROOT
 
-PACKAGES = ("schedules", "costmodel", "tuner", "db", "service")
+PACKAGES = ("schedules", "costmodel", "tuner", "db", "service", "peers")
 
 
 @pytest.fixture(scope="module")
@@ -37,8 +37,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
 
 def test_every_module_is_in_the_wheel(wheel: set[str]) -> None:
     for package in PACKAGES:
-        for path in (ROOT / package).rglob("*.py"):
-            assert f"tilewright/{path.relative_to(ROOT)}" in wheel
+        for path in (ROOT / "tilewright" / package).rglob("*.py"):
+            assert str(path.relative_to(ROOT)) in wheel
 
 
 def test_migrations_and_type_marks_are_in_the_wheel(wheel: set[str]) -> None:

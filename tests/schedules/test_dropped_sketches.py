@@ -18,7 +18,7 @@ from tests.support.schedule_fuzz.workloads import random_workload
 from tests.support.schedules.spaces import drawn, target
 from tilewright.schedules.algebra.affine import less
 from tilewright.schedules.arrays import BoolArray, IntArray
-from tilewright.schedules.errors import ScheduleError, need
+from tilewright.schedules.errors import ScheduleError, require
 from tilewright.schedules.frontend.notation import from_notation
 from tilewright.schedules.lowering.lower import lower, plain_nest
 from tilewright.schedules.nest.coverage import is_written_whole
@@ -137,7 +137,7 @@ def test_where_a_default_is_refused_the_nearest_setting_stands_for_it() -> None:
     changed = [a != b for a, b in zip(sketch.default(), part.default(), strict=True)]
     assert 1 <= sum(changed) <= 2
     assert sketch.feasible(np.asarray([sketch.default()]))[0]
-    assert sketch.alone(0).default() == sketch.default()
+    assert sketch.single_part(0).default() == sketch.default()
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ class Refused:
         return np.asarray(settings[:, 0] != 2)
 
     def write(self, writer: TraceWriter, setting: Sequence[int]) -> None:
-        need(tuple(setting) in self.accepts, "Step()", f"not {tuple(setting)}")
+        require(tuple(setting) in self.accepts, "Step()", f"not {tuple(setting)}")
 
 
 def test_settings_are_tried_by_their_distance_if_they_are_feasible() -> None:

@@ -16,7 +16,7 @@ from tilewright.schedules.plan import Level, LoopAxis, Outline, Plan
 from tilewright.schedules.sketches import space_for
 from tilewright.schedules.space import SpacePart
 
-WHOLE = ("tails", "skip_padding", "pack_on_the_way")
+WHOLE = ("peel_remainders", "skip_padding", "fuse_packing")
 """Knobs whose first value cuts no loop at an edge."""
 
 REDUCTIONS = {
@@ -79,7 +79,7 @@ def test_a_longer_step_inside_of_a_shorter_one_is_gone_over() -> None:
 
 def test_a_level_that_is_not_there_runs_once_and_makes_no_loop() -> None:
     there = np.array([True, False])
-    levels = (Level(0, 4, is_there=there), Level(0, 2, is_there=~there), Level(0, 1))
+    levels = (Level(0, 4, present=there), Level(0, 2, present=~there), Level(0, 1))
     plan = Plan(Outline((LoopAxis("i", 8),), ()), levels, 2)
     assert plan.trips.tolist() == [[2, 1, 4], [1, 4, 2]]
     assert [level.step for level in plan.loops(1)] == [2, 1]

@@ -237,8 +237,8 @@ def test_copied_rows_are_skipped_where_outer_loops_decide(target: Target) -> Non
     rng = np.random.default_rng(0)
     settings = rng.integers(0, [len(knob.values) for knob in sketch.knobs], (60000, len(names)))
     settings[:, names.index("copy_rows")] = 1
-    settings[:, names.index("rows2")] = 0
-    settings[:, names.index("tap_unroll")] = 0
+    settings[:, names.index("tile_rows2")] = 0
+    settings[:, names.index("unroll_window")] = 0
     settings[:, names.index("skip_padding")] = 1
     skipping = settings[sketch.feasible(settings)]
     plain = skipping.copy()

@@ -13,11 +13,11 @@ from tilewright.schedules.errors import ScheduleError
 from tilewright.schedules.form import Form
 from tilewright.schedules.lowering.lower import lower, plain_nest
 from tilewright.schedules.reference.evaluate import evaluate
-from tilewright.schedules.rewrites import AxisLast, Beforehand, Rewrite
-from tilewright.schedules.rewrites.product import factors_of
+from tilewright.schedules.rewrites import PermuteAxes, PrecomputeFactors, Rewrite
+from tilewright.schedules.rewrites.precompute_factors import factors_of
 from tilewright.schedules.sketches import space_for
-from tilewright.schedules.sketches.forms.orders import axes_last
-from tilewright.schedules.sketches.forms.products import beforehand
+from tilewright.schedules.sketches.forms.orders import permute_axes
+from tilewright.schedules.sketches.forms.products import precompute_factors
 from tilewright.schedules.trace import Trace
 
 PRODUCTS = {
@@ -53,7 +53,7 @@ PRODUCTS = {
 def test_products_in_steps_mean_the_same(name: str) -> None:
     text, tensors, stages = PRODUCTS[name]
     workload = expression(text, tensors).allowing(1e-6)
-    steps = beforehand(Form(workload)).steps
+    steps = precompute_factors(Form(workload)).steps
     form = same_meaning(workload, steps)
     assert steps
     assert len(form.stages) == stages
@@ -65,17 +65,17 @@ def test_a_factor_leaves_a_sum_of_floats_only_where_an_error_is_allowed() -> Non
     found = {
         name
         for name, (text, tensors, _) in PRODUCTS.items()
-        if any(beforehand(Form(expression(text, tensors))).steps)
+        if any(precompute_factors(Form(expression(text, tensors))).steps)
     }
     assert found == unasked
     for name in PRODUCTS.keys() - found:
         text, tensors, _ = PRODUCTS[name]
         workload = expression(text, tensors)
-        (step, *_) = beforehand(Form(workload.allowing(1e-6))).steps
+        (step, *_) = precompute_factors(Form(workload.allowing(1e-6))).steps
         with pytest.raises(ScheduleError, match="would leave the sum over r"):
             step.rewrite(workload)
         whole = expression(text, tensors.replace("f32", "i32"))
-        assert beforehand(Form(whole)).steps, "integers do not tell the forms apart"
+        assert precompute_factors(Form(whole)).steps, "integers do not tell the forms apart"
 
 
 SPECIAL = np.array([0.0, -0.0, 1.0, -1.0, 2.0, -3.0, np.inf, -np.inf, np.nan], np.float32)
@@ -86,7 +86,7 @@ def test_unasked_rewrites_keep_infinities_nan_and_signs(name: str) -> None:
     """Stage by stage, each sum in the order in which it is written."""
     text, tensors, _ = PRODUCTS[name]
     workload = expression(text, tensors)
-    steps = beforehand(Form(workload)).steps
+    steps = precompute_factors(Form(workload)).steps
     if not steps or "i32" in tensors:
         return
     rng = np.random.default_rng(3)
@@ -117,7 +117,7 @@ def test_unasked_rewrites_keep_infinities_nan_and_signs(name: str) -> None:
 def test_nothing_is_taken_apart_that_gains_nothing(text: str, tensors: str) -> None:
     if text.startswith("y[i] +="):
         text = text.replace("y[i]", "y[0]")
-    assert beforehand(Form(expression(text, tensors))).steps == ()
+    assert precompute_factors(Form(expression(text, tensors))).steps == ()
 
 
 @settings(max_examples=60, deadline=None)
@@ -141,7 +141,7 @@ def test_any_choice_of_factors_means_the_same(data: st.DataObject) -> None:
     if not total:
         return
     chosen = tuple(sorted(data.draw(st.sets(st.integers(0, total - 1), min_size=1))))
-    step = Beforehand(stage.name, chosen)
+    step = PrecomputeFactors(stage.name, chosen)
     workload = workload.allowing(data.draw(st.sampled_from([None, 1e-6]), "allowed"))
     try:
         step.rewrite(workload)
@@ -153,13 +153,13 @@ def test_any_choice_of_factors_means_the_same(data: st.DataObject) -> None:
 def test_what_cannot_be_multiplied_beforehand_is_refused() -> None:
     workload = expression("C[i,j] += A[i,k] * B[k,j]", "A=f32[4,3] B=f32[3,5]")
     cases: list[tuple[Rewrite, str]] = [
-        (Beforehand("nobody", (0,)), "no stage"),
-        (Beforehand("s0", (1, 0)), "increasing"),
-        (Beforehand("s0", (0, 2)), "2 factors"),
-        (Beforehand("s0", (0,)), "as it stands"),
-        (Beforehand("s0", (0, 1)), "the whole sum"),
-        (AxisLast("nobody", 0), "no stage"),
-        (AxisLast("s0", 1), "none that"),
+        (PrecomputeFactors("nobody", (0,)), "no stage"),
+        (PrecomputeFactors("s0", (1, 0)), "increasing"),
+        (PrecomputeFactors("s0", (0, 2)), "2 factors"),
+        (PrecomputeFactors("s0", (0,)), "as it stands"),
+        (PrecomputeFactors("s0", (0, 1)), "the whole sum"),
+        (PermuteAxes("nobody", 0), "no stage"),
+        (PermuteAxes("s0", 1), "not one before the last"),
     ]
     for step, reason in cases:
         with pytest.raises(ScheduleError, match=reason):
@@ -167,7 +167,7 @@ def test_what_cannot_be_multiplied_beforehand_is_refused() -> None:
     scalar = expression("y[i] += a[0] * b[0] * c[i,k]", "a=f32[1] b=f32[1] c=f32[4,5]")
     numbers = tuple(n for n, f in enumerate(factors_of(scalar.stages[0])) if "'r0'" not in repr(f))
     with pytest.raises(ScheduleError, match="no axis"):
-        Beforehand("s0", numbers).rewrite(scalar)
+        PrecomputeFactors("s0", numbers).rewrite(scalar)
 
 
 ORDERS = {
@@ -192,7 +192,7 @@ ORDERS = {
 def test_another_axis_last_means_the_same_and_gives_tiles(name: str) -> None:
     text, tensors, ranges = ORDERS[name]
     workload = expression(text, tensors, **ranges)
-    steps = axes_last(workload, MACHINE)
+    steps = permute_axes(workload, MACHINE)
     assert len(steps) == 1
     same_meaning(workload, steps)
     space = space_for(workload, MACHINE)
@@ -218,4 +218,4 @@ def test_another_axis_last_means_the_same_and_gives_tiles(name: str) -> None:
     ],
 )
 def test_what_lies_well_keeps_its_order(text: str, tensors: str) -> None:
-    assert axes_last(expression(text, tensors), MACHINE) == ()
+    assert permute_axes(expression(text, tensors), MACHINE) == ()

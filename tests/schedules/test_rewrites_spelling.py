@@ -12,22 +12,30 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.schedules.regrouping import MACHINE, expression, same_meaning
+from tests.support.schedules.regrouping import (
+    MACHINE,
+    SCATTERED,
+    TRANSPOSED,
+    TWICE,
+    expression,
+    same_meaning,
+)
 from tilewright.schedules.algebra.scalar import Scalar, Unary, rewrite, walk
 from tilewright.schedules.errors import ScheduleError
 from tilewright.schedules.form import Form
 from tilewright.schedules.limits import MAX_STAGES
 from tilewright.schedules.reference.evaluate import evaluate
-from tilewright.schedules.rewrites import OverTaps, Rewrite, Share, share
+from tilewright.schedules.rewrites import ExtractCommonStage, GatherOverTaps, Rewrite, common_stage
 from tilewright.schedules.sketches import space_for
-from tilewright.schedules.sketches.forms.rewriting import over_taps, regrouped, shared_formulas
+from tilewright.schedules.sketches.forms.rewriting import (
+    common_formulas,
+    gather_over_taps,
+    regrouped,
+)
 from tilewright.schedules.spelling import parse_workload
 from tilewright.schedules.workload.tensors import Axis
 from tilewright.schedules.workload.workload import Workload
 
-SCATTERED = "O[b,y,x,f] += W[y+1-2*i,x+1-2*j,c,f] * I[b,i,j,c]"
-TRANSPOSED = "conv2d_transpose_nhwc:N=1,H=6,W=7,CI=3,CO=5,K=4,stride=2,pad=1"
-TWICE = "M[i] max= A[i,k]; S[i] += exp(A[i,k]-M[i]); Y[i,j] = exp(A[i,j]-M[i]) / S[i]"
 PADDED = (
     "P[b,y,x,c] = where(y>=1 && y<=14 && x>=1 && x<=14, X[b,y-1,x-1,c], 0);"
     "Y[b,h,w,o] += P[b,h+r,w+s,c] * W[r,s,c,o]"
@@ -37,7 +45,7 @@ PADDED = (
 def test_a_transposed_convolution_as_it_is_defined_becomes_the_library_s() -> None:
     workload = expression(SCATTERED, "I=f32[1,6,7,3] W=f32[4,4,3,5]", y=12, x=14)
     steps = regrouped(workload).steps
-    assert steps == (OverTaps("s0", "r0"), OverTaps("s0", "r1"))
+    assert steps == (GatherOverTaps("s0", "r0"), GatherOverTaps("s0", "r1"))
     library = parse_workload(TRANSPOSED).normalised()
     assert Form(workload).after(*steps).workload == library
     assert not regrouped(library).steps
@@ -47,7 +55,7 @@ def test_a_transposed_convolution_as_it_is_defined_becomes_the_library_s() -> No
 def test_a_softmax_that_writes_its_exponential_twice_becomes_the_library_s() -> None:
     workload = expression(TWICE, "A=f32[9,50]")
     steps = regrouped(workload).steps
-    assert [type(step) for step in steps] == [Share]
+    assert [type(step) for step in steps] == [ExtractCommonStage]
     library = parse_workload("softmax_mn:M=9,N=50").normalised()
     assert Form(workload).after(*steps).workload == library
     assert not regrouped(library).steps
@@ -129,7 +137,7 @@ TAPS = {
 def test_sums_over_taps_mean_the_same(name: str) -> None:
     text, tensors, ranges, count = TAPS[name]
     workload = expression(text, tensors, **ranges)
-    steps = Form(workload).wherever(over_taps).steps
+    steps = Form(workload).apply_until_fixpoint(gather_over_taps).steps
     assert len(steps) == count
     if steps:
         same_meaning(workload, steps)
@@ -138,7 +146,7 @@ def test_sums_over_taps_mean_the_same(name: str) -> None:
 def test_a_filter_stays_inside_where_its_taps_did_not_say_so() -> None:
     """`k + x <= 0` keeps `2*x` inside as well, and no tap says it."""
     workload = expression("Y[x] += W[k+x,2*x] * X[k]", "W=f32[1,3] X=f32[2]", x=31)
-    same_meaning(workload, (OverTaps("s0", "r0"),))
+    same_meaning(workload, (GatherOverTaps("s0", "r0"),))
 
 
 @settings(max_examples=40, deadline=None)
@@ -152,11 +160,11 @@ def test_any_filter_means_the_same(data: st.DataObject) -> None:
     text = f"Y[y] += W[{sign} + {shift} + {step}*i] * I[i]".replace("+ -", "- ")
     workload = expression(text, f"I=f32[{count}] W=f32[{taps}]", y=outputs)
     try:
-        form = Form(workload).after(OverTaps("s0", "r0")).workload
+        form = Form(workload).after(GatherOverTaps("s0", "r0")).workload
     except ScheduleError:
         return
     assert form.stages
-    same_meaning(workload, (OverTaps("s0", "r0"),))
+    same_meaning(workload, (GatherOverTaps("s0", "r0"),))
 
 
 SHARED = {
@@ -190,7 +198,7 @@ SHARED = {
 def test_shared_formulas_mean_the_same(name: str) -> None:
     text, tensors, count = SHARED[name]
     workload = expression(text, tensors)
-    steps = Form(workload).wherever(shared_formulas).steps
+    steps = Form(workload).apply_until_fixpoint(common_formulas).steps
     assert len(steps) == count
     if steps:
         same_meaning(workload, steps)
@@ -204,16 +212,16 @@ def test_formulas_are_spelled_once_for_all_steps_of_a_program(
     total = " + ".join(f"S{n}[i]" for n in range(16))
     workload = expression("; ".join([*sums, f"Y[i] = {total}"]), "X=f32[8,9]")
     spelled: list[Scalar] = []
-    spell = share._formula
+    spell = common_stage._formula
 
-    def counted(node: Scalar, every: Mapping[str, Axis]) -> share.Formula:
+    def counted(node: Scalar, every: Mapping[str, Axis]) -> common_stage.Formula:
         spelled.append(node)
         return spell(node, every)
 
-    monkeypatch.setattr(share, "_formula", counted)
-    share._formulas.cache_clear()
-    steps = Form(workload).wherever(shared_formulas).steps
-    formulas = sum(len(share.formulas(stage)) for stage in workload.stages)
+    monkeypatch.setattr(common_stage, "_formula", counted)
+    common_stage._formulas.cache_clear()
+    steps = Form(workload).apply_until_fixpoint(common_formulas).steps
+    formulas = sum(len(common_stage.formulas(stage)) for stage in workload.stages)
     assert len(steps) == 8
     assert len(spelled) <= 4 * formulas
 
@@ -224,12 +232,12 @@ def test_what_is_shared_does_not_hang_on_which_objects_a_body_is_made_of() -> No
         "S[i] += exp(A[i,k]) + where(k >= 3, exp(A[i,k]), 0); Y[i,j] = exp(A[i,j]) / S[i]",
         "A=f32[9,50]",
     )
-    stage = next(s for s in workload.stages if s.reducer is not None)
+    stage = next(s for s in workload.stages if s.is_reduction)
     (once, *_) = [n for n in walk(stage.body) if isinstance(n, Unary)]
     one_object = replace(stage, body=rewrite(stage.body, lambda n: once if n == once else None))
     stages = tuple(one_object if s is stage else s for s in workload.stages)
     alike = replace(workload, stages=stages)
-    (step,) = Form(workload).wherever(shared_formulas).steps
+    (step,) = Form(workload).apply_until_fixpoint(common_formulas).steps
     assert alike == workload
     assert step.rewrite(alike) == step.rewrite(workload)
 
@@ -237,7 +245,7 @@ def test_what_is_shared_does_not_hang_on_which_objects_a_body_is_made_of() -> No
 @pytest.mark.parametrize("part", range(3))
 def test_a_formula_named_by_a_later_stage_is_computed_before_the_first(part: int) -> None:
     workload = expression(TWICE, "A=f32[9,50]")
-    form = same_meaning(workload, (Share(workload.stages[-1].name, part),))
+    form = same_meaning(workload, (ExtractCommonStage(workload.stages[-1].name, part),))
     assert len(form.stages) == len(workload.stages) + 1
 
 
@@ -246,7 +254,7 @@ def test_special_values_come_through_a_shared_formula() -> None:
     rng = np.random.default_rng(1)
     a = rng.standard_normal((4, 6)).astype(np.float32)
     a[1, 2], a[2, 3], a[3, 3] = np.nan, np.inf, -np.inf
-    form = Form(workload).wherever(shared_formulas).workload
+    form = Form(workload).apply_until_fixpoint(common_formulas).workload
     for x, y in zip(evaluate(workload, [a]), evaluate(form, [a]), strict=True):
         assert np.array_equal(x, y, equal_nan=True)
 
@@ -254,12 +262,12 @@ def test_special_values_come_through_a_shared_formula() -> None:
 def test_what_cannot_be_rewritten_is_refused() -> None:
     workload = expression("C[i] += A[i,k] * W[k]", "A=f32[4,3] W=f32[3]")
     cases: list[tuple[Rewrite, str]] = [
-        (OverTaps("nobody", "r0"), "no stage"),
-        (OverTaps("s0", "d0"), "a filter along 'd0'"),
-        (OverTaps("s0", "r0"), "a filter along 'r0'"),
-        (Share("nobody", 0), "no stage"),
-        (Share("s0", 7), "has 1 formulas"),
-        (Share("s0", -1), "has 1 formulas"),
+        (GatherOverTaps("nobody", "r0"), "no stage"),
+        (GatherOverTaps("s0", "d0"), "a filter along 'd0'"),
+        (GatherOverTaps("s0", "r0"), "a filter along 'r0'"),
+        (ExtractCommonStage("nobody", 0), "no stage"),
+        (ExtractCommonStage("s0", 7), "has 1 formulas"),
+        (ExtractCommonStage("s0", -1), "has 1 formulas"),
     ]
     for step, reason in cases:
         with pytest.raises(ScheduleError, match=reason):
@@ -270,4 +278,4 @@ def test_there_must_be_room_for_a_stage() -> None:
     chain = "; ".join(f"T{n}[i] = exp(T{n - 1}[i])" for n in range(1, MAX_STAGES + 1))
     full: Workload = expression(chain.replace("T0[", "A["), "A=f32[4]")
     with pytest.raises(ScheduleError, match=f"more than {MAX_STAGES} stages"):
-        Share("s1", 0).rewrite(full)
+        ExtractCommonStage("s1", 0).rewrite(full)

@@ -154,7 +154,7 @@ def test_exponentials_are_summed_up_where_they_are_computed() -> None:
     workload = notation(SOFTMAX, X="f32[9,64]").normalised()
     sketch = space_for(workload, target()).sketches[0]
     setting = list(sketch.default())
-    place = [knob.name for knob in sketch.knobs].index("merge")
+    place = [knob.name for knob in sketch.knobs].index("fuse_loops")
     walks = []
     for merge in (0, 1):
         setting[place] = merge

@@ -42,7 +42,7 @@ def tiles(workload: Workload, threads: int = 1) -> Sketch:
 
 
 def at(sketch: Sketch) -> int:
-    return [knob.name for knob in sketch.knobs].index("pack_on_the_way")
+    return [knob.name for knob in sketch.knobs].index("fuse_packing")
 
 
 def settings(sketch: Sketch) -> list[tuple[int, ...]]:

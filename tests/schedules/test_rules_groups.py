@@ -52,7 +52,7 @@ def test_a_group_takes_in_what_only_its_members_need() -> None:
     *before, last = found.left
     group = row_group(found.before(before), found.views[last])
     assert group is not None
-    assert (group.names_inside, group.shared, group.repeats) == (tuple(before), 1, 9)
+    assert (group.producer_names, group.shared_axes, group.repeats) == (tuple(before), 1, 9)
     assert group.stages[-1] is group.last is found.views[last]
 
 
@@ -76,7 +76,7 @@ def test_rows_that_are_fewer_than_the_threads_are_in_doubt(threads: int, in_doub
     *before, last = found.left
     fit = rows(found.views[last], found.before(before))
     assert fit is not None
-    assert (fit.doubt is not None) == in_doubt
+    assert (fit.alternative is not None) == in_doubt
     together, *apart = [names_of(cover) for cover in covers(found)]
     assert together == [("rows",)]
     assert apart == ([[("rows",)] * 4] if in_doubt else [])
@@ -87,7 +87,7 @@ def test_columns_are_in_doubt() -> None:
     *before, last = found.left
     fit = columns(found.views[last], found.before(before))
     assert fit is not None
-    assert fit.inside == tuple(before)
+    assert fit.fused_stages == tuple(before)
     assert [len(cover) for cover in covers(found)] == [1, 4]
 
 
@@ -96,7 +96,7 @@ def test_products_with_few_results_are_offered_apart_as_inner_products_alone() -
     *before, last = found.left
     fit = epilogue(found.views[last], found.before(before))
     assert fit is not None
-    assert fit.doubt is DOUBTS[-1]
+    assert fit.alternative is DOUBTS[-1]
     assert [names_of(cover) for cover in covers(found)] == [
         [("tile",)],
         [("inner_product",), ("rows",)],
@@ -108,7 +108,7 @@ def test_every_cover_has_every_stage_once(seed: int) -> None:
     found = stages(random_workload(random.Random(seed)))
     for doubt in (None, *DOUBTS):
         fits = _groups(found, doubt)
-        inside = [name for fit in fits for name in fit.inside]
+        inside = [name for fit in fits for name in fit.fused_stages]
         assert len(set(inside)) == len(inside)
         assert len(fits) + len(inside) == len(found.left)
         assert all(fit.parts for fit in fits)
@@ -127,9 +127,18 @@ def test_a_rule_answers_alike_whoever_was_asked_before(seed: int) -> None:
 @pytest.mark.parametrize(
     ("text", "kind", "knobs"),
     [
-        ("Y[i,j] = X[i,j] * 2", ElementwiseSketch, "vectors parallel stream"),
-        ("Y[i] += X[i,j]", RowSketch, "vectors parallel split_k chunk stream"),
-        (ROWS, RowSketch, "vectors parallel split_k block chunk stagger stream"),
+        ("Y[i,j] = X[i,j] * 2", ElementwiseSketch, "vectors parallel nontemporal_stores"),
+        (
+            "Y[i] += X[i,j]",
+            RowSketch,
+            "vectors parallel split_reduction reduction_chunk nontemporal_stores",
+        ),
+        (
+            ROWS,
+            RowSketch,
+            "vectors parallel split_reduction interleave_rows reduction_chunk software_pipelining"
+            " nontemporal_stores",
+        ),
     ],
 )
 def test_rows_have_the_knobs_of_what_they_are(text: str, kind: type, knobs: str) -> None:
@@ -145,7 +154,7 @@ def test_rows_have_the_knobs_of_what_they_are(text: str, kind: type, knobs: str)
 def test_a_group_of_one_stage_has_its_own_axes() -> None:
     found = stages_of_text("Y[i,j] = X[i,j] * 2", X="f32[9,43]")
     alone = FusionGroup(found.views[found.left[-1]], (), 1)
-    assert (alone.names_inside, alone.repeats) == ((), 9)
+    assert (alone.producer_names, alone.repeats) == ((), 9)
 
 
 @pytest.mark.parametrize(

@@ -97,10 +97,10 @@ def test_offered_only_where_a_large_operand_is_used_little_along_contiguous_rows
 
 def test_tiles_of_phases_are_whole_periods() -> None:
     (sketch,) = inner_products(PRODUCTS["phases"])
-    columns = next(knob.values for knob in sketch.knobs if knob.name == "columns")
+    columns = next(knob.values for knob in sketch.knobs if knob.name == "tile_columns")
     assert columns == (2, 6)  # of 18, in pairs
     (sketch,) = inner_products(PRODUCTS["few channels made"])
-    assert next(knob.values for knob in sketch.knobs if knob.name == "columns") == (1, 2, 3, 6)
+    assert next(knob.values for knob in sketch.knobs if knob.name == "tile_columns") == (1, 2, 3, 6)
 
 
 def test_phases_with_fewer_taps_are_left() -> None:
@@ -113,7 +113,7 @@ def test_padding_along_the_lanes_is_not_taken() -> None:
     """But the sum over the taps alone has none."""
     text = "C[i,j] += A[i,k-1] * B[j,k]"
     found = inner_products(notation(text, A="f32[6,33]", B="f32[90,34]"))
-    assert {sketch.name for sketch in found} == {"taps+inner_product"}
+    assert {sketch.name for sketch in found} == {"gather+inner_product"}
 
 
 def test_a_far_operand_is_asked_for_a_tile_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,7 +137,7 @@ def test_a_far_operand_is_asked_for_a_tile_ahead(monkeypatch: pytest.MonkeyPatch
     without = settings.copy()
     without[:, place] = 0
     late, unasked = (program_counts(sketch, s)["exposed_lines"] for s in (settings, without))
-    rows = next(n for n, knob in enumerate(sketch.knobs) if knob.name == "rows")
+    rows = next(n for n, knob in enumerate(sketch.knobs) if knob.name == "tile_rows")
     at_once = settings[:, rows] == settings[:, rows].max()
     assert (late < unasked)[at_once].all()
 
@@ -146,7 +146,7 @@ def test_wider_tiles_read_less() -> None:
     (sketch,) = inner_products(PRODUCTS["weights by output"])
 
     def loads(rows: int, columns: int) -> float:
-        setting = chosen(sketch, rows=rows, columns=columns)
+        setting = chosen(sketch, tile_rows=rows, tile_columns=columns)
         return float(program_counts(sketch, np.asarray([setting]))["vector_loads"][0])
 
     assert loads(3, 4) < loads(3, 2) < loads(1, 1)
@@ -241,7 +241,9 @@ def test_blocks_of_the_reduction_compute_the_same(name: str) -> None:
     assert sketches
     for sketch in sketches:
         settings = feasible_settings(sketch)
-        (place,) = [n for n, k in enumerate(sketch.knobs) if k.name.split(".")[-1] == "blocks"]
+        (place,) = [
+            n for n, k in enumerate(sketch.knobs) if k.name.split(".")[-1] == "reduction_blocks"
+        ]
         settings = settings[settings[:, place] > 0]
         assert {*settings[:, place + 1]} == ({0} if name == "few columns" else {0, 1})
         for setting in settings[:: max(len(settings) // 12, 1)]:
@@ -252,7 +254,9 @@ def test_blocks_of_the_reduction_compute_the_same(name: str) -> None:
 def test_a_block_of_tiles_goes_through_a_part_of_the_reduction() -> None:
     workload = BLOCKS["weights by output"]
     (sketch,) = inner_products(workload, NARROW)
-    setting = chosen(sketch, rows=2, columns=2, blocks=2, pack=1, prefetch=1, parallel=1)
+    setting = chosen(
+        sketch, tile_rows=2, tile_columns=2, reduction_blocks=2, pack_rows=1, prefetch=1, parallel=1
+    )
     assert to_text(lower(workload, sketch.trace(setting))) == GOLDEN.rstrip()
 
 
@@ -260,7 +264,7 @@ def test_a_block_of_tiles_goes_through_a_part_of_the_reduction() -> None:
 def test_blocks_only_where_the_first_cache_does_not_hold_the_rows() -> None:
     def offered(workload: Workload, machine: Target) -> tuple[int, ...]:
         (sketch,) = inner_products(workload, machine)
-        return next(knob.values for knob in sketch.knobs if knob.name == "blocks")
+        return next(knob.values for knob in sketch.knobs if knob.name == "reduction_blocks")
 
     assert offered(BLOCKS["weights by output"], NARROW) == (1, 2, 4, 8)
     assert offered(BLOCKS["weights by output"], SMALL) == (1, 4, 8)  # nor half of them
@@ -272,8 +276,8 @@ def test_blocks_only_where_the_first_cache_does_not_hold_the_rows() -> None:
 def test_sums_that_wait_and_rows_that_stay_are_counted() -> None:
     workload = BLOCKS["weights by output"]
     (sketch,) = inner_products(workload, SMALL)
-    tile = {"rows": 2, "columns": 2}
-    settings = [chosen(sketch, **tile), chosen(sketch, **tile, blocks=4, pack=1)]
+    tile = {"tile_rows": 2, "tile_columns": 2}
+    settings = [chosen(sketch, **tile), chosen(sketch, **tile, reduction_blocks=4, pack_rows=1)]
     found = program_counts(sketch, np.asarray(settings))
     # Beside four parts, a loop over each two tiles of rows adds up their lanes.
     assert found["inner_entries"][1] == 4.5 * found["inner_entries"][0]
@@ -291,7 +295,7 @@ def test_sums_that_wait_and_rows_that_stay_are_counted() -> None:
 def test_the_default_takes_the_longest_part_that_stays_in_the_first_cache() -> None:
     (sketch,) = inner_products(BLOCKS["weights by output"], SMALL)
     names = [knob.name for knob in sketch.knobs]
-    at = names.index("blocks")
+    at = names.index("reduction_blocks")
     assert sketch.knobs[at].values[sketch.default()[at]] == 4  # of 1 KB, beside 512 bytes
 
 
@@ -299,7 +303,7 @@ def test_the_default_takes_the_longest_part_that_stays_in_the_first_cache() -> N
 def test_prefetches_that_tiles_of_rows_give_again_are_counted_once() -> None:
     """As prefetches: not as lines that are late as well."""
     (sketch,) = inner_products(BLOCKS["weights by output"], SMALL)
-    settings = [chosen(sketch, rows=rows, columns=2, prefetch=1) for rows in (4, 2, 1)]
+    settings = [chosen(sketch, tile_rows=rows, tile_columns=2, prefetch=1) for rows in (4, 2, 1)]
     found = program_counts(sketch, np.asarray(settings))
     once, twice, often = found["prefetches"]
     assert 0 < once < twice < often

@@ -36,8 +36,9 @@ def near_rows(monkeypatch: pytest.MonkeyPatch) -> None:
 def setting(space: ScheduleSpace, **knobs: int) -> tuple[int, ...]:
     sketch = space.sketches[0]
     asked = {
-        "vectors": 1, "rows": 3, "rows2": 1, "column_blocks": 1, "row_blocks": 1,
-        "row2_blocks": 1, "k_blocks": 1, "unroll": 1, "split_k": 1, "pack_columns": 1,
+        "tile_vectors": 1, "tile_rows": 3, "tile_rows2": 1, "column_blocks": 1, "row_blocks": 1,
+        "row_blocks2": 1, "reduction_blocks": 1, "unroll_reduction": 1, "split_reduction": 1,
+        "pack_columns": 1,
         "prefetch": 1,
         **knobs,
     }  # fmt: skip
@@ -62,7 +63,7 @@ def test_the_next_batch_is_asked_for_while_rows_of_this_one_are_computed() -> No
     assert not panel_prefetches(IN_ROWS)  # rows of the operand follow each other
     (alone,) = space_for(ONE, SMALL).sketches
     assert isinstance(alone, ProgramSketch)
-    assert not any(part.next_panels for part in alone.parts if isinstance(part, TileSketch))
+    assert not any(part.next_batch_panels for part in alone.parts if isinstance(part, TileSketch))
 
 
 def test_too_few_tiles_of_rows_give_no_prefetches(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,7 +76,7 @@ def test_too_few_tiles_of_rows_give_no_prefetches(monkeypatch: pytest.MonkeyPatc
 def test_prefetches_for_the_next_batch_are_legal_and_right(rows: int, inside: int) -> None:
     workload = BY_HEADS.normalised()
     space = space_for(workload, SMALL)
-    chosen = setting(space, rows=rows, row_tiles_inside=inside)
+    chosen = setting(space, tile_rows=rows, row_tiles_innermost=inside)
     check_meaning(workload, lower(workload, space.sketches[0].trace(chosen)))
 
 

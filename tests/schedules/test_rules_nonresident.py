@@ -77,14 +77,29 @@ def test_a_tile_that_nobody_asked_for_is_counted_late() -> None:
     names = [knob.name for knob in sketch.knobs]
 
     def late(**values: int) -> float:
-        base = dict.fromkeys(names, 0) | {"vectors": 2, "rows": 3, "row_tiles_inside": 1}
-        base |= {"parallel": 1, "column_blocks": 2, "row_blocks": 1, "row2_blocks": 1, "rows2": 1}
-        base |= {"k_blocks": 16, "unroll": 1, "prefetch": 1, "split_k": 1} | values
+        base = dict.fromkeys(names, 0) | {
+            "tile_vectors": 2,
+            "tile_rows": 3,
+            "row_tiles_innermost": 1,
+        }
+        base |= {
+            "parallel": 1,
+            "column_blocks": 2,
+            "row_blocks": 1,
+            "row_blocks2": 1,
+            "tile_rows2": 1,
+        }
+        base |= {
+            "reduction_blocks": 16,
+            "unroll_reduction": 1,
+            "prefetch": 1,
+            "split_reduction": 1,
+        } | values
         setting = [k.values.index(base[k.name]) for k in sketch.knobs]
         assert sketch.feasible(np.asarray([setting]))[0]
         found = program_counts(sketch, np.asarray([setting]))
         return float(found["exposed_lines"][0] + found["conflict_misses"][0])
 
     assert late() < late(column_blocks=16)
-    assert late() < late(k_blocks=1)
+    assert late() < late(reduction_blocks=1)
     assert late() < late(prefetch=0)

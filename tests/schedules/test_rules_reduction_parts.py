@@ -33,7 +33,7 @@ def sketch_of(workload: Workload, machine: Target) -> Sketch:
 
 
 def part_counts(workload: Workload, machine: Target) -> tuple[int, ...]:
-    (knob,) = [k for k in sketch_of(workload, machine).knobs if k.name == "split_k"]
+    (knob,) = [k for k in sketch_of(workload, machine).knobs if k.name == "split_reduction"]
     return knob.values
 
 
@@ -55,7 +55,7 @@ def test_settings_in_parts_are_legal_and_right(name: str, monkeypatch: pytest.Mo
     monkeypatch.setattr(reduction_parts, "LEAST_DEPTH", 8)
     workload = LONG[name]
     sketch = sketch_of(workload, target())
-    for setting in drawn_with(sketch, "split_k", 8):
+    for setting in drawn_with(sketch, "split_reduction", 8):
         trace = sketch.trace(tuple(setting))
         assert any(isinstance(step, RFactor) for step in trace.steps)
         check_meaning(workload, lower(workload, trace))

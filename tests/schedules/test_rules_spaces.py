@@ -73,7 +73,7 @@ def test_columns_are_all_there_and_finite(name: str) -> None:
             for column in columns.values():
                 assert np.shape(column) == (50,)
                 assert np.isfinite(column).all()
-            plan = sketch.parts[0].plan(sketch.own_settings(settings)[0])
+            plan = sketch.parts[0].plan(sketch.split_settings(settings)[0])
             extents = plan.trips
             assert extents.shape == (50, len(plan.levels))
             assert (extents >= 1).all()
@@ -125,9 +125,9 @@ def test_the_description_of_the_machine_shapes_the_space() -> None:
         (*_, sketch) = space.sketches  # type: ignore[attr-defined]
         return next(k.values for k in sketch.knobs if k.name == knob)
 
-    assert len(values(narrow, "vectors")) > len(values(wide, "vectors"))
-    assert max(map(int, map(str, values(few, "rows")))) < max(
-        map(int, map(str, values(usual, "rows")))
+    assert len(values(narrow, "tile_vectors")) > len(values(wide, "tile_vectors"))
+    assert max(map(int, map(str, values(few, "tile_rows")))) < max(
+        map(int, map(str, values(usual, "tile_rows")))
     )
     assert values(serial, "parallel") == (0,)
     assert len(values(usual, "parallel")) > 1
@@ -138,7 +138,7 @@ def test_the_description_of_the_machine_shapes_the_space() -> None:
 
 def test_tiles_need_not_divide() -> None:
     (*_, sketch) = space_for(workload("scaled product"), target(1)).sketches
-    rows = next(k.values for k in sketch.knobs if k.name == "rows")
+    rows = next(k.values for k in sketch.knobs if k.name == "tile_rows")
     assert any(33 % int(r) for r in rows)
 
 

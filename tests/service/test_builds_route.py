@@ -15,8 +15,8 @@ from tests.support.paths import ROOT, example_target
 from tests.support.service.records import keep_best
 from tilewright.db import Store
 from tilewright.schedules.target import Target
-from tilewright.service.cli import locking, remote, run
-from tilewright.service.cli.remote import ServiceSource
+from tilewright.service.cli import locking, run, service_source
+from tilewright.service.cli.service_source import ServiceSource
 from tilewright.service.client import Client
 from tilewright.service.resolve import workloads
 from tilewright.tuner.machine.native_target import native_target
@@ -56,12 +56,12 @@ class Bridge(httpx2.BaseTransport):
 def bridge(api: TestClient, monkeypatch: pytest.MonkeyPatch) -> Bridge:
     """What commands do with a URL goes to the application."""
     bridge = Bridge(api)
-    made = remote.ServiceSource
+    made = service_source.ServiceSource
 
     def connected(client: Client) -> ServiceSource:
         return made(Client("http://service", transport=bridge, sleep=lambda secs: None))
 
-    monkeypatch.setattr(remote, "ServiceSource", connected)
+    monkeypatch.setattr(service_source, "ServiceSource", connected)
     return bridge
 
 

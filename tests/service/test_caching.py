@@ -8,11 +8,11 @@ from fastapi.testclient import TestClient
 from tests.support.service.access import a_job, bearer, make_key
 from tests.support.service.records import HOST, keep_best
 from tilewright.db import Store
-from tilewright.db.artefacts import ArtefactFile
+from tilewright.db.values.records import ArtefactFile
 from tilewright.schedules.workload.workload import Workload
 from tilewright.service.http.app import create_app
 from tilewright.service.http.caching import names
-from tilewright.service.http.cookie import COOKIE
+from tilewright.service.http.pages.session import COOKIE
 from tilewright.service.settings import Settings
 
 PACKED = {"Accept-Encoding": "gzip"}

@@ -13,6 +13,7 @@ import pytest
 from tests.support.paths import ROOT
 from tests.support.service.records import HOST, MATMUL, keep_best
 from tilewright.db import open_store
+from tilewright.schedules.record import Evidence
 from tilewright.schedules.target import Target
 from tilewright.schedules.trace import Trace
 from tilewright.schedules.workload.workload import Workload
@@ -21,8 +22,8 @@ from tilewright.service.cli import run
 from tilewright.service.cli.options import Common, MachineOptions
 from tilewright.service.cli.payloads import workload_payload
 from tilewright.service.cli.run_tune import spelled
-from tilewright.service.cli.tree import MODULES
-from tilewright.service.exit_codes import ExitCode
+from tilewright.service.cli.typer_app import MODULES
+from tilewright.service.errors import ExitCode
 from tilewright.service.resolve import workloads
 from tilewright.service.resolve.spelling import WorkloadSpelling
 
@@ -156,6 +157,29 @@ def test_best_tells_the_stored_answer(
     assert document["record_key"] == record.key
     assert document["grade"] == "exact"
     assert document["run_secs"] == 2e-6
+
+
+@pytest.mark.parametrize("command", ["best", "show"])
+def test_what_the_full_check_compared_is_told_where_it_is_known(
+    command: str,
+    db: str,
+    target_file: Path,
+    workload: Workload,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with open_store(db) as store:
+        keep_best(store, workload, secs=2e-6, trial=1)
+        words = [command, MATMUL, "--db", db, "--target", str(target_file)]
+        assert run(words) == 0
+        assert "compared" not in "".join(capsys.readouterr())
+        keep_best(store, workload, secs=1e-6, trial=2, evidence=Evidence(3, 0.25))
+    assert run(words) == 0
+    told = "".join(capsys.readouterr())
+    assert "1 in 4 elements" in told
+    assert "for 3 sets of inputs" in told
+    assert run([*words, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["evidence"] == {"cases": 3, "sampled_fraction": 0.25}
 
 
 def test_best_accepts_less_when_told_to(

@@ -18,7 +18,12 @@ import uvicorn
 from starlette.types import Receive, Scope, Send
 
 from tilewright.service.http import connections
-from tilewright.service.http.connections import Crowd, Listener, Said, connection_limit
+from tilewright.service.http.connections import (
+    IdleConnections,
+    Listener,
+    ThrottledWarning,
+    connection_limit,
+)
 from tilewright.service.limits import RequestLimits
 from tilewright.service.settings import Settings
 
@@ -46,7 +51,7 @@ def serving(**limits: Any) -> Iterator[int]:
 
 
 @contextmanager
-def serving_in_sight(**limits: Any) -> Iterator[tuple[int, Crowd]]:
+def serving_in_sight(**limits: Any) -> Iterator[tuple[int, IdleConnections]]:
     """The same, with its connections as it counts them."""
     settings = Settings(limits=replace(RequestLimits(), **limits))
     options = connections.options(settings)
@@ -187,7 +192,7 @@ def test_no_descriptor_left_is_said_once_and_turns_the_client_away(
 
 
 def test_malformed_requests_do_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    connections.CALM._said = Said()
+    connections.THROTTLED_LOGGER._said = ThrottledWarning()
     with serving() as port:
         for _ in range(20):
             with connected(port) as client:
@@ -200,7 +205,7 @@ def test_malformed_requests_do_not_fill_the_log(caplog: pytest.LogCaptureFixture
 
 def test_what_is_left_unsaid_is_counted(caplog: pytest.LogCaptureFixture) -> None:
     moment = 0.0
-    said = Said(clock=lambda: moment)
+    said = ThrottledWarning(clock=lambda: moment)
     for _ in range(1000):
         said("full")
         moment += 0.1

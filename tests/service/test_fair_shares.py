@@ -13,14 +13,14 @@ import pytest
 from tests.support.service.jobs import SETTINGS, read
 from tests.support.service.records import HOST, MATMUL, fake_run
 from tilewright.db import Store
-from tilewright.db.job_rows import StoredJob, WaitingJob
-from tilewright.db.job_states import JobState
+from tilewright.db.values.job_states import JobState
+from tilewright.db.values.jobs import StoredJob, WaitingJob
 from tilewright.schedules.errors import TilewrightError
 from tilewright.service.answers.publish import Published
 from tilewright.service.jobs.queue import choose, order
 from tilewright.service.jobs.request import read_job
 from tilewright.service.jobs.run import JobContext
-from tilewright.service.jobs.turns import TimeSlices
+from tilewright.service.jobs.time_slices import TimeSlices
 from tilewright.service.jobs.worker import Worker
 from tilewright.tuner.process.control import Activity, Control
 

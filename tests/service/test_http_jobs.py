@@ -14,7 +14,7 @@ from tests.support.service.jobs import queued
 from tests.support.service.records import HOST, MATMUL, fake_run
 from tests.support.service.streams import once_told
 from tilewright.db import Store
-from tilewright.db.job_states import JobState
+from tilewright.db.values.job_states import JobState
 from tilewright.service.answers.publish import Published
 from tilewright.service.http.app import create_app
 from tilewright.service.jobs.run import JobContext

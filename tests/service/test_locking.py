@@ -20,12 +20,12 @@ from tests.support.times import TIMES
 from tilewright.db import Store
 from tilewright.schedules.target import Target
 from tilewright.schedules.trace import Trace
-from tilewright.service.build.files import OutputFile, kernels_in, pkg_config, write
-from tilewright.service.build.locked import SEAL, FileRef, LockError, LockFile, entry_sha256
+from tilewright.service.build.lock_file import SEAL, FileRef, LockError, LockFile, entry_sha256
+from tilewright.service.build.output_files import OutputFile, kernels_in, pkg_config, write
 from tilewright.service.cli import run
 from tilewright.service.resolve import workloads
-from tilewright.tuner.machine.cpus import level_target
 from tilewright.tuner.machine.native_target import native_target
+from tilewright.tuner.machine.x86_levels import level_target
 from tilewright.tuner.search.default import default_trace
 
 SMALL, OTHER = "matmul:M=8,N=8,K=8", "matmul:M=8,N=16,K=8"
@@ -253,7 +253,7 @@ def test_files_that_are_lost_are_made_again_and_must_be_the_same(
 def test_a_damaged_blob_is_never_written(
     command: Command, store: Store, native: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tilewright.db.blobs import Blob
+    from tilewright.db.values.records import Blob
 
     kept(store, SMALL, native)
     command("lock", f"gemm={SMALL}")
@@ -446,7 +446,7 @@ PINNING = """
 import sys
 from contextlib import contextmanager
 from dataclasses import replace
-from tilewright.service.build.locked import LockedKernel
+from tilewright.service.build.lock_file import LockedKernel
 from tilewright.service.cli import locking, run
 import json
 entry, target = json.loads(sys.argv[3])

@@ -28,11 +28,11 @@ from tilewright.db.errors import StoreFull, StoreUnreachable
 from tilewright.schedules.errors import TilewrightError
 from tilewright.service import logs, telemetry
 from tilewright.service.http.app import create_app
+from tilewright.service.http.metrics import JobAges
 from tilewright.service.jobs import tuning
-from tilewright.service.jobs.ages import Ages
+from tilewright.service.jobs.counters import Counters
 from tilewright.service.jobs.run import JobContext
 from tilewright.service.jobs.supervisor import WorkerHealth
-from tilewright.service.jobs.tally import Counters
 from tilewright.service.jobs.worker import Worker
 from tilewright.service.limits import RequestLimits
 from tilewright.service.resolve import targets, toolchains, workloads
@@ -103,7 +103,7 @@ def _record(text: str, *values: object, level: int = logging.WARNING) -> logging
 
 def test_what_goes_wrong_again_and_again_is_a_line_a_period_with_a_count() -> None:
     now = [0.0]
-    repeats = logs.Repeats(30.0, clock=lambda: now[0])
+    repeats = logs.WarningThrottle(30.0, clock=lambda: now[0])
     written: list[logging.LogRecord] = []
     for _ in range(1200):  # two minutes of ten lines a second, with numbers that differ
         now[0] += 0.1
@@ -121,7 +121,7 @@ def test_what_goes_wrong_again_and_again_is_a_line_a_period_with_a_count() -> No
 
 
 def test_other_warnings_are_written_while_one_repeats() -> None:
-    repeats = logs.Repeats(30.0, clock=lambda: 0.0)
+    repeats = logs.WarningThrottle(30.0, clock=lambda: 0.0)
     for job in "abc":
         assert len(repeats.written(_record("job %s: lost", job))) == 1
     assert repeats.written(_record("job %s: lost", "a")) == []
@@ -139,7 +139,9 @@ def test_a_count_is_written_with_the_fields_of_what_it_counts(
     """Whichever thread has it written."""
     out, now = io.StringIO(), [0.0]
     monkeypatch.setattr(sys, "stderr", out)
-    monkeypatch.setattr(logs, "Repeats", partial(logs.Repeats, clock=lambda: now[0]))
+    monkeypatch.setattr(
+        logs, "WarningThrottle", partial(logs.WarningThrottle, clock=lambda: now[0])
+    )
     logs.configure(as_json=True)
     log = logging.getLogger("tilewright.test")
     for _ in range(3):
@@ -187,7 +189,7 @@ def test_a_full_disk_is_told_now_and_then_with_the_job_and_tried_less_often(
 
 def test_a_flood_is_counted_rather_than_written() -> None:
     now = [0.0]
-    flood = logs.Flood(3, clock=lambda: now[0])
+    flood = logs.LineLimit(3, clock=lambda: now[0])
     assert [flood.admit()[0] for _ in range(10)] == [True] * 3 + [False] * 7
     now[0] = 1.0
     assert flood.admit() == (True, 7)
@@ -269,7 +271,7 @@ def test_what_is_waited_on_purpose_is_no_latency(store: Store) -> None:
 
 def test_ages_go_by_a_clock_that_nobody_sets() -> None:
     seconds, day = [50.0], [datetime(2026, 1, 1, tzinfo=UTC)]
-    ages = Ages(clock=lambda: seconds[0], now=lambda: day[0])
+    ages = JobAges(clock=lambda: seconds[0], now=lambda: day[0])
     came = day[0] - timedelta(seconds=20)
     assert ages.of({"QUEUED": ("a", came)}) == {"QUEUED": 20.0}
     seconds[0], day[0] = 55.0, datetime(2020, 1, 1, tzinfo=UTC)

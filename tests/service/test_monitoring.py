@@ -16,13 +16,13 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.paths import ROOT
-from tilewright.db.job_states import JobState
+from tilewright.db.values.job_states import JobState
 from tilewright.schedules.record import MeasureStatus
 from tilewright.service.cli import run
 from tilewright.service.http.metrics import Metrics
-from tilewright.service.jobs.pulse import Role
+from tilewright.service.jobs.counters import Counters
+from tilewright.service.jobs.heartbeat import Role
 from tilewright.service.jobs.supervisor import WorkerHealth
-from tilewright.service.jobs.tally import Counters
 from tilewright.service.monitoring import monitoring_dir
 
 SCRAPED = {"instance", "job"}

@@ -15,7 +15,7 @@ from tests.support.paths import ROOT
 from tests.support.service.records import HOST, MATMUL, keep_best
 from tests.support.times import TIMES
 from tilewright.db import open_store
-from tilewright.db.artefacts import ArtefactFile
+from tilewright.db.values.records import ArtefactFile
 from tilewright.schedules.trace import Trace
 from tilewright.service.answers import analytic
 from tilewright.service.http.app import create_app

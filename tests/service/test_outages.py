@@ -26,11 +26,11 @@ from tests.support.service.records import fake_run
 from tests.support.service.served import PATIENCE_SECS
 from tilewright.db import Store, open_store
 from tilewright.db.errors import StoreFull, StoreHeld, StoreUnreachable
-from tilewright.db.job_states import JobState
+from tilewright.db.values.job_states import JobState
 from tilewright.service.answers.preparers import Preparers
 from tilewright.service.answers.publish import Published
 from tilewright.service.client import Client
-from tilewright.service.jobs.pulse import Role
+from tilewright.service.jobs.heartbeat import Role
 from tilewright.service.jobs.run import JobContext
 from tilewright.service.jobs.supervisor import Supervisor
 from tilewright.service.jobs.worker import Worker, WorkerSettings, coordinate
@@ -172,7 +172,7 @@ def test_a_worker_that_dies_again_and_again_is_not_ready() -> None:
 
 def test_a_full_disk_is_waited_out(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     job = queued(store)
-    monkeypatch.setattr("tilewright.service.jobs.run.STORE_PAUSE_SECS", 0.01)
+    monkeypatch.setattr("tilewright.service.timeouts.STORE_RETRY_SECS", 0.01)
     add, full = store.add, [True, False, True, True]
 
     def add_if_there_is_room(records: Any) -> None:
@@ -332,8 +332,8 @@ def test_helpers_that_fail_are_started_less_and_less_often(
 
 def test_a_worker_that_says_nothing_any_more_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     """As one whose native code never returns, or that was stopped."""
-    monkeypatch.setattr("tilewright.service.jobs.supervisor.HUNG_SECS", 0.2)
-    monkeypatch.setattr("tilewright.service.jobs.supervisor._STEP_SECS", 0.1)
+    monkeypatch.setattr("tilewright.service.timeouts.WORKER_HUNG_SECS", 0.2)
+    monkeypatch.setattr("tilewright.service.timeouts.SUPERVISOR_POLL_SECS", 0.1)
     talks_once = (
         "import json, os, sys, time; told = json.load(sys.stdin);"
         "os.write(told['beat_fd'], b'{}\\n'); time.sleep(60)"

@@ -13,7 +13,7 @@ from tests.support.service.records import HOST, MATMUL, fake_run
 from tilewright.db import Store
 from tilewright.service.answers.publish import Published
 from tilewright.service.cli.output import Output
-from tilewright.service.cli.progress import Lines, trial_reporter
+from tilewright.service.cli.progress import LineReporter, trial_reporter
 from tilewright.service.cli.run_tune import polite_interrupts
 from tilewright.service.jobs import tuning
 from tilewright.service.resolve import workloads
@@ -28,7 +28,7 @@ class Log:
     def __init__(self) -> None:
         self.secs = 0.0
         self.said: list[str] = []
-        self.lines = Lines(1e9, write=self.said.append, now=lambda: self.secs)
+        self.lines = LineReporter(1e9, write=self.said.append, now=lambda: self.secs)
 
     def after(self, secs: float) -> list[str]:
         """What is said in the next seconds, looked at four times in each."""

@@ -14,7 +14,7 @@ from tests.support.service.access import bearer, make_key
 from tests.support.service.requests import LOOKUP_LIMITS, job, look_up
 from tilewright.db import Store
 from tilewright.service.access.keys import KeyScope
-from tilewright.service.access.rates import Gates, RateLimiter, retry_after_secs
+from tilewright.service.access.rates import OwnerConcurrencyLimits, RateLimiter, retry_after_secs
 from tilewright.service.errors import TooLarge, TooSlow
 from tilewright.service.http.app import create_app
 from tilewright.service.http.guard import _Body
@@ -49,10 +49,10 @@ def test_buckets_of_long_ago_are_forgotten() -> None:
 
 
 def test_a_gate_counts_what_is_open() -> None:
-    gates = Gates(1)
-    with gates.entered("a") as first, gates.entered("a") as second, gates.entered("b") as other:
+    gates = OwnerConcurrencyLimits(1)
+    with gates.admitted("a") as first, gates.admitted("a") as second, gates.admitted("b") as other:
         assert (first, second, other) == (True, False, True)
-    with gates.entered("a") as again:
+    with gates.admitted("a") as again:
         assert again
     assert gates._open == {}
 
@@ -91,7 +91,7 @@ def test_trials_that_wait_are_bounded(store: Store) -> None:
         assert api.post("/v1/jobs", json=job(16, 3), headers=key).status_code == 429
         leased = store.lease_job("worker", 30)
         assert leased is not None
-        store.update_progress(leased.id, leased.epoch, {"trials_done": 5})
+        store.report_job(leased.id, leased.epoch, progress={"trials_done": 5})
         assert api.post("/v1/jobs", json=job(16, 3), headers=key).status_code == 202
 
 

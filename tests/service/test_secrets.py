@@ -23,8 +23,7 @@ from tilewright.db import Store
 from tilewright.service.client import Client
 from tilewright.service.errors import Refused
 from tilewright.service.http.app import create_app
-from tilewright.service.logs import configure
-from tilewright.service.redact import redacted
+from tilewright.service.logs import configure, redacted
 from tilewright.service.settings import Settings
 
 if TYPE_CHECKING:

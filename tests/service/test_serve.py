@@ -14,6 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.contracts.store_values import all_records
 from tests.support.service.served import COMMAND, PATIENCE_SECS, service
 from tilewright.db import open_store
 from tilewright.schedules.target import Probes
@@ -237,6 +238,6 @@ def test_ctrl_c_keeps_every_trial_and_says_how_to_go_on(folder: Path, tmp_path: 
     assert "interrupted; every trial that was reported is stored" in told
     assert f"tilewright tune {MATMUL}" in told
     with open_store(db) as store:
-        records = store.records_page().items
+        records = all_records(store)
         assert [r.verified_level for r in records].count("full") == 1, "the best so far is kept"
         assert len(records) < 600

@@ -20,17 +20,17 @@ from fastapi.testclient import TestClient
 from tests.support.service.preparing import CHOSEN, OK, Counted, prepare_all, preparer
 from tests.support.service.records import HOST, MATMUL, TOOLCHAIN, keep_best, make_record
 from tilewright.db import Store, open_store
-from tilewright.db.artefacts import ArtefactFile
+from tilewright.db.values.records import ArtefactFile
 from tilewright.schedules.errors import ScheduleError
 from tilewright.schedules.record import MeasureResult, MeasureStatus, Toolchain
 from tilewright.schedules.target import Target
 from tilewright.schedules.trace import Trace
 from tilewright.schedules.workload.workload import Workload
+from tilewright.service.answers.failed_checks import UNMEASURED
 from tilewright.service.answers.preparing import NOT_RUN, VERIFIED
-from tilewright.service.answers.refusals import UNMEASURED
 from tilewright.service.answers.untuned import WORKS_PER_COMMIT
 from tilewright.service.http.app import create_app
-from tilewright.service.http.waiting import PreparationWatch
+from tilewright.service.http.preparation_watch import PreparationWatch
 from tilewright.service.limits import RequestLimits
 from tilewright.service.resolve import targets, workloads
 from tilewright.service.settings import Settings

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tests.support.paths import ROOT
 
-PACKAGES = ("schedules", "costmodel", "tuner", "db", "service")
+PACKAGES = ("schedules", "costmodel", "tuner", "db", "service", "peers")
 LAZY = frozenset({"tilewright", *(f"tilewright.{name}" for name in ("schedules", "tuner", "db"))})
 """Packages whose names are loaded when they are first used: importing one costs nothing."""
 

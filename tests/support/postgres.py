@@ -13,8 +13,6 @@ from itertools import count
 from pathlib import Path
 from urllib.parse import urlencode
 
-import psycopg
-
 from tilewright.db import open_store
 
 # Stops the server of a session that was killed: it has its own process group and would stay. It
@@ -58,11 +56,15 @@ class PostgresServer:
         return self._made("")
 
     def execute(self, statement: str, database: str = "postgres") -> None:
+        import psycopg
+
         with psycopg.connect(self.url_of(database), autocommit=True) as connection:
             connection.execute(statement.encode())
 
     def cut_connections(self, database: str) -> int:
         """End every connection to `database`, as a failing network would; how many there were."""
+        import psycopg
+
         query = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s"
         with psycopg.connect(self.url_of("postgres"), autocommit=True) as connection:
             return len(connection.execute(query, (database,)).fetchall())

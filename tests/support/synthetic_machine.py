@@ -15,7 +15,7 @@ from tilewright.costmodel.prior import Prior
 from tilewright.schedules.arrays import FloatArray, IntArray
 from tilewright.schedules.record import MeasureResult, MeasureStatus
 from tilewright.schedules.space import Candidate, ScheduleSpace
-from tilewright.tuner.search.lattice import lattices
+from tilewright.tuner.search.setting_grid import setting_grids
 
 
 def bent_log2_secs(space: ScheduleSpace, sketch: int, settings: IntArray) -> FloatArray:
@@ -40,7 +40,7 @@ def optimum_secs(space: ScheduleSpace) -> float:
     """The least invented time of the whole space, by looking at all of it."""
     return min(
         float(2.0 ** bent_log2_secs(space, grid.index, grid.decode(codes)).min())
-        for grid in lattices(space)
+        for grid in setting_grids(space)
         for codes in grid.feasible_codes()
         if len(codes)
     )

@@ -26,7 +26,7 @@ from tilewright.schedules.sketches.writer import TraceWriter
 from tilewright.schedules.space import Knob, ScheduleSpace, Sketch, SpacePart
 from tilewright.schedules.target import Cache, Probes, Target
 from tilewright.schedules.trace import Trace
-from tilewright.schedules.workload.tensors import Axis, Stage, Tensor
+from tilewright.schedules.workload.tensors import Axis, Reduction, Stage, Tensor
 from tilewright.schedules.workload.workload import Workload
 
 
@@ -59,7 +59,7 @@ def synthetic_workload(m: int, n: int, k: int) -> Workload:
     a, b, c = Tensor("A", (m, k), f32), Tensor("B", (k, n), f32), Tensor("C", (m, n), f32)
     i, j, r = var("i"), var("j"), var("k")
     body = Binary(BinaryOp.MUL, Load("A", (i, r), f32), Load("B", (r, j), f32))
-    stage = Stage(c, (Axis("i", m), Axis("j", n)), body, Reducer.SUM, (Axis("k", k),))
+    stage = Stage(c, (Axis("i", m), Axis("j", n)), body, Reduction(Reducer.SUM, (Axis("k", k),)))
     return Workload((a, b), (stage,), ("C",), name=f"synthetic:M={m},N={n},K={k}")
 
 
@@ -105,13 +105,13 @@ class SyntheticSketch:
         return (self,)
 
     @property
-    def alike(self) -> tuple[tuple[int, ...], ...]:
+    def equivalence_classes(self) -> tuple[tuple[int, ...], ...]:
         return ((0,),)
 
-    def alone(self, number: int) -> Sketch:
+    def single_part(self, number: int) -> Sketch:
         return self
 
-    def own_settings(self, settings: IntArray) -> list[IntArray]:
+    def split_settings(self, settings: IntArray) -> list[IntArray]:
         return [settings]
 
     def values(self, settings: IntArray) -> list[IntArray]:

@@ -95,12 +95,13 @@ def feasible_tiles(name: str, pack: int) -> list[tuple[int, int, tuple[int, ...]
     knobs = {knob.name: knob for knob in sketch.knobs}
     width = example_target(name).lanes(DType.F32)
     found, base = [], sketch.default()
-    for vectors in knobs["vectors"].values:
-        for rows in knobs["rows"].values:
+    for vectors in knobs["tile_vectors"].values:
+        for rows in knobs["tile_rows"].values:
             ragged = 192 % (vectors * width) != 0 or 192 % rows != 0
             chosen = setting(
-                sketch, vectors=vectors, rows=rows, unroll=1, pack_columns=pack, copy_rows=0,
-                tails=2 if ragged else 0, column_blocks=1, row_blocks=1, k_blocks=1, base=base,
+                sketch, tile_vectors=vectors, tile_rows=rows, unroll_reduction=1, pack_columns=pack,
+                copy_rows=0, peel_remainders=2 if ragged else 0, column_blocks=1, row_blocks=1,
+                reduction_blocks=1, base=base,
             )  # fmt: skip
             if sketch.feasible(np.asarray([chosen]))[0]:
                 found.append((vectors, rows, chosen))
@@ -144,14 +145,16 @@ def fmas(name: str, trace: Trace, workload: Workload) -> int:
 def test_the_tile_and_the_unroll_factor_are_the_products_in_the_loop() -> None:
     workload, sketch = product("znver3")
     for vectors, rows, unroll in ((2, 4, 1), (2, 6, 1), (1, 8, 1), (2, 4, 2), (2, 4, 4)):
-        chosen = setting(sketch, vectors=vectors, rows=rows, unroll=unroll)
+        chosen = setting(sketch, tile_vectors=vectors, tile_rows=rows, unroll_reduction=unroll)
         count = fmas("znver3", sketch.trace(chosen), workload)
         assert count == vectors * rows * unroll
 
 
 def test_the_width_of_the_vector_split_is_the_width_of_the_registers() -> None:
     workload, sketch = product("znver3")
-    trace = sketch.trace(setting(sketch, vectors=2, rows=4, unroll=1, pack_columns=0))
+    trace = sketch.trace(
+        setting(sketch, tile_vectors=2, tile_rows=4, unroll_reduction=1, pack_columns=0)
+    )
     narrow = Trace(
         tuple(Split(s.loop, 4) if isinstance(s, Split) and s.factor == 8 else s
               for s in trace.steps)
@@ -168,8 +171,16 @@ def test_the_width_of_the_vector_split_is_the_width_of_the_registers() -> None:
 
 def test_one_row_more_or_less_is_an_accumulator_more_or_less() -> None:
     workload, sketch = product("znver3")
-    four = fmas("znver3", sketch.trace(setting(sketch, rows=4, vectors=2, unroll=1)), workload)
-    three = fmas("znver3", sketch.trace(setting(sketch, rows=3, vectors=2, unroll=1)), workload)
+    four = fmas(
+        "znver3",
+        sketch.trace(setting(sketch, tile_rows=4, tile_vectors=2, unroll_reduction=1)),
+        workload,
+    )
+    three = fmas(
+        "znver3",
+        sketch.trace(setting(sketch, tile_rows=3, tile_vectors=2, unroll_reduction=1)),
+        workload,
+    )
     assert (four, three) == (8, 6)
 
 
@@ -193,7 +204,7 @@ def test_without_the_unroll_step_registers_cannot_hold_the_tile() -> None:
     from tilewright.schedules.errors import ScheduleError
 
     workload, sketch = product("znver3")
-    trace = sketch.trace(setting(sketch, rows=4, vectors=2))
+    trace = sketch.trace(setting(sketch, tile_rows=4, tile_vectors=2))
     dropped = Trace(tuple(s for s in trace.steps if not isinstance(s, Unroll)))
     with pytest.raises(ScheduleError, match="must be unrolled or vectorised"):
         compile_kernel(workload, dropped, example_target("znver3"))

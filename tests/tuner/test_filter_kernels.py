@@ -81,7 +81,7 @@ def test_steps_apart_compute_the_same(name: str, unroll: int) -> None:
     (part,) = parts(sketch)
     knobs = {knob.name: knob for knob in part.knobs}
     for skip in knobs["skip_padding"].values:
-        setting = chosen(sketch, unroll=unroll, skip_padding=skip)
+        setting = chosen(sketch, unroll_reduction=unroll, skip_padding=skip)
         check_pair(Pair(name, CASES[name], sketch.trace(setting), 1, 512))
 
 
@@ -90,7 +90,9 @@ def test_a_tile_shares_what_steps_apart_read() -> None:
     target = this_machine(1, 512)
     workload = notation("Y[i] += X[i+k] * T[k]", X="f32[319]", T="f32[64]")
     (sketch,) = space_for(workload, target).sketches
-    setting = chosen(sketch, vectors=4, unroll=4, column_blocks=1, copy_rows=0, tails=0)
+    setting = chosen(
+        sketch, tile_vectors=4, unroll_reduction=4, column_blocks=1, copy_rows=0, peel_remainders=0
+    )
     code = llvm_text(workload, sketch.trace(setting), target)
     assert len(re.findall(r"load <16 x float>.*align 4$", code, re.MULTILINE)) == 7
     assert len(re.findall(r"call .*@llvm.fma.v16f32", code)) == 16
@@ -101,7 +103,9 @@ def test_taps_that_end_early_are_written_apart() -> None:
     workload = CASES["odd"]
     (sketch,) = space_for(workload, this_machine(1, 512)).sketches
     for unroll in (2, 3):
-        setting = chosen(sketch, unroll=unroll, column_blocks=1, copy_rows=0, tails=2)
+        setting = chosen(
+            sketch, unroll_reduction=unroll, column_blocks=1, copy_rows=0, peel_remainders=2
+        )
         text = to_text(lower(workload.normalised(), sketch.trace(setting)))
         assert "if s0.r" not in text
         assert "while s0.r" not in text
@@ -122,7 +126,7 @@ def test_a_row_of_tiles_leaves_padding_out_at_its_ends(tails: int) -> None:
     found = 0
     for vectors in (1, 2, 4, 8):
         try:
-            setting = chosen(sketch, skip_padding=1, vectors=vectors, tails=tails)
+            setting = chosen(sketch, skip_padding=1, tile_vectors=vectors, peel_remainders=tails)
         except IndexError:
             continue
         found += 1
@@ -135,7 +139,14 @@ def test_only_the_last_tiles_of_a_block_are_tested_where_threads_divide_the_colu
     workload = notation("Y[i] += X[i+k] * T[k]", X="f32[170]", T="f32[32]")
     (sketch,) = space_for(workload, this_machine(2, 512)).sketches
     setting = chosen(
-        sketch, vectors=1, column_blocks=2, parallel=1, tails=2, unroll=2, copy_rows=0, split_k=1
+        sketch,
+        tile_vectors=1,
+        column_blocks=2,
+        parallel=1,
+        peel_remainders=2,
+        unroll_reduction=2,
+        copy_rows=0,
+        split_reduction=1,
     )
     text = to_text(lower(workload.normalised(), sketch.trace(setting)))
     whole, *rest = text.split("s0.d0io.t ")

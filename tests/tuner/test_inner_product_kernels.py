@@ -60,7 +60,7 @@ def test_phases_of_a_tile_share_its_rows_without_a_spill() -> None:
     sketch = next(s for s in space_for(workload, target).sketches if "inner_product" in s.name)
     names = [knob.name for knob in sketch.knobs]
     setting = [len(knob.values) - 1 for knob in sketch.knobs]
-    assert sketch.knobs[names.index("columns")].values[-1] == 8
+    assert sketch.knobs[names.index("tile_columns")].values[-1] == 8
     code = assembly_text(workload, sketch.trace(tuple(setting)), target)
     assert len(re.findall(r"vfmadd\w+\t.*zmm", code)) == 24
 
@@ -89,7 +89,9 @@ def test_blocks_of_the_reduction_compute_the_same(
     machine = replace(machine, caches=(first, *machine.caches[1:]))
     tried = 0
     for sketch in space_for(BLOCKS[name], machine).sketches:
-        places = [n for n, k in enumerate(sketch.knobs) if k.name.split(".")[-1] == "blocks"]
+        places = [
+            n for n, k in enumerate(sketch.knobs) if k.name.split(".")[-1] == "reduction_blocks"
+        ]
         if "inner_product" not in sketch.name:
             continue
         for setting in settings(sketch, 24, seed=7):

@@ -18,7 +18,7 @@ from tests.support.tuner import planted_kernels as planted
 from tests.support.tuner.planted_kernels import SomeCase
 from tilewright.schedules.errors import WorkloadError
 from tilewright.schedules.record import MeasureStatus
-from tilewright.tuner.backend.cpu.checker import runner, shares
+from tilewright.tuner.backend.cpu.checker import parallel_checks, runner
 from tilewright.tuner.backend.cpu.checker.case_builder import CaseBuilder
 from tilewright.tuner.measure.checking.runner_client import RunnerClient
 
@@ -122,7 +122,8 @@ def test_a_full_check_with_cases_built_ahead_meets_what_small_integers_hide() ->
 
 def print_result(slow: bool, op: str) -> None:
     """What becomes of a kernel whose race only noise shows, as JSON on stdout."""
-    shares._SLOW_WATCH_SECS = -1.0 if slow else float("inf")  # processor time moves in steps
+    # Processor time moves in steps.
+    parallel_checks._SLOW_WATCH_SECS = -1.0 if slow else float("inf")
     session = runner._open(OPEN, -1)
     fields = {"symbol": "kernel", "workspace_bytes": 64, "threads": 2, "timed": False}
     job = runner._job({"job": fields}, planted.c_object(HIDDEN_RACE))

@@ -37,8 +37,8 @@ from tilewright.schedules.trace import Trace
 from tilewright.tuner.codegen.abi import Needs
 from tilewright.tuner.codegen.generate import generate
 from tilewright.tuner.compiling.pool import CompilePool
-from tilewright.tuner.judge.teams import checked_teams
-from tilewright.tuner.machine.cpus import level_target
+from tilewright.tuner.judge.team_sizes import checked_team_sizes
+from tilewright.tuner.machine.x86_levels import level_target
 from tilewright.tuner.measure.checking.requests import checked_in_full, kernel_job
 
 PLANTED_IN = ("matmul_parallel", "norm")
@@ -213,7 +213,7 @@ def test_a_rewritten_kernel_is_held_against_its_rewritten_form() -> None:
     """And with every number of threads: what the runner is asked is what candidates get."""
     trace = Trace.from_json([])
     job = checked_in_full(kernel_job(SYMBOL, 3, Needs(64), trace))
-    assert job["team_sizes"] == checked_teams(3) == (1, 2, 3)
+    assert job["team_sizes"] == checked_team_sizes(3) == (1, 2, 3)
     assert job["every_entry"]
     assert job["repeats"] > 1
     assert job["rewrites"] == trace.to_json()

@@ -17,8 +17,8 @@ from tilewright.schedules.sketches.program import ProgramSketch
 from tilewright.schedules.space import ScheduleSpace
 from tilewright.schedules.trace import Trace
 from tilewright.schedules.workload.workload import Workload
-from tilewright.tuner.search import first_look as looks
-from tilewright.tuner.search.lattice import lattices
+from tilewright.tuner.search import prior_ranking as looks
+from tilewright.tuner.search.setting_grid import setting_grids
 
 
 def sums(count: int, *row_elements: int) -> Workload:
@@ -40,7 +40,7 @@ def program_of(space: ScheduleSpace) -> ProgramSketch:
 
 
 def test_parts_of_one_structure_are_alike_whatever_their_names(space: ScheduleSpace) -> None:
-    assert program_of(space).alike == ((0, 2, 4), (1, 3, 5))
+    assert program_of(space).equivalence_classes == ((0, 2, 4), (1, 3, 5))
 
 
 def test_each_structure_is_looked_at_once(
@@ -53,14 +53,14 @@ def test_each_structure_is_looked_at_once(
         return best_of_part(*arguments)
 
     monkeypatch.setattr(looks, "_best_of_part", counted)
-    looks.default_look(space)
+    looks.rank_for_default(space)
     assert len(calls) == 2
 
 
 def test_times_of_parts_alike_are_those_of_each_alone(space: ScheduleSpace) -> None:
     program, prior = program_of(space), Prior(space)
-    settings = lattices(space)[0].sample(np.random.default_rng(0), 50)
-    own = program.own_settings(settings)
+    settings = setting_grids(space)[0].sample(np.random.default_rng(0), 50)
+    own = program.split_settings(settings)
     each = [prior._one(part, s) for part, s in zip(program.parts, own, strict=True)]
     together = prior.analyse(0, settings)
     expected = sum(one.secs for one in each)

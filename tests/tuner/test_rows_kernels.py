@@ -133,7 +133,7 @@ def test_staggered_rows(text: str, columns: int) -> None:
         (sketch,) = space.sketches
         sizes = [len(knob.values) for knob in sketch.knobs]
         drawn = rng.integers(0, sizes, (60, len(sizes)))
-        drawn[:, [knob.name for knob in sketch.knobs].index("stagger")] = 1
+        drawn[:, [knob.name for knob in sketch.knobs].index("software_pipelining")] = 1
         for row in drawn[sketch.feasible(drawn)][:5]:
             trace = sketch.trace(tuple(int(i) for i in row))
             assert any(isinstance(step, Stagger) for step in trace.steps)
@@ -154,7 +154,9 @@ def test_staggered_rows(text: str, columns: int) -> None:
 )
 def test_what_has_no_steps_is_not_staggered(text: str) -> None:
     sketches = space_for(notation(text, A="f32[96,130]"), small_target(2, 256)).sketches
-    assert not any(k.name == "stagger" and len(k.values) > 1 for s in sketches for k in s.knobs)
+    assert not any(
+        k.name == "software_pipelining" and len(k.values) > 1 for s in sketches for k in s.knobs
+    )
 
 
 def chosen(space: ScheduleSpace, **knobs: int) -> set[LoopKind | type]:
@@ -170,18 +172,18 @@ def chosen(space: ScheduleSpace, **knobs: int) -> set[LoopKind | type]:
 
 def test_knobs_do_what_they_say() -> None:
     softmax = space_for(build("softmax_mn", {"M": 16, "N": 256}), small_target(2, 256))
-    assert Stream in chosen(softmax, stream=1)
+    assert Stream in chosen(softmax, nontemporal_stores=1)
     assert LoopKind.PARALLEL not in chosen(softmax, parallel=0)
-    assert {Merge, Stagger} <= chosen(softmax, stagger=1)
-    assert Stagger not in chosen(softmax, stagger=0)
+    assert {Merge, Stagger} <= chosen(softmax, software_pipelining=1)
+    assert Stagger not in chosen(softmax, software_pipelining=0)
     columns = space_for(build("colsum_mn", {"M": 64, "N": 256}), small_target(2, 256))
-    assert LoopKind.PARALLEL in chosen(columns, parallel=1, chunk=8)
+    assert LoopKind.PARALLEL in chosen(columns, parallel=1, reduction_chunk=8)
 
 
 def test_small_outputs_are_not_streamed() -> None:
     space = space_for(build("softmax_mn", {"M": 16, "N": 256}), this_machine(1))
     knobs = {knob.name: knob.values for knob in space.sketches[0].knobs}
-    assert knobs["stream"] == (0,)
+    assert knobs["nontemporal_stores"] == (0,)
 
 
 def test_stages_of_a_lone_row_may_be_divided_one_by_one() -> None:

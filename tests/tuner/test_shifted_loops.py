@@ -101,7 +101,7 @@ def test_arrays_that_lie_alike_are_written_past_the_caches_wherever_they_begin()
     (sketch,) = space.sketches
     names = [knob.name for knob in sketch.knobs]
     setting = list(sketch.default())
-    setting[names.index("stream")] = 1
+    setting[names.index("nontemporal_stores")] = 1
     text = generate(lower(work, sketch.trace(setting)), target, "kernel").text
     assert "!nontemporal" in text
     whole = text[text.index("define i32 @kernel(") :]

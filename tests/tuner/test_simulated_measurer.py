@@ -16,7 +16,7 @@ from tests.support.synthetic_sketch import synthetic_space
 from tilewright.schedules.primitives import Parallel, Primitive, Split, Unroll, Vectorize
 from tilewright.schedules.record import MeasureStatus
 from tilewright.schedules.trace import Trace
-from tilewright.tuner.measure.choose import parse_measurer
+from tilewright.tuner.measure.measurer_spec import parse_measurer
 from tilewright.tuner.measure.mocked.simulated import (
     SimulatedMachine,
     SimulatedMeasurer,
@@ -24,13 +24,13 @@ from tilewright.tuner.measure.mocked.simulated import (
     walked_misses,
 )
 from tilewright.tuner.measure.protocol import MeasureRequest, MeasurerError
-from tilewright.tuner.search.lattice import lattices
+from tilewright.tuner.search.setting_grid import setting_grids
 
 SPACE = synthetic_space(64, 64, 64, small=True)
 
 
 def requests(count: int) -> list[MeasureRequest]:
-    grid = lattices(SPACE)[0]
+    grid = setting_grids(SPACE)[0]
     codes = np.concatenate(list(grid.feasible_codes()))[::7][:count]
     return [MeasureRequest(i + 1, SPACE.trace(grid.candidate(int(c)))) for i, c in enumerate(codes)]
 

@@ -17,7 +17,7 @@ from tilewright.schedules.algebra.narrow import narrowed, widened
 from tilewright.schedules.dtypes import DType
 from tilewright.schedules.primitives import CacheWrite, Primitive, SkipZeros, Split, Vectorize
 from tilewright.schedules.reference.evaluate import evaluate
-from tilewright.schedules.rewrites import Beforehand
+from tilewright.schedules.rewrites import PrecomputeFactors
 from tilewright.schedules.trace import Trace
 from tilewright.schedules.workload.workload import Workload
 from tilewright.tuner.emit.kernel import compile_kernel
@@ -172,7 +172,7 @@ def test_a_rewritten_form_is_held_to_what_both_forms_keep() -> None:
     workload = notation(
         "C[i,j] += A[i,k] * d[k] * B[k,j]", A="f32[16,32]", d="f32[32]", B="f32[32,40]"
     ).normalised()
-    form = Beforehand("s0", (0, 1)).rewrite(workload)
+    form = PrecomputeFactors("s0", (0, 1)).rewrite(workload)
     case = special_case(workload, form, positive=False, seed=0)
     assert case is not None
     values = evaluate(form, case.inputs)

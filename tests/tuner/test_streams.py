@@ -104,7 +104,9 @@ def test_a_stream_is_offered_where_rows_begin_with_a_vector_or_are_walked_as_one
     def offered(spelling: str) -> bool:
         target = this_machine(1, 512)
         sketches = space_for(parse_workload(spelling).normalised(), target).sketches
-        return any(k.values == (0, 1) for k in sketches[0].knobs if k.name.endswith("stream"))
+        return any(
+            k.values == (0, 1) for k in sketches[0].knobs if k.name.endswith("nontemporal_stores")
+        )
 
     assert offered("elementwise_add_relu:M=20000,N=1000")  # all rows are walked as one
     assert offered("softmax_mn:M=20000,N=1024")

@@ -76,14 +76,14 @@ def drawn(sketch: Sketch, count: int) -> Sequence[tuple[int, ...]]:
 def test_every_way_of_walking_gives_the_same(name: str, bits: int) -> None:
     workload, _, sketch = transposed(name, 2, bits)
     chosen = {sketch.default(), *drawn(sketch, 3)}
-    chosen |= {setting(sketch, rows=4, columns=4, collect=c) for c in (0, 1)}
+    chosen |= {setting(sketch, tile_rows=4, tile_columns=4, buffer_output=c) for c in (0, 1)}
     for one in sorted(chosen):
         check_pair(Pair("transposed", workload, sketch.trace(one), 2, bits))
 
 
 def test_a_collected_piece_is_written_in_whole_rows() -> None:
     workload, _, sketch = transposed("whole", 1, 256)
-    one = setting(sketch, rows=2, columns=8, collect=1)
+    one = setting(sketch, tile_rows=2, tile_columns=8, buffer_output=1)
     text = to_text(lower(workload.normalised(), sketch.trace(one)))
     assert "alloc s0.piece1: f32[8, 16, 8]" in text
     assert "= s0.piece1[" in text
@@ -101,9 +101,9 @@ def test_of_two_reads_of_a_tensor_one_is_transposed() -> None:
 
 def test_pieces_need_not_divide_and_nothing_is_tested_in_a_whole_one() -> None:
     workload, _, sketch = transposed("both ends", 2, 256)
-    assert {k.name: k.values for k in sketch.knobs}["rows"] == (1, 2, 4, 8)
+    assert {k.name: k.values for k in sketch.knobs}["tile_rows"] == (1, 2, 4, 8)
     for collect in (0, 1):
-        one = setting(sketch, rows=4, columns=4, collect=collect, parallel=1)
+        one = setting(sketch, tile_rows=4, tile_columns=4, buffer_output=collect, parallel=1)
         text = to_text(lower(workload.normalised(), sketch.trace(one)))
         assert text.count("# parallel") == 2
         guarded = [line for line in text.splitlines() if line.strip().startswith("if ")]
@@ -115,10 +115,13 @@ def test_rows_a_page_apart_are_collected_or_streamed_first() -> None:
         workload = notation("Y[i,j] = X[j,i]", X=f"f32[{pitch},512]")
         space = space_for(workload, this_machine(1, 256))
         sketch = space.sketches[0]
-        settings = [setting(sketch, collect=c, rows=4, columns=8, stream=0) for c in (0, 1)]
+        settings = [
+            setting(sketch, buffer_output=c, tile_rows=4, tile_columns=8, nontemporal_stores=0)
+            for c in (0, 1)
+        ]
         secs = [float(Prior(space).log2_secs(0, np.asarray([s]))[0]) for s in settings]
         chosen = settings[secs.index(min(secs))]
         return {k.name: k.values[n] for k, n in zip(sketch.knobs, chosen, strict=True)}
 
-    assert best(1024)["collect"] == 1
-    assert best(1000)["collect"] == 0
+    assert best(1024)["buffer_output"] == 1
+    assert best(1000)["buffer_output"] == 0

@@ -13,8 +13,7 @@ from itertools import count
 from pathlib import Path
 
 from tests.contracts.store_values import every_write
-from tilewright.db import open_store
-from tilewright.db.schema import HEAD
+from tilewright.db import HEAD, open_store
 
 
 def main() -> None:

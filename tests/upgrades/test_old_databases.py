@@ -20,15 +20,13 @@ from alembic.script import ScriptDirectory
 from tests.contracts.store_values import TARGET, WORKLOAD, database_of, full, promoted
 from tests.support.paths import ROOT
 from tests.support.postgres import PostgresServer
-from tilewright.db import best_record, open_store
+from tilewright.db import HEAD, best_record, is_postgres, open_store
+from tilewright.db.core.models import Base
+from tilewright.db.core.schema import REVISIONS
+from tilewright.db.core.sqlite import SqliteDatabase
+from tilewright.db.core.upgrade import MIGRATIONS, create, migrate
 from tilewright.db.errors import StoreBroken
-from tilewright.db.job_states import JobState
-from tilewright.db.location import is_postgres
-from tilewright.db.models import Base
-from tilewright.db.postgres import PostgresDatabase
-from tilewright.db.schema import HEAD, REVISIONS
-from tilewright.db.sqlite import SqliteDatabase
-from tilewright.db.upgrade import MIGRATIONS, create, migrate
+from tilewright.db.values.job_states import JobState
 
 RELEASED = ("0001", "0002", "0006", HEAD)
 """Schemas that databases of users have, and the one that is to be released next."""
@@ -56,6 +54,8 @@ def restored_file(dump: Path, path: Path) -> Path:
 
 def restored_on_server(dump: Path, server: PostgresServer, folder: Path) -> str:
     """The same rows in the tables that the migrations of that day make on a server."""
+    from tilewright.db.core.postgres import PostgresDatabase
+
     url = server.empty()
     revision = dump.stem.removeprefix("schema_")
     with closing(PostgresDatabase(url, timeout_secs=10.0)) as database:
@@ -198,7 +198,7 @@ def test_a_migration_does_not_pass_over_rows_that_lost_their_reference(
     connection.execute("DELETE FROM workload")
     connection.commit()
     connection.close()
-    monkeypatch.setattr("tilewright.db.upgrade.read_revision", lambda _: REVISIONS[-2])
+    monkeypatch.setattr("tilewright.db.core.upgrade.read_revision", lambda _: REVISIONS[-2])
     monkeypatch.setattr("tilewright.db.opening.read_revision", lambda _: REVISIONS[-2])
     with pytest.raises(StoreBroken, match=r"rows refer to rows that are missing .*left as it was"):
         open_store(str(path))

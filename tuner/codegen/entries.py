@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from .storage import ALIGN_BYTES
+from tilewright.schedules.lowering.storage import ALIGN_BYTES
+
 from .text import FunctionText
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from tilewright.schedules.lowering.storage import plan_storage
 from tilewright.schedules.nest.loop_ir import Nest
 from tilewright.schedules.target import Target
 
 from .module import GeneratedModule, ModuleText
 from .nest_writer import NestWriter
 from .prepack import write_with_constants
-from .storage import plan_storage
 
 
 def generate(nest: Nest, target: Target, symbol: str) -> GeneratedModule:

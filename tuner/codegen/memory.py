@@ -11,7 +11,6 @@ from .array_loads import ArrayLoads
 from .array_stores import ArrayStores
 from .indices import Indices, VectorAxis
 from .module import ModuleText
-from .offsets import flat_offset
 from .registers import RegisterAccess, Registers
 from .text import FunctionText
 from .values import Val
@@ -33,7 +32,7 @@ class BufferAddresses:
         """The element number for the present copy; flattened once for all copies of a leaf."""
         key = (buffer.name, id(index))
         if key not in self._flat:
-            self._flat[key] = (index, flat_offset(buffer, index))
+            self._flat[key] = (index, buffer.flat_offset(index))
         return self.indices.resolve(self._flat[key][1])
 
     def load(

@@ -10,6 +10,7 @@ from typing import assert_never
 
 from tilewright.schedules.algebra.affine import Cond, Ge0, Interval, interval, var
 from tilewright.schedules.dtypes import DType
+from tilewright.schedules.lowering.storage import ALIGN_BYTES, Storage
 from tilewright.schedules.nest.loop_ir import (
     Allocate,
     Buffer,
@@ -35,7 +36,6 @@ from .registers import Registers
 from .scalars import Scalars
 from .shares import thread_function
 from .shifted import LINE_BYTES, Shift, shift_of
-from .storage import ALIGN_BYTES, Storage
 from .text import FunctionText
 from .values import Val, literal, scalar_type
 
@@ -118,17 +118,17 @@ class NestWriter:
             f"ptr noalias {'readonly ' if b.name in inputs else ''}%arg{n}"
             for n, b in enumerate(self.nest.argument_buffers)
         ]
-        return arguments if self.storage.ahead is None else [*arguments, "ptr noalias %packed"]
+        return arguments if self.storage.prepacked is None else [*arguments, "ptr noalias %packed"]
 
     def _argument_pointers(self) -> list[str]:
         """The registers of the parameters, the workspace's excepted."""
         pointers = [f"%arg{n}" for n in range(len(self.nest.argument_buffers))]
-        return pointers if self.storage.ahead is None else [*pointers, "%packed"]
+        return pointers if self.storage.prepacked is None else [*pointers, "%packed"]
 
     def _place_arguments(self) -> None:
         for n, buffer in enumerate(self.nest.argument_buffers):
             self.memory.places[buffer.name] = Array(buffer, f"%arg{n}", buffer.dtype.bytes)
-        for buffer, offset in self.storage.ahead or ():
+        for buffer, offset in self.storage.prepacked or ():
             base = "%packed"
             if offset:
                 base = self.text.assign(f"getelementptr i8, ptr %packed, i64 {offset}", "w", 0)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from tilewright.schedules.lowering.storage import WorkspacePlan
+
 from .module import ModuleText
-from .storage import WorkspacePlan
 from .text import FunctionText
 
 

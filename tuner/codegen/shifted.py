@@ -17,8 +17,6 @@ from tilewright.schedules.algebra.scalar import All, IndexValue, Load
 from tilewright.schedules.algebra.scalar import walk as walk_scalar
 from tilewright.schedules.nest.loop_ir import For, LoopKind, Nest, StoreElement, walk
 
-from .offsets import flat_offset
-
 LINE_BYTES = 64
 LEAST_TRIPS = 8
 """Loops of fewer iterations are not worth two more."""
@@ -49,7 +47,7 @@ def shift_of(nest: Nest, loop: For) -> Shift | None:
     if leaf.guards or leaf.buffer not in arguments:
         return None
     number, buffer = arguments[leaf.buffer]
-    place = flat_offset(buffer, leaf.index)
+    place = buffer.flat_offset(leaf.index)
     block = _block_elements(place, inner)
     if block is None or place != _in_order(place, loop.var, block):
         return None
@@ -62,7 +60,7 @@ def shift_of(nest: Nest, loop: For) -> Shift | None:
                 if node.tensor not in arguments or node.tensor == leaf.buffer:
                     return None  # what is written twice must not depend on what was there
                 other, read = arguments[node.tensor]
-                if flat_offset(read, node.index) != place:
+                if read.flat_offset(node.index) != place:
                     return None
                 shifted.add(other)
             case All() | IndexValue():

@@ -12,17 +12,16 @@ from contextlib import contextmanager
 
 from tilewright.schedules.errors import TilewrightError
 
-DEADLINE_SECS = 30.0
-"""How long a default or a compile may take outside of a search: as long as a candidate in one."""
-
 
 class DeadlineError(TilewrightError):
     """A default was not chosen, or a kernel not compiled, by its deadline."""
 
     code = "took_too_long"
+    title = "Not done by its deadline"
+    advice = "Divide the expression into stages that store what they compute."
 
 
-def late(what: str, secs: float) -> str:
+def late_message(what: str, secs: float) -> str:
     """What is said of work that was not done by its deadline."""
     return (
         f"{what} took longer than {secs:.3g} s; divide the expression into stages that store what"
@@ -36,7 +35,7 @@ def alarm(secs: float, what: str) -> Iterator[None]:
     work in Python, which a signal interrupts, where nobody else waits."""
 
     def ring(number: int, frame: object) -> None:
-        raise DeadlineError(late(what, secs))
+        raise DeadlineError(late_message(what, secs))
 
     before = signal.signal(signal.SIGALRM, ring)
     signal.setitimer(signal.ITIMER_REAL, max(secs, 1e-3))

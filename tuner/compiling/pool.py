@@ -16,6 +16,7 @@ from typing import IO, Any
 
 from tilewright.schedules.record import MeasureStatus
 
+from .. import timeouts
 from ..codegen.abi import Needs
 from ..process.child_command import module_command, tail
 from ..process.environment import child_environment
@@ -23,7 +24,6 @@ from ..process.frames import Frame, FrameReader, write_frame
 from .spare import Spare
 from .worker import DEFAULT_COMPILER
 
-_LOOK_SECS = 0.1
 _RECYCLE_AFTER = 500  # LLVM keeps some memory of every module
 _SPARES = 2  # a full check builds twice
 
@@ -87,7 +87,7 @@ class CompilePool:
 
     workers: int = 2
     cpus: tuple[int, ...] = ()
-    deadline_secs: float = 30.0
+    deadline_secs: float = timeouts.COMPILE_DEADLINE_SECS
     compiler: str = DEFAULT_COMPILER
     recycle_after: int = _RECYCLE_AFTER
     spares: int = _SPARES
@@ -190,7 +190,7 @@ class CompilePool:
                     pool.submit(number, document)
                 outcomes: list[Compiled] = []
                 while pool.pending:
-                    outcomes += pool.poll(_LOOK_SECS)
+                    outcomes += pool.poll(timeouts.COMPILE_POLL_SECS)
                     look()
             return outcomes
         finally:
@@ -210,7 +210,7 @@ class CompilePool:
             with selectors.DefaultSelector() as selector:
                 for spare in waiting:
                     selector.register(spare.reader.fd, selectors.EVENT_READ)
-                selector.select(min(max(end - time.monotonic(), 0.0), _LOOK_SECS))
+                selector.select(min(max(end - time.monotonic(), 0.0), timeouts.COMPILE_POLL_SECS))
             try:
                 look()
             except BaseException:

@@ -12,7 +12,7 @@ from tilewright.schedules.target import Target
 from tilewright.schedules.trace import Trace
 from tilewright.schedules.workload.workload import Workload
 
-from ..backend.choose import BACKENDS, backend_for
+from ..backend.registry import BACKENDS, backend_for
 from ..emit.emitted import build_object
 from ..emit.kernel import CompiledKernel
 from ..emit.object_code import emit_assembly, emit_object
@@ -45,13 +45,13 @@ def compile_text(document: dict[str, Any]) -> Frame:
 
 def build_parts(document: dict[str, Any]) -> Frame:
     """The object that `emit.emitted.emit_kernel` asks for, and what its variants need."""
-    blob, needs = build_whatever_comes(document)
+    blob, needs = build_checked(document)
     return Frame({"needs": needs}, blob)
 
 
-def build_whatever_comes(document: dict[str, Any]) -> tuple[bytes, list[tuple[str, ...]]]:
-    """What `in_time.build_in_time` does in a helper process, where LLVM may do what it likes.
-    TargetError for names that LLVM does not know."""
+def build_checked(document: dict[str, Any]) -> tuple[bytes, list[tuple[str, ...]]]:
+    """What `deadline_compile.build_by_deadline` does in a helper process, where LLVM may do what it
+    likes. TargetError for names that LLVM does not know."""
     for part in document["parts"]:
         check_names(Target.from_json(part["target"]))
     return build_object(document)

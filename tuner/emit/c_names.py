@@ -87,7 +87,7 @@ STANDARD_NAMES = frozenset(
 _RUNTIMES = re.compile(r"(GOMP|GOACC|omp|acc|kmpc|tilewright)_.*", re.IGNORECASE)
 
 
-def why_not(name: str) -> str:
+def name_problem(name: str) -> str:
     """Why `name` is no name for a C function of ours; "" if it is one."""
     if not _IDENTIFIER.fullmatch(name):
         return f"a C function name is letters, digits and _, at most {MAX_LENGTH} of them"

@@ -66,7 +66,7 @@ def compile_kernel(
 ) -> CompiledKernel:
     """The kernel, compiled by `emit`. ScheduleError if the trace is not legal; the same arguments
     give the same bytes. LLVM may be slow on a bad schedule or crash: call this in a process of its
-    own, or with `tilewright.tuner.compiling.in_time.emit_in_time`."""
+    own, or with `tilewright.tuner.compiling.deadline_compile.emit_by_deadline`."""
     module = generated(workload, trace, target, symbol)
     return CompiledKernel(
         object_bytes=emit(module.text, target),

@@ -11,14 +11,13 @@ from tilewright.schedules.trace import Trace
 from tilewright.schedules.workload.tensors import Tensor
 from tilewright.schedules.workload.workload import Workload
 
+from .. import timeouts
 from ..arrays import Array
 from .oracle import Oracle
 from .special_inputs import DRAWS, SpecialDraw, further_draws
 from .special_values import special_case
 
 DEFAULT_CASES = "tilewright.tuner.judge.cases:open_cases"
-DEFAULT_CHECK_SECS = 4.0
-"""Seconds the reference of one full check may take on one core, as predicted."""
 
 
 class CheckCase(Protocol):
@@ -114,11 +113,11 @@ def open_cases(document: dict[str, Any]) -> Cases:
     `document["check_secs"]` for a full check, as predicted from counts."""
     workload = Workload.from_json(document["workload"])
     rewrites = Trace.from_json(document.get("rewrites", [])).rewrites
-    check_secs = document.get("check_secs", DEFAULT_CHECK_SECS)
+    check_secs = document.get("check_secs", timeouts.REFERENCE_SECS)
     return WorkloadCases(Oracle(workload, document["seed"], rewrites, check_secs))
 
 
-def refuse_unaffordable(workload: Workload, check_secs: float = DEFAULT_CHECK_SECS) -> None:
+def refuse_unaffordable(workload: Workload, check_secs: float = timeouts.REFERENCE_SECS) -> None:
     """WorkloadError where not even the smallest case fits a full check's `check_secs`."""
     least_secs = Oracle(workload, check_secs=check_secs).least_secs
     if least_secs > check_secs:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from math import prod
 
 from tilewright.schedules.reference.exactness import (
     MAX_INPUT,
@@ -22,7 +21,7 @@ from tilewright.schedules.reference.exactness import (
 )
 from tilewright.schedules.workload.workload import Workload
 
-from .telling_inputs import reduced_dims
+from .discriminating_inputs import combined_values, reduced_dims
 
 
 class InputKind(StrEnum):
@@ -141,12 +140,12 @@ def plan_inputs(workload: Workload) -> InputPlan:
         exact_extremes=_with_floats(workload, ValueRange(-REAL_SPAN, REAL_SPAN, None)).exact,
         positive=positive,
         large_exponent=_large_exponent(workload),
-        terms=max((prod(a.extent for a in s.reduce_axes) for s in workload.stages), default=1),
+        terms=max(map(combined_values, workload.stages), default=1),
         dims=reduced_dims(workload),
     )
 
 
-def held_plan(plan: InputPlan, rewritten: Workload) -> InputPlan:
+def plan_for_rewritten(plan: InputPlan, rewritten: Workload) -> InputPlan:
     """`plan`, whose inputs are those of another form of the same workload, with what is exact of
     them when computed as `rewritten` does."""
     spans = {

@@ -15,17 +15,17 @@ from tilewright.schedules.dtypes import DType
 from tilewright.schedules.workload.tensors import Tensor
 from tilewright.schedules.workload.workload import Workload
 
-from .input_plan import REAL_SPAN, WIDE_EXPONENT, InputKind, InputPlan, plan_inputs
-from .telling_inputs import (
+from .discriminating_inputs import (
     ANCHOR,
     FAR_BELOW_BITS,
     balanced,
-    few,
-    lone,
+    lone_zero,
     one_place_a_line,
     singles,
+    sparse,
     spread,
 )
+from .input_plan import REAL_SPAN, WIDE_EXPONENT, InputKind, InputPlan, plan_inputs
 
 Array = npt.NDArray[Any]
 _SHIFT = 8000.0
@@ -114,7 +114,7 @@ def _size(where: tuple[Array, ...]) -> int:
 def _lone(tensor: Tensor, kind: InputKind, drawn: _Drawn) -> Array:
     top, dims = kind is InputKind.LONE_TOP, drawn.plan.dims[tensor.name]
     if tensor.dtype.is_float and not drawn.plan.positive:
-        return lone(tensor.shape, dims, drawn.turn, -1.0 if top else 1.0)
+        return lone_zero(tensor.shape, dims, drawn.turn, -1.0 if top else 1.0)
     where = one_place_a_line(tensor.shape, dims, drawn.turn)
     if tensor.dtype.is_float:
         values: Array = np.full(tensor.shape, 2.0**-6 if top else 2.0**6, np.float32)
@@ -211,7 +211,7 @@ def _floats(
         case InputKind.FEW if plan.positive:  # nothing vanishes far above zero
             return _uniform(tensor, plan, rng)
         case InputKind.FEW:
-            return few(tensor.shape, plan.dims[tensor.name], drawn.seed, rng)
+            return sparse(tensor.shape, plan.dims[tensor.name], drawn.seed, rng)
         case InputKind.BALANCED:
             values = balanced(tensor.shape, plan.terms, rng)
             return np.abs(values) + 1 if plan.positive else values

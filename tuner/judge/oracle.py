@@ -23,26 +23,32 @@ from tilewright.schedules.workload.workload import Workload
 
 from ..arrays import Array
 from .compare import Case, expect
+from .discriminating_inputs import (
+    combiner_of,
+    discriminating_place_count,
+    size_dependent_inputs,
+    subtracts_sums,
+    sums_of_vanishing,
+)
 from .input_plan import (
     CONTINUOUS,
     WIDE_EXPONENT,
     InputKind,
     InputPlan,
-    held_plan,
+    plan_for_rewritten,
     plan_inputs,
 )
 from .inputs import make_inputs
 from .sampling import EVERYTHING, Extent, affordable
-from .telling_inputs import places_that_tell, subtracts_sums, sums_of_vanishing, told_by_size
 
 HEAVY_POINTS = 1 << 31
 """Points of the iteration spaces above which a full check has three sets of inputs instead of
 six: the reference takes up to a second for each."""
-ENOUGH_JUDGED = 0.99
-MOST_PEAKS = 8
-MOST_PLACES = 32
+MIN_JUDGED = 0.99
+MAX_PEAK_CASES = 8
+MAX_PLACE_CASES = 32
 """Cases of one kind with something at one place of each row."""
-CHEAP_POINTS = 1 << 25
+MAX_PLACE_POINTS = 1 << 25
 """Points that all cases of one kind with something at one place of each row may have together."""
 LARGE_ELEMENTS = 1 << 22
 """Elements of all tensors above which a full check has one set of inputs of a kind: so many
@@ -50,22 +56,22 @@ elements hold more chances than several sets of smaller ones."""
 MANY_ELEMENTS = 1 << 18
 """The same where nothing is reduced: each element is a chance of its own, and a small integer says
 no more than any other number of where it came from."""
-MOST_FACTORS = 4
-LITTLE_JUDGED = 0.2
-FEW_JUDGED = 0.02
+MAX_FACTORS = 4
+MIN_JUDGED_SIGNED = 0.2
+MIN_JUDGED_SWEPT = 0.02
 ENOUGH_LEVELS, MOST_SWEEPS = 1 << 10, 4
 """Sizes that an input takes in all cases together, where that takes no more cases."""
-CHEAP_SWEEP_POINTS = 1 << 20
+MAX_SWEEP_POINTS = 1 << 20
 """Points that all cases with one input swept may have together."""
 _INEXACT_KINDS = (InputKind.SPIKES, InputKind.INTEGERS, InputKind.UNIFORM, InputKind.NORMAL)
 _QUICK_SHARE = 0.25
 """Of the seconds of a full check, for the case that every candidate is held to."""
-_FEWEST_CASES = 4
+_MIN_CASES = 4
 """A full check has beside the quick one, however long a kernel may take."""
-_RUNS = 3
+_RUNS_PER_CASE = 3
 """A case runs a kernel about so often."""
 _WHOLE_NUMBERS = (InputKind.INTEGERS, InputKind.SPIKES)
-_FIRST = (
+_PRIORITY = (
     InputKind.NORMAL,
     InputKind.LONE_TOP,
     InputKind.LONE_BOTTOM,
@@ -80,12 +86,12 @@ _FIRST = (
 
 
 @dataclass(frozen=True, slots=True)
-class _Attempt:
+class _CasePlan:
     """The first of `kinds` of inputs whose results can be judged on a `share` of the elements."""
 
     kinds: tuple[InputKind, ...]
     seed: int
-    share: float = ENOUGH_JUDGED
+    share: float = MIN_JUDGED
 
 
 @dataclass(frozen=True)
@@ -122,7 +128,7 @@ class Oracle:
     @cached_property
     def held(self) -> InputPlan:
         """`plan` with what a kernel must give exactly."""
-        return held_plan(self.plan, self.rewritten) if self.rewrites else self.plan
+        return plan_for_rewritten(self.plan, self.rewritten) if self.rewrites else self.plan
 
     @cached_property
     def quick(self) -> Case:
@@ -137,7 +143,7 @@ class Oracle:
         best: Case | None = None
         for kind in _INEXACT_KINDS:
             case = self.case(kind, self.seed, extent)
-            if case.judged_fraction >= ENOUGH_JUDGED:
+            if case.judged_fraction >= MIN_JUDGED:
                 return case
             if best is None or case.judged_fraction > best.judged_fraction:
                 best = case
@@ -175,7 +181,7 @@ class Oracle:
                 if case.judged_fraction >= attempt.share:
                     yield case
                     found = True
-                    if kind is InputKind.SIGNED and case.judged_fraction >= ENOUGH_JUDGED:
+                    if kind is InputKind.SIGNED and case.judged_fraction >= MIN_JUDGED:
                         done.add(kind)
                     break
             if not found and attempt.kinds == (InputKind.PEAKS,):
@@ -198,7 +204,7 @@ class Oracle:
         return max(self.check_secs - self._quick_extent.secs, 0.0) / (len(self._attempts) + 1)
 
     @cached_property
-    def _attempts(self) -> list[_Attempt]:
+    def _attempts(self) -> list[_CasePlan]:
         """All cases of a full check beside `quick`, or those that are wanted most of them where
         kernels of the workload take long."""
         number = len(self._full_kinds()) + 1
@@ -211,65 +217,67 @@ class Oracle:
             *self._signed(),
             *self._swept(),
         ]
-        case_secs = _RUNS * kernel_secs(self.workload) + handling_secs(self.workload)
+        case_secs = _RUNS_PER_CASE * kernel_secs(self.workload) + handling_secs(self.workload)
         if self.check_secs >= len(every) * case_secs:
             return every
         seen = Counter[InputKind]()
         turns = []
         for attempt in every:
             kind = attempt.kinds[-1]
-            turns.append((seen[kind], _FIRST.index(kind) if kind in _FIRST else len(_FIRST)))
+            turns.append(
+                (seen[kind], _PRIORITY.index(kind) if kind in _PRIORITY else len(_PRIORITY))
+            )
             seen[kind] += 1
         order = sorted(range(len(every)), key=lambda n: (turns[n], n))
-        most = max(int(self.check_secs / case_secs), _FEWEST_CASES)
+        most = max(int(self.check_secs / case_secs), _MIN_CASES)
         return [every[n] for n in sorted(order[:most])]
 
-    def _drawn(self) -> Iterator[_Attempt]:
+    def _drawn(self) -> Iterator[_CasePlan]:
         """Large values overflow, by the ranges of values; those of middling size only perhaps."""
         middling = self.plan.large_exponent < WIDE_EXPONENT and not self.plan.positive
         for kind, number in self._full_kinds():
             kinds: tuple[InputKind, ...] = (kind,)
             if kind is InputKind.SPECIAL and middling and _floats(self.workload):
                 kinds = (InputKind.WIDE, kind)
-            share = 0.0 if len(kinds) == 1 else ENOUGH_JUDGED
-            yield _Attempt(kinds, self.seed + number, share)
+            share = 0.0 if len(kinds) == 1 else MIN_JUDGED
+            yield _CasePlan(kinds, self.seed + number, share)
 
-    def _counted(self, seed: int) -> Iterator[_Attempt]:
+    def _counted(self, seed: int) -> Iterator[_CasePlan]:
         """Cases that make inexact operations exact: nothing is gained where all are already."""
         if self.plan.exact or not _floats(self.workload):
             return
-        sums = any(s.reducer is Reducer.SUM for s in self.workload.stages)
+        sums = any(combiner_of(s) is Reducer.SUM for s in self.workload.stages)
         if not (self._is_large and sums):
-            yield _Attempt((InputKind.ANCHORS,), seed)
+            yield _CasePlan((InputKind.ANCHORS,), seed)
         if sums:
-            yield _Attempt((InputKind.BELOW, InputKind.ABOVE), seed)
+            yield _CasePlan((InputKind.BELOW, InputKind.ABOVE), seed)
         if sums_of_vanishing(self.workload) and not (self.plan.positive or self._is_large):
-            yield _Attempt((InputKind.FEW,), seed)
+            yield _CasePlan((InputKind.FEW,), seed)
         if subtracts_sums(self.workload):
-            yield _Attempt((InputKind.BALANCED,), seed)
+            yield _CasePlan((InputKind.BALANCED,), seed)
 
-    def _peaks(self, seed: int) -> Iterator[_Attempt]:
+    def _peaks(self, seed: int) -> Iterator[_CasePlan]:
         """Cases with a peak in turn at places of a row, as many as cost little."""
-        extremes = any(s.reducer in (Reducer.MAX, Reducer.MIN) for s in self.workload.stages)
+        extremes = any(combiner_of(s) in (Reducer.MAX, Reducer.MIN) for s in self.workload.stages)
         if self.plan.exact or (self._is_large and extremes):  # lone ones are enough there
             return
-        for number in range(min(self._peaks_wanted, MOST_PEAKS)):
-            yield _Attempt((InputKind.PEAKS,), seed + number)
+        for number in range(min(self._peaks_wanted, MAX_PEAK_CASES)):
+            yield _CasePlan((InputKind.PEAKS,), seed + number)
 
-    def _single(self) -> Iterator[_Attempt]:
+    def _single(self) -> Iterator[_CasePlan]:
         """Cases of sums with one term: of products, each factor in turn with full significands."""
         floats = sum(t.dtype.is_float for t in self.workload.inputs)
         products = (
             len({r.tensor for r in loads(s.body)}) > 1
             for s in self.workload.stages
-            if s.reducer is Reducer.SUM
+            if combiner_of(s) is Reducer.SUM
         )
         if floats < 2 or not any(products):
             return
-        for number in range(min(floats, MOST_FACTORS)):
-            yield _Attempt((InputKind.SINGLE,), self.seed + number)
+        for number in range(min(floats, MAX_FACTORS)):
+            yield _CasePlan((InputKind.SINGLE,), self.seed + number)
 
-    def _signed(self) -> Iterator[_Attempt]:
+    def _signed(self) -> Iterator[_CasePlan]:
         """Cases of both signs where inputs are positive for the sake of a root, log or division:
         what has no value is not judged. All inputs at once, or one by one where that leaves little.
         """
@@ -278,26 +286,26 @@ class Oracle:
         inputs = len(self.workload.inputs)
         first = -self.seed % (inputs + 1)  # the one for which all inputs are signed
         for number in range(inputs + 1):
-            yield _Attempt((InputKind.SIGNED,), self.seed + first + number, LITTLE_JUDGED)
+            yield _CasePlan((InputKind.SIGNED,), self.seed + first + number, MIN_JUDGED_SIGNED)
 
-    def _swept(self) -> Iterator[_Attempt]:
+    def _swept(self) -> Iterator[_CasePlan]:
         """Cases with arguments of every size, where results depend on it: each input in turn, more
         of them where a case has few. What overflows is not judged."""
         floats = [n for n, t in enumerate(self.workload.inputs) if t.dtype.is_float]
         dims = self.plan.dims if self.plan.terms > 1 else {}
-        for number in told_by_size(self.workload)[:MOST_FACTORS]:
+        for number in size_dependent_inputs(self.workload)[:MAX_FACTORS]:
             tensor = self.workload.inputs[number]
             levels = tensor.elements // prod(tensor.shape[d] for d in dims.get(tensor.name, ()))
-            cheap = max(1, CHEAP_SWEEP_POINTS // self._points)
+            cheap = max(1, MAX_SWEEP_POINTS // self._points)
             first = floats.index(number) - self.seed % len(floats)  # the seed for which it is swept
             for turn in range(min(-(-ENOUGH_LEVELS // levels), MOST_SWEEPS, cheap)):
                 seed = self.seed + first % len(floats) + turn * len(floats)
-                yield _Attempt((InputKind.SWEPT,), seed, FEW_JUDGED)
+                yield _CasePlan((InputKind.SWEPT,), seed, MIN_JUDGED_SWEPT)
 
-    def _shifted(self) -> Iterator[_Attempt]:
+    def _shifted(self) -> Iterator[_CasePlan]:
         """Cases that show what maxima and minima start from, and whether they miss a place: of many
         numbers of both signs none is ever below zero, and most are never the greatest."""
-        reducers = {stage.reducer for stage in self.workload.stages}
+        reducers = {combiner_of(stage) for stage in self.workload.stages}
         inputs = len(self.workload.inputs) if self._points <= HEAVY_POINTS else 1
         asked = (
             (Reducer.MAX, InputKind.SUNK, InputKind.LONE_TOP),
@@ -306,10 +314,10 @@ class Oracle:
         for reducer, sunk, lone in asked:
             if reducer not in reducers:
                 continue
-            for number in range(max(min(self._peaks_wanted, MOST_PEAKS), inputs)):
-                yield _Attempt((sunk,), self.seed + number)  # each is shifted once
-            for number in range(min(self._peaks_wanted * inputs, MOST_PLACES)):
-                yield _Attempt((lone,), self.seed + number)
+            for number in range(max(min(self._peaks_wanted, MAX_PEAK_CASES), inputs)):
+                yield _CasePlan((sunk,), self.seed + number)  # each is shifted once
+            for number in range(min(self._peaks_wanted * inputs, MAX_PLACE_CASES)):
+                yield _CasePlan((lone,), self.seed + number)
 
     @property
     def _peaks_wanted(self) -> int:
@@ -318,9 +326,9 @@ class Oracle:
         for tensor in self.workload.inputs:
             dims = self.plan.dims[tensor.name]
             lines = tensor.elements // prod(tensor.shape[d] for d in dims)
-            places = max((places_that_tell(tensor.shape[d]) for d in dims), default=1)
+            places = max((discriminating_place_count(tensor.shape[d]) for d in dims), default=1)
             wanted = max(wanted, -(-places // lines))
-        return min(wanted, MOST_PLACES, max(1, CHEAP_POINTS // self._points))
+        return min(wanted, MAX_PLACE_CASES, max(1, MAX_PLACE_POINTS // self._points))
 
     @cached_property
     def _quick_extent(self) -> Extent:
@@ -417,7 +425,7 @@ class Oracle:
 
     @property
     def _reduces(self) -> bool:
-        return any(s.reduce_axes for s in self.workload.stages)
+        return any(combiner_of(s) is not None for s in self.workload.stages)
 
 
 def _floats(workload: Workload) -> bool:

@@ -1,8 +1,8 @@
 """Which elements of the outputs are compared where all of them would take too long.
 
 A grid of coordinates: along each dimension the ends, both sides of powers of two and of even
-shares, one of each residue modulo the lanes (`telling_places`), and one by chance in each of as
-many equal parts, which are others in every case. So each block that is not smaller than such a
+shares, one of each residue modulo the lanes (`discriminating_places`), and one by chance in each of
+as many equal parts, which are others in every case. So each block that is not smaller than such a
 part, each lane, tail, share of a thread and phase has its turn, whatever the schedule is. Every
 element that is compared is a whole reduction.
 """
@@ -18,7 +18,7 @@ from tilewright.schedules.reference.cost import predicted_secs
 from tilewright.schedules.reference.sample import Grid, Sample, demanded, places_of
 from tilewright.schedules.workload.workload import Workload
 
-from .telling_inputs import telling_places
+from .discriminating_inputs import discriminating_places
 
 _SHRINK = 0.7  # of the coordinates along each dimension, from one try to the next
 _WIDER = 2  # times as many along the last dimension, along which vectors lie
@@ -81,7 +81,7 @@ def coordinates(extent: int, count: int, rng: np.random.Generator) -> list[int]:
     """About `count` coordinates of a dimension of `extent`, all where it has no more."""
     if count >= extent:
         return list(range(extent))
-    telling = telling_places(extent)[: -(-count // 2)]
+    telling = discriminating_places(extent)[: -(-count // 2)]
     parts = np.linspace(0, extent, count - len(telling) + 1)
     chance = (parts[:-1] + rng.random(len(parts) - 1) * np.diff(parts)).astype(np.int64)
     return sorted({*telling, *(int(c) for c in chance)})

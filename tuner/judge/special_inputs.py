@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -15,16 +14,16 @@ from tilewright.schedules.dtypes import DType
 from tilewright.schedules.workload.tensors import Tensor
 from tilewright.schedules.workload.workload import Workload
 
+from .discriminating_inputs import combined_values, one_place_a_line, summed_dims
 from .inputs import tiled
-from .telling_inputs import one_place_a_line, summed_dims
 
 Array = npt.NDArray[Any]
 ZERO_SHARE = 0.1
 """Of elements that are zero, half of them -0.0."""
 _DENSEST = 1 / 24
-_FEWEST_ELEMENTS = 16
+_MIN_ELEMENTS = 16
 _SMALL_ELEMENTS = 1 << 14
-_MOST_ALONE = 4
+_MAX_SINGLE_INPUTS = 4
 _TURNS = 1 << 16
 
 
@@ -57,11 +56,11 @@ def further_draws(workload: Workload) -> list[SpecialDraw]:
         every = (np.nan, np.inf, -np.inf)
         return [SpecialDraw(every, but_largest=True)] if len(floats) > 1 else []
     kinds = ((np.nan,), (np.inf,), (-np.inf,))
-    return [SpecialDraw(kind, only=n) for n, _ in floats[:_MOST_ALONE] for kind in kinds]
+    return [SpecialDraw(kind, only=n) for n, _ in floats[:_MAX_SINGLE_INPUTS] for kind in kinds]
 
 
 def _terms(workload: Workload) -> int:
-    return max((prod(a.extent for a in s.reduce_axes) for s in workload.stages), default=1)
+    return max(map(combined_values, workload.stages), default=1)
 
 
 def special_inputs(
@@ -80,7 +79,7 @@ def special_inputs(
         drawn = _drawn(tensor, positive, rng)
         if draw.but_largest or draw.only is not None:
             _put_in_lines(drawn, values, dims[tensor.name], rng)
-        elif tensor.elements >= _FEWEST_ELEMENTS:
+        elif tensor.elements >= _MIN_ELEMENTS:
             _put_few(drawn, values, share, rng)
         found.append(_stored(tensor, drawn))
     return found

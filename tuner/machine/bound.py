@@ -17,7 +17,8 @@ class Bound:
     and `bandwidth_gbs` (main memory) are those for all the target's threads and the workload's
     arithmetic type. `least_secs` is what all cores together need for the operations alone, each at
     the peak of a single one: not even wrong probes of several threads, or of caches, make it longer
-    than it is.
+    than it is. It is 0.0 where the peak of one of the instructions was not probed: no time is
+    implausible then.
     """
 
     secs: float

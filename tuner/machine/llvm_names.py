@@ -23,17 +23,17 @@ from functools import lru_cache
 from tilewright.schedules.errors import TargetError
 from tilewright.schedules.target import Target
 
+from .. import timeouts
 from ..process.child_command import module_command
 from ..process.environment import child_environment
 
 _CPUS = "Available CPUs for this target:"
 _FEATURES = "Available features for this target:"
 _ENTRY = re.compile(r"^  +(\S+) +- ", re.MULTILINE)
-_DEADLINE_SECS = 20.0
 _ONE_AT_A_TIME = threading.Lock()
 
 # No kernel is without loads, sums and stores of floats.
-_LITTLE = """
+_SMALL_MODULE = """
 define void @little(ptr %p) {
   %a = load float, ptr %p
   %b = fadd float %a, %a
@@ -49,7 +49,7 @@ def check_target(target: Target) -> None:
     for an answer that is not known yet, for one caller at a time."""
     with _ONE_AT_A_TIME:
         check_names(target)
-        trouble = _trouble(target.triple, target.cpu, target.features)
+        trouble = _fatal_message(target.triple, target.cpu, target.features)
     if trouble:
         raise TargetError(
             f"LLVM compiles nothing for CPU {target.cpu!r} of {target.triple} with these features:"
@@ -76,7 +76,7 @@ def names_of(triple: str) -> tuple[frozenset[str], frozenset[str]]:
 
 @lru_cache(maxsize=16)
 def _names_of(triple: str) -> tuple[frozenset[str], frozenset[str]]:
-    text = _told(triple, [triple], b"").stderr.decode(errors="replace")
+    text = _listed_by_llvm(triple, [triple], b"").stderr.decode(errors="replace")
     if _CPUS not in text:
         raise TargetError(f"LLVM tells nothing of {triple}: {text.strip()[-200:]}")
     cpus, _, features = text.partition(_FEATURES)
@@ -84,24 +84,26 @@ def _names_of(triple: str) -> tuple[frozenset[str], frozenset[str]]:
 
 
 @lru_cache(maxsize=256)
-def _trouble(triple: str, cpu: str, features: tuple[str, ...]) -> str:
+def _fatal_message(triple: str, cpu: str, features: tuple[str, ...]) -> str:
     """LLVM's last words where it ends by these names, "" where it compiles."""
     asked = json.dumps({"triple": triple, "cpu": cpu, "features": features})
-    ended = _told(triple, [], asked.encode())
+    ended = _listed_by_llvm(triple, [], asked.encode())
     if not ended.returncode:
         return ""
     said = [line for line in ended.stderr.decode(errors="replace").splitlines() if line.strip()]
     return said[-1].strip()[:300] if said else f"it ended with code {ended.returncode}"
 
 
-def _told(triple: str, words: list[str], asked: bytes) -> subprocess.CompletedProcess[bytes]:
+def _listed_by_llvm(
+    triple: str, words: list[str], asked: bytes
+) -> subprocess.CompletedProcess[bytes]:
     try:
         return subprocess.run(
             module_command("tilewright.tuner.machine.llvm_names", *words),
             env=child_environment(1),
             input=asked,
             capture_output=True,
-            timeout=_DEADLINE_SECS,
+            timeout=timeouts.LLVM_NAMES_DEADLINE_SECS,
             check=False,
         )
     except subprocess.TimeoutExpired as error:
@@ -125,7 +127,7 @@ def main() -> None:
         return
     asked = json.load(sys.stdin)
     machine = machine_for(asked["triple"], asked["cpu"], asked["features"])
-    machine.emit_object(cleaned(_LITTLE, machine))
+    machine.emit_object(cleaned(_SMALL_MODULE, machine))
 
 
 if __name__ == "__main__":

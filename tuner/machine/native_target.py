@@ -24,16 +24,14 @@ from tilewright.schedules.canonical import canonical_bytes
 from tilewright.schedules.errors import TargetError
 from tilewright.schedules.target import Probes, Target
 
+from .. import timeouts
 from ..codegen.version import llvmlite_version
 from ..process.control import Control
 from ..process.host import available_cores, cpu_affinity, cpu_identity
-from .cpus import LEVELS, is_level, level_target
-from .probed import LEAST_SECS, merged
+from .probe_merging import merged_probes
+from .x86_levels import LEVELS, is_level, level_target
 
 CACHE_FORMAT = 4
-MAX_PROBE_AGE_SECS = 7 * 86400.0
-MAX_DOUBTFUL_AGE_SECS = 60.0
-"""Probes of a busy machine serve the commands of a minute; then they are taken again."""
 
 _MAX_FILE_BYTES = 1 << 20
 
@@ -54,7 +52,7 @@ HurriedProber = Callable[[Target, float], Probes]
 
 def detect() -> Target:
     """This machine, not probed, for kernels of one thread: what its first back end is for."""
-    from ..backend.choose import BACKENDS  # Start-up: a warm start reads a file instead
+    from ..backend.registry import BACKENDS  # Start-up: a warm start reads a file instead
 
     return BACKENDS[0].detect()
 
@@ -150,7 +148,10 @@ class _CachedTarget:
     probed_at: float | None
 
     def has_probes(self, now: float) -> bool:
-        return self._since(now, MAX_DOUBTFUL_AGE_SECS if self.doubtful else MAX_PROBE_AGE_SECS)
+        return self._since(
+            now,
+            timeouts.MAX_DOUBTFUL_PROBE_AGE_SECS if self.doubtful else timeouts.MAX_PROBE_AGE_SECS,
+        )
 
     @property
     def doubtful(self) -> bool:
@@ -163,8 +164,8 @@ class _CachedTarget:
     def probed(self, now: float, prober: Prober) -> _CachedTarget:
         """Probed again; what was known and is not too old counts as well."""
         probes = prober(self.target)
-        if self._since(now, MAX_PROBE_AGE_SECS):
-            probes = merged(self.target, self.target.probes, probes)
+        if self._since(now, timeouts.MAX_PROBE_AGE_SECS):
+            probes = merged_probes(self.target, self.target.probes, probes)
         return _CachedTarget(replace(self.target, probes=probes), probed_at=now)
 
     def _since(self, now: float, age_secs: float) -> bool:
@@ -193,11 +194,11 @@ class ThisMachine:
         if entry is None:
             return None
         if not entry.recent(now, recent_secs):
-            if within_secs < LEAST_SECS:
+            if within_secs < timeouts.MIN_PROBING_SECS:
                 return None
             entry = entry.probed(now, lambda target: self.prober(target, within_secs))
             _write_cache(path, entry)
-        return replace(target, probes=merged(target, target.probes, entry.target.probes))
+        return replace(target, probes=merged_probes(target, target.probes, entry.target.probes))
 
     def keep(self, target: Target) -> None:
         """Keep probes that a kernel proved too low, for the next run; doubtful ones are taken again
@@ -205,7 +206,7 @@ class ThisMachine:
         path = _cache_file(self.cache_dir)
         entry = self._entry(path, target)
         if entry is not None and entry.probed_at is not None:
-            probes = merged(target, entry.target.probes, target.probes)
+            probes = merged_probes(target, entry.target.probes, target.probes)
             _write_cache(path, replace(entry, target=replace(entry.target, probes=probes)))
 
     def _entry(self, path: Path, target: Target) -> _CachedTarget | None:

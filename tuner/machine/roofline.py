@@ -1,16 +1,16 @@
 """The bound a kernel is held against: no schedule of the workload can be faster on this target.
 
-min over p <= threads of max(operations at the peak of p cores, operation mix in cycles,
-bytes at the bandwidth of the level the data lives in), plus a parallel region if p > 1. Where the
-workload allows rewrites, or its products gain by steps, their operations count if they are fewer.
-Operations on narrow operands count at the rate of the machine's own instructions for them, whether
-code for these is generated or not (`narrow_rates.py`); where that rate is not probed, the bound
-ends no search.
-Source: the roofline model (Williams, Waterman and Patterson, CACM 52(4), 2009,
+min over p <= threads of max(operations at the peak of p cores, operation mix in cycles, bytes at
+the bandwidth of the level the data lives in), plus a parallel region if p > 1. Where the workload
+allows rewrites, or its products gain by steps, their operations count if they are fewer. Operations
+on narrow operands count at the rate of the machine's own instructions for them, whether code for
+these is generated or not (`instruction_rates.py`); where that rate is not probed, the bound ends no
+search. Source: the roofline model (Williams, Waterman and Patterson, CACM 52(4), 2009,
 doi:10.1145/1498765.1498785), with the cache level the whole problem fits in for "memory".
 
-Rates are the most this machine has shown (`tuner/machine/probed.py`); a kernel that is faster than
-the bound by more than a probe's error proves them too low: see `tuner/session/limit.py`.
+Rates are the most this machine has shown (`tuner/machine/probe_merging.py`); a kernel that is
+faster than the bound by more than a probe's error proves them too low: see
+`tuner/session/roofline_bound.py`.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from tilewright.schedules.target import Probes, Target
 from tilewright.schedules.workload.workload import Workload
 
 from .bound import Bound
-from .narrow_rates import InstructionRates, rates_for
-from .probed import raised_bandwidth, raised_peak
-from .work import Work, least_work
+from .instruction_rates import InstructionRates, rates_for
+from .least_work import Work, least_work
+from .probe_merging import raised_bandwidth, raised_peak
 
 
-def bound(workload: Workload, target: Target) -> Bound:
+def bound_for(workload: Workload, target: Target) -> Bound:
     """`bound_of` the least work of `workload`, for whoever has no space of it."""
     return bound_of(least_work(workload), target)
 
@@ -56,7 +56,7 @@ def bound_of(work: Work, target: Target) -> Bound:
         probed=machine.probed
         and not target.probes.doubtful
         and (binds != "compute" or all(rates.probed for _, rates in parts)),
-        least_secs=_compute_secs(parts, 1) / target.threads,
+        least_secs=_least_secs(parts, target),
         by="+".join(dict.fromkeys(rates.by for _, rates in parts)),
     )
 
@@ -75,6 +75,14 @@ def _parts(
 
 def _compute_secs(parts: list[tuple[float, InstructionRates]], threads: int) -> float:
     return sum(operations / rates.flops[threads - 1] for operations, rates in parts)
+
+
+def _least_secs(parts: list[tuple[float, InstructionRates]], target: Target) -> float:
+    """The operations on all cores at the single-core peak of their own instructions; 0.0 where one
+    of these peaks was not probed: with f32's in its place, a right kernel may take less."""
+    if not all(rates.probed and target.probes.peak_of(rates.by, 1) for _, rates in parts):
+        return 0.0
+    return _compute_secs(parts, 1) / target.threads
 
 
 def shown_by_kernel(work: Work, target: Target, secs: float) -> Probes:

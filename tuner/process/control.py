@@ -13,8 +13,7 @@ from typing import Protocol, runtime_checkable
 
 from tilewright.schedules.errors import TilewrightError
 
-GRACE_SECS = 1.0
-"""How long after its seconds are over a run may still finish what it is at; then it is killed."""
+from .. import timeouts
 
 
 class MeasurementAborted(TilewrightError):  # noqa: N818  # it is no error: somebody asked for it
@@ -25,6 +24,8 @@ class OutOfTime(MeasurementAborted):
     """The seconds of a run are over. `would_do_secs` is a number of seconds that should do."""
 
     code = "out_of_time"
+    title = "Not done in its seconds"
+    advice = "Allow more seconds, or run it again: what was measured is stored and counts."
 
     def __init__(self, message: str, would_do_secs: float | None = None) -> None:
         super().__init__(message)
@@ -157,8 +158,8 @@ class Control:
 
     @property
     def killed_in_secs(self) -> float:
-        """When `check` will find that time is up: `GRACE_SECS` after the end."""
-        return self.left_secs + GRACE_SECS
+        """When `check` will find that time is up: `timeouts.RUN_GRACE_SECS` after the end."""
+        return self.left_secs + timeouts.RUN_GRACE_SECS
 
     def may_begin(self) -> bool:
         """Whether there is time for another candidate: what ends a run is kept in reserve."""

@@ -13,6 +13,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
+from tilewright.schedules.errors import WorkloadError
+
 _HEADER = struct.Struct("<IQ")
 _CHUNK_BYTES = 1 << 20
 
@@ -80,3 +82,15 @@ class FrameReader:
             blob = bytes(self._buffer[_HEADER.size + text_bytes : end])
             self._complete.append(Frame(json.loads(text), blob))
             del self._buffer[:end]
+
+
+def refusal(error: WorkloadError) -> Frame:
+    """The answer of a process that cannot take the workload it was given."""
+    return Frame({"refused": {"detail": str(error), "code": error.code, "pointer": error.pointer}})
+
+
+def raise_refusal(document: dict[str, Any]) -> None:
+    """WorkloadError if `document` is such an answer."""
+    if "refused" in document:
+        said = document["refused"]
+        raise WorkloadError(said["detail"], code=said["code"], pointer=said["pointer"])

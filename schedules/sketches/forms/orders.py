@@ -12,7 +12,7 @@ from math import prod
 
 from ...algebra.scalar import Load
 from ...errors import ScheduleError
-from ...rewrites import AxisLast
+from ...rewrites import PermuteAxes
 from ...target import Target
 from ...workload.tensors import Stage
 from ...workload.workload import Workload
@@ -20,10 +20,10 @@ from ..analysis import StageRead, StageView, view_stage
 from ..tile.roles import assign_roles
 
 
-def axes_last(workload: Workload, target: Target) -> tuple[AxisLast, ...]:
+def permute_axes(workload: Workload, target: Target) -> tuple[PermuteAxes, ...]:
     """The steps for all stages of `workload` (in normal form) with an axis that fits better."""
-    steps: list[AxisLast] = []
-    for _ in range(sum(stage.reducer is not None for stage in workload.stages)):
+    steps: list[PermuteAxes] = []
+    for _ in range(sum(stage.is_reduction for stage in workload.stages)):
         found = (_step(workload, stage, target) for stage in workload.stages)
         step = next((step for step in found if step), None)
         if step is None:
@@ -33,8 +33,8 @@ def axes_last(workload: Workload, target: Target) -> tuple[AxisLast, ...]:
     return tuple(steps)
 
 
-def _step(workload: Workload, stage: Stage, target: Target) -> AxisLast | None:
-    if stage.reducer is None or len(stage.axes) < 2:
+def _step(workload: Workload, stage: Stage, target: Target) -> PermuteAxes | None:
+    if not stage.is_reduction or len(stage.axes) < 2:
         return None
     view = view_stage(workload, stage.name)
     last = stage.axes[-1].extent
@@ -48,20 +48,20 @@ def _step(workload: Workload, stage: Stage, target: Target) -> AxisLast | None:
     else:
         return None
     for dim in sorted(dims, key=lambda d: -stage.axes[d].extent):
-        step = AxisLast(stage.name, dim)
+        step = PermuteAxes(stage.name, dim)
         if _is_tiled(workload, stage, step):
             return step
     return None
 
 
-def _is_tiled(workload: Workload, stage: Stage, step: AxisLast) -> bool:
+def _is_tiled(workload: Workload, stage: Stage, step: PermuteAxes) -> bool:
     """Whether `step` is legal and the tile sketch fits what it gives."""
     try:
         new = step.rewrite(workload)
     except ScheduleError:
         return False
     copied = {load.tensor for s in new.stages if isinstance(load := s.body, Load)}
-    found = [s.name for s in new.stages if s.reducer is not None and s.name in copied]
+    found = [s.name for s in new.stages if s.is_reduction and s.name in copied]
     return bool(found) and all(assign_roles(view_stage(new, name)) is not None for name in found)
 
 

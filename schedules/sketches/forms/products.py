@@ -15,8 +15,8 @@ from math import prod
 
 from ...algebra.scalar import Scalar, loads, vars_of
 from ...form import Form
-from ...rewrites import Beforehand
-from ...rewrites.product import factors_of, kept_axes, may_distribute, summed_axes
+from ...rewrites import PrecomputeFactors
+from ...rewrites.precompute_factors import factors_of, kept_axes, may_distribute, summed_axes
 from ...workload.tensors import Axis, Stage
 from ...workload.workload import Workload
 from ..analysis import math_calls
@@ -27,17 +27,17 @@ ELEMENT_COST = FMA_PIPES + FMA_PIPES / LOAD_PORTS
 operations of a reduction."""
 
 
-def beforehand(form: Form) -> Form:
+def precompute_factors(form: Form) -> Form:
     """The form with the steps for all its stages that gain by them."""
-    return form.wherever(_gains)
+    return form.apply_until_fixpoint(_gains)
 
 
-def _gains(workload: Workload) -> Iterator[Beforehand]:
+def _gains(workload: Workload) -> Iterator[PrecomputeFactors]:
     for stage in workload.stages:
         factors = factors_of(stage)
         chosen = _costly_factor(workload, stage, factors) or _pair(workload, stage, factors)
         if chosen is not None:
-            yield Beforehand(stage.name, chosen)
+            yield PrecomputeFactors(stage.name, chosen)
 
 
 def _costly_factor(
@@ -90,4 +90,4 @@ def _names(factors: Sequence[Scalar]) -> set[str]:
 
 
 def _extent(stage: Stage, names: set[str]) -> int:
-    return prod(a.extent for a in (*stage.axes, *stage.reduce_axes) if a.name in names)
+    return prod(a.extent for a in stage.all_axes if a.name in names)

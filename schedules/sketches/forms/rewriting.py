@@ -13,32 +13,34 @@ from functools import partial
 from math import prod
 
 from ...form import Form
-from ...rewrites import OverTaps, Share, Winograd
+from ...rewrites import ExtractCommonStage, GatherOverTaps, Winograd
+from ...rewrites.common_stage import formulas
 from ...rewrites.cook_toom import POINTS, has_filter
-from ...rewrites.share import formulas
-from ...rewrites.taps import find_filter
+from ...rewrites.gather_over_taps import find_filter
 from ...rewrites.windows import WindowedSum, find_windows
 from ...workload.workload import Workload
 from ..analysis import math_calls
-from .products import beforehand
+from .products import precompute_factors
 
 
 def regrouped(workload: Workload) -> Form:
     """That form of `workload` (in normal form): with sums over taps, then shared formulas, then
     products in steps. It has no steps where nothing gains by it."""
-    return beforehand(Form(workload).wherever(over_taps).wherever(shared_formulas))
+    return precompute_factors(
+        Form(workload).apply_until_fixpoint(gather_over_taps).apply_until_fixpoint(common_formulas)
+    )
 
 
-def over_taps(workload: Workload) -> Iterator[OverTaps]:
+def gather_over_taps(workload: Workload) -> Iterator[GatherOverTaps]:
     """Sums over elements of which a filter meets few are done over its taps if these are fewer."""
     for stage in workload.stages:
         for axis in stage.reduce_axes:
             found = find_filter(stage, axis.name, workload.tensors)
             if found is not None and found.most_met < axis.extent:
-                yield OverTaps(stage.name, axis.name)
+                yield GatherOverTaps(stage.name, axis.name)
 
 
-def shared_formulas(workload: Workload) -> Iterator[Share]:
+def common_formulas(workload: Workload) -> Iterator[ExtractCommonStage]:
     """Formulas with functions in them that more than one stage computes are computed once: the
     largest first, if they are no larger than the tensors there are, since writing and reading one
     costs less than a function."""
@@ -49,10 +51,10 @@ def shared_formulas(workload: Workload) -> Iterator[Share]:
         for part, formula in enumerate(each):
             if used[formula.text] < 2 or not math_calls(formula.node):
                 continue
-            if formula.node == stage.body and stage.reducer is None:
+            if formula.node == stage.body and stage.is_elementwise:
                 continue  # a stage of its own already: the normal form merges those
             if prod(axis.extent for axis in formula.axes) <= most:
-                yield Share(stage.name, part)
+                yield ExtractCommonStage(stage.name, part)
 
 
 def rewrites_for(workload: Workload) -> tuple[Form, ...]:
@@ -64,7 +66,7 @@ def rewrites_for(workload: Workload) -> tuple[Form, ...]:
     if workload.allowed_error is None:
         return ()
     found = (
-        Form(workload).wherever(partial(_fast_filters, products))
+        Form(workload).apply_until_fixpoint(partial(_fast_filters, products))
         for products in sorted(POINTS, reverse=True)
     )
     return tuple({form.steps: form for form in found if form.steps}.values())

@@ -21,7 +21,15 @@ from ...plan import Level, LoopLevel, Plan
 from ...primitives import CacheWrite, ComputeAt, Merge
 from ...space import Knob
 from ..analysis import SHORT_AXIS, StageLoop, StageView
-from ..groups import FusionGroup, Stages, grown, is_loop, leading_axes, merged, reads_boxes
+from ..groups import (
+    FusionGroup,
+    Stages,
+    absorb_producers,
+    is_loop,
+    leading_axes,
+    merged,
+    reads_boxes,
+)
 from ..knobs import POWERS, Values
 from ..statements import own_place, statement_of
 from ..tile.roles import is_product
@@ -40,12 +48,14 @@ def column_group(stages: Stages, view: StageView) -> FusionGroup | None:
         return _shared_beside_last(other.name, reader) if _is_by_column(other) else -1
 
     def fits(group: FusionGroup) -> bool:
-        return reads_boxes(group, lambda view: (*view.spatial[: group.shared], view.spatial[-1]))
+        return reads_boxes(
+            group, lambda view: (*view.spatial[: group.shared_axes], view.spatial[-1])
+        )
 
     alone = FusionGroup(view, (), len(view.spatial) - 1)
-    found = grown(stages, alone, common, 0, fits)
+    found = absorb_producers(stages, alone, common, 0, fits)
     sums = any(stage.is_reduction for stage in found.stages)
-    return found if found.inside and sums else None
+    return found if found.producers and sums else None
 
 
 def _is_by_column(view: StageView) -> bool:
@@ -86,7 +96,7 @@ class ColumnSketch(RowPart):
         """Reductions, each with the elementwise stage that one walk computes as well."""
 
         def along_rows(view: StageView) -> list[StageLoop] | None:
-            alone = len(view.spatial) == self.group.shared + 1
+            alone = len(view.spatial) == self.group.shared_axes + 1
             return list(self._axes(view).values()) if alone else None
 
         return merged(self.group, along_rows)
@@ -97,14 +107,16 @@ class ColumnSketch(RowPart):
         return (
             Knob("vectors", tuple(fitting)),
             self.parallel_knob(self.group.repeats * self.most > 1),
-            Knob("merge", (0, 1) if self.merged else (0,)),
-            Knob("stream", (0,) if self.group.last.is_reduction else self.stream_choices),
+            Knob("fuse_loops", (0, 1) if self.merged else (0,)),
+            Knob(
+                "nontemporal_stores", (0,) if self.group.last.is_reduction else self.stream_choices
+            ),
         )
 
     def _keeps(self, vectors: int) -> bool:
         """Whether values between stages, of so many vectors of columns, stay in a core's own caches
         beside what is read."""
-        kept = ((x, self._own_axes(x)[:-1]) for x in self.group.inside if not x.is_reduction)
+        kept = ((x, self._own_axes(x)[:-1]) for x in self.group.producers if not x.is_reduction)
         column = sum(prod(row.extent for row in rows) * x.dtype.bytes for x, rows in kept)
         return 2 * column * vectors * self.lanes <= self.target.own_cache_bytes
 
@@ -119,7 +131,7 @@ class ColumnSketch(RowPart):
     block_levels = 1
 
     def _own_axes(self, view: StageView) -> list[StageLoop]:
-        *others, column = view.spatial[self.group.shared :]
+        *others, column = view.spatial[self.group.shared_axes :]
         return [*others, *view.reduce, column]
 
     def plan(self, settings: IntArray) -> Plan:
@@ -130,7 +142,11 @@ class ColumnSketch(RowPart):
         """Matrices and blocks of columns; in these, for stage after stage, rows, and the vectors of
         a block in each."""
         *axes, column = range(len(self._outline.axes))
-        lead, width, shared = self.group.shared, self.block_vectors(v) * self.lanes, v["parallel"]
+        lead, width, shared = (
+            self.group.shared_axes,
+            self.block_vectors(v) * self.lanes,
+            v["parallel"],
+        )
         levels = (
             *(Level(axis, 1, shared > 0, BLOCKS) for axis in axes[:lead]),
             Level(column, width, shared > 0, BLOCKS),
@@ -138,27 +154,27 @@ class ColumnSketch(RowPart):
             Level(column, self.lanes, role=WRITTEN_OUT, kind=UNROLLED),
             Level(column, 1, role=WRITTEN_OUT, kind=VECTORIZED),
         )
-        return Plan(self._outline, levels, len(width), streamed=self.streamed(v))
+        return Plan(self._outline, levels, len(width), nontemporal=self.streamed(v))
 
     def _axes(self, view: StageView) -> dict[str, StageLoop]:
         """The axes of a stage, by those of the plan: it has the last of what stages walk along."""
-        lead, own = self.group.shared, self._own_axes(view)
+        lead, own = self.group.shared_axes, self._own_axes(view)
         names = [axis.name for axis in self._outline.axes]
         every = (*view.spatial[:lead], *own)
         return dict(zip((*names[:lead], *names[-len(own) :]), every, strict=True))
 
     def default(self) -> tuple[int, ...]:
         """As many vectors at once as there may be."""
-        return self.clipped({"vectors": len(POWERS), "merge": 1})
+        return self.with_defaults({"vectors": len(POWERS), "fuse_loops": 1})
 
     def leaves(self, settings: IntArray) -> Iterator[Leaf]:
         """Those of the plan's levels, stage after stage. Lanes beyond the last column are computed
         and thrown away, but for results."""
-        plan, merge = self.plan(settings), self.values(settings)["merge"] > 0
-        levels, copies = plan.loops(), plan.copies()
+        plan, merge = self.plan(settings), self.values(settings)["fuse_loops"] > 0
+        levels, copies = plan.loops(), plan.unroll_factors()
         around, column = [x.loop for x in levels if x.role == BLOCKS], levels[-1].loop
         blocks = plan.trips[:, : len(around)].prod(axis=1)
-        block = LeafLoop(frozenset(around), blocks, None, plan.levels[0].is_shared)
+        block = LeafLoop(frozenset(around), blocks, None, plan.levels[0].is_parallel)
         vectors, does = (copies, column, self.lanes), dict[str, Statement]()
         for view in self.group.stages:
             own, loop, outside = self._axes(view), block, block
@@ -167,12 +183,12 @@ class ColumnSketch(RowPart):
                 outside = outside if own[name].reduce else loop
             names = {axis.name: name for name, axis in own.items()}
             does[view.name] = statement_of(view, names)
-            filled = plan.turns[-2] / copies[column] if view is self.group.last else 1
+            filled = plan.mean_trips[-2] / copies[column] if view is self.group.last else 1
             if view.name in self.merged:
                 yield Leaf(loop, does[self.merged[view.name]], *vectors, merge, filled)
             alone = 1 - merge * (view.name in self.merged.values())
             sums = copies[column] if view.is_reduction else 0
-            yield Leaf(loop, does[view.name], *vectors, alone, filled, sums=sums)
+            yield Leaf(loop, does[view.name], *vectors, alone, filled, accumulators=sums)
             if view.is_reduction:
                 result = Statement(writes=own_place(view, names))
                 yield Leaf(outside, result, *vectors, 1, filled)
@@ -183,9 +199,11 @@ class ColumnSketch(RowPart):
         inside, last = levels[len(around) :], self.group.last
         made = w.arrange([*around, *(LoopLevel(axis.name) for axis in self._own_axes(last))])
         place = w.fuse_all(called(made, BLOCKS))
-        for view in reversed(self.group.inside):
+        for view in reversed(self.group.producers):
             w.do(ComputeAt(view.name, place))
-        now = {x.name: f"{view.name}.{x.dim}" for view in self.group.inside for x in view.spatial}
+        now = {
+            x.name: f"{view.name}.{x.dim}" for view in self.group.producers for x in view.spatial
+        }
         now[last.spatial[-1].name], walks = made[-1][1], dict[str, list[str]]()
         for view in self.group.stages:
             names = {name: now.get(x.name, x.name) for name, x in self._axes(view).items()}
@@ -197,6 +215,6 @@ class ColumnSketch(RowPart):
             # Where a stage was moved, it has no loop over one row.
             short = [row for row in rows if w.loop(row).extent == 1]
             walks[view.name] = [loop for _, loop in made if loop not in short]
-        for reduced, name in self.merged.items() if v["merge"] else ():
+        for reduced, name in self.merged.items() if v["fuse_loops"] else ():
             w.do(*(Merge(*pair) for pair in zip(walks[name], walks[reduced], strict=True)))
         return place

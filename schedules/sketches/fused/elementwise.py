@@ -20,7 +20,7 @@ from ...leaves import Leaf, LeafLoop
 from ...space import Knob
 from ..analysis import StageLoop
 from ..groups import TASKS_A_THREAD
-from ..knobs import each_of, stream_values
+from ..knobs import map_unique, stream_values
 from ..statements import axis_names
 from ..vectors import row_pieces, share_of, vector_axis
 from ..writer import TraceWriter
@@ -35,7 +35,7 @@ class ElementwiseSketch(RowPart):
     @cached_property
     def knobs(self) -> tuple[Knob, ...]:
         parallel = self.parallel_knob(self.group.last.outputs > 1)
-        return (VECTORS, parallel, Knob("stream", self.stream_choices))
+        return (VECTORS, parallel, Knob("nontemporal_stores", self.stream_choices))
 
     @cached_property
     def stream_choices(self) -> tuple[int, ...]:
@@ -89,7 +89,7 @@ class ElementwiseSketch(RowPart):
             walk = (groups / many, most, lanes, every / (groups * most))
             return (1, rows * every / (piece // lanes), rows * many, *walk, 0, 1, 1, 1)
 
-        is_cut, tasks, trips, *numbers = each_of(v, ("vectors", "parallel"), count)
+        is_cut, tasks, trips, *numbers = map_unique(v, ("vectors", "parallel"), count)
         names = [*axis_names([axis.name for axis in view.spatial]).values()]
         # A loop over pieces moves along a row as well, one over rows does not.
         shared, outer = v["parallel"] > 0, frozenset(names[: -len(self.row)])

@@ -19,7 +19,7 @@ from ...leaves import AccessPattern, Leaf, LeafLoop, Operations, Statement
 from ...primitives import ComputeAt, Merge, Partition, Unroll, Vectorize
 from ..analysis import StageLoop, StageView
 from ..groups import TASKS_A_THREAD, FusionGroup, merged
-from ..knobs import Values, each_of
+from ..knobs import Values, map_unique
 from ..statements import axis_names, own_place
 from ..vectors import fitting
 from ..writer import TraceWriter
@@ -27,7 +27,7 @@ from .reductions import ReductionSteps, contiguous_reduction, divided
 from .staggered import Steps, can_block, row_length, stagger_steps, staggered_steps
 from .walks import RowStage, in_steps
 
-SIZED_BY = ("vectors", "parallel", "split_k", "block", "stagger")
+SIZED_BY = ("vectors", "parallel", "split_reduction", "interleave_rows", "software_pipelining")
 SIZES = ("vectors", "task", "threads", "divided", "part", "parts")
 """The knobs that sizes of nests follow from, and these, see `Rows.sizes`."""
 
@@ -63,7 +63,7 @@ class Rows:
     @property
     def are_few(self) -> bool:
         """Whether one stage has too few rows for the threads, which share its columns."""
-        return not self.group.inside and self.group.repeats < self.threads
+        return not self.group.producers and self.group.repeats < self.threads
 
     @property
     def can_divide(self) -> bool:
@@ -82,7 +82,7 @@ class Rows:
         """How many rows a task has when threads share staggered rows evenly: a multiple of `block`,
         and so many that all steps are run together half of the time; 0 where none divides well."""
         rows, least = self.group.repeats, 2 * len(self.steps) * block
-        if block > 1 and not can_block(self.steps, self.group.shared):
+        if block > 1 and not can_block(self.steps, self.group.shared_axes):
             return 0
         for tasks in range(threads, 2 * TASKS_A_THREAD * threads + 1, threads):
             if rows % (tasks * block) == 0:
@@ -119,21 +119,21 @@ class Rows:
 
     def walks_along(self, view: StageView) -> bool:
         """Whether a stage has more than one value a row, or is made of more."""
-        return view.is_reduction or len(view.spatial) > self.group.shared
+        return view.is_reduction or len(view.spatial) > self.group.shared_axes
 
     def leaves(self, v: Values) -> Iterator[Leaf]:
         """Row by row, or a block of rows at a time, each stage walks along them; or steps of
         several rows in one walk."""
-        found = (x.astype(np.int64) for x in each_of(v, SIZED_BY, self.sizes))
+        found = (x.astype(np.int64) for x in map_unique(v, SIZED_BY, self.sizes))
         v = v | dict(zip(SIZES, found, strict=True))
-        group, lanes, vectors, block = self.group, self.lanes, v["vectors"], v["block"]
-        axes, along = frozenset(map(str, range(group.shared))), str(group.shared)
+        group, lanes, vectors, block = self.group, self.lanes, v["vectors"], v["interleave_rows"]
+        axes, along = frozenset(map(str, range(group.shared_axes))), str(group.shared_axes)
         sums = [view for view in group.stages if contiguous_reduction(view)]
         summed = {read.tensor for view in sums for read in view.reads}
         if self.can_divide:
             yield from self._parts(v)
         for is_staggered in (False, True):
-            there = (v["stagger"] > 0) == is_staggered
+            there = (v["software_pipelining"] > 0) == is_staggered
             if not there.any():
                 continue
             shared = (v["parallel"] > 0) & (v["parts"] == 1)
@@ -146,17 +146,17 @@ class Rows:
                 if walks and not is_joined:
                     row = LeafLoop(axes, block, blocks)
                     loops = [LeafLoop(frozenset({along}), piece.trips, row) for piece in walk or ()]
-                stage = RowStage(view, row, group.shared, lanes, vectors, step)
+                stage = RowStage(view, row, group.shared_axes, lanes, vectors, step)
                 if not walks and is_staggered:
                     yield Leaf(LeafLoop(axes, block, blocks), stage.does)
                 elif not walks:
-                    yield Leaf(blocks, stage.does, {}, str(group.shared - 1), block)
+                    yield Leaf(blocks, stage.does, {}, str(group.shared_axes - 1), block)
                 elif view in sums:
                     whole = v["parts"] == 1 if view is group.stages[0] else 1
                     does = replace(stage, view=also).does if also else None
                     yield from stage.sum_along(does, loops, times=whole)
                 elif view.is_reduction:
-                    yield from stage.along_columns(v["chunk"], v["threads"])
+                    yield from stage.along_columns(v["reduction_chunk"], v["threads"])
                 elif walk:
                     yield from stage.walked(along, walk, loops)
                 else:
@@ -164,7 +164,7 @@ class Rows:
             waited = min(self.waited, 1) if is_staggered else self.waited
             # A sum ends in a shuffle and an addition for each halving of its lanes, all one after
             # the other; those of a block wait together.
-            yield Leaf(blocks, Statement(), waits=2 * ceil(log2(lanes)) * waited)
+            yield Leaf(blocks, Statement(), latency_chain=2 * ceil(log2(lanes)) * waited)
 
     @cached_property
     def waited(self) -> int:
@@ -188,8 +188,10 @@ class Rows:
         inner = LeafLoop(frozenset({"parts"}), np.where(parts > 1, parts, 0), around)
         add = Operations(frozenset({"parts"}), 1, 1)
         made = AccessPattern(f"{view.name}.parts", (view.name, "parts"), {"parts": 1})
-        yield Leaf(inner, Statement((add,), (made,), over=frozenset({"parts"})), sums=1)
-        yield Leaf(around, Statement(writes=own_place(view, names)), times=parts > 1)
+        yield Leaf(
+            inner, Statement((add,), (made,), reduction_axes=frozenset({"parts"})), accumulators=1
+        )
+        yield Leaf(around, Statement(writes=own_place(view, names)), frequency=parts > 1)
 
 
 def _along_row(view: StageView) -> tuple[StageLoop, ...] | None:
@@ -208,7 +210,7 @@ class RowWriter:
         self.w, self.rows, self.group = writer, rows, rows.group
         self.v = v | dict(zip(SIZES, sizes, strict=True))
         self.steps = ReductionSteps(writer, rows.lanes, self.v["vectors"])
-        self.visits = rows.visits(v["stagger"] > 0)
+        self.visits = rows.visits(v["software_pipelining"] > 0)
         self.walks: dict[str, list[str]] = {}
 
     def write(self) -> str:
@@ -225,7 +227,7 @@ class RowWriter:
         for view in stages:  # where a reduction is factored, all spatial axes are rows
             if view.name not in partials:
                 w.do(*view.axis_splits)
-        rows = w.spatial_loops(self.group.last.name)[: self.group.shared]
+        rows = w.spatial_loops(self.group.last.name)[: self.group.shared_axes]
         task, row = self._rows(w.fuse_all(rows))
         places: dict[str, str] = {}
         for view in reversed(stages):
@@ -245,18 +247,18 @@ class RowWriter:
             if visit.also:  # where its values are added up: its loops in the same form, then merged
                 loops = self._walk(visit.also.name, row, partials[name].width)
                 w.do(*(Merge(one, other) for one, other in zip(loops, walk, strict=True)))
-            if self.v["stagger"]:
+            if self.v["software_pipelining"]:
                 self.walks[name] = walk
             else:
                 steps.cut(partials[name])
-        if self.v["stagger"]:
+        if self.v["software_pipelining"]:
             self._stagger(row)
         return "" if is_divided else task
 
     def _rows(self, row: str) -> tuple[str, str]:
         """The loop that threads share, and the one in which stages are computed. Staggered rows are
         divided among the threads, for each of them to run one after the other."""
-        task, block, stagger = "", self.v["block"], self.v["stagger"]
+        task, block, stagger = "", self.v["interleave_rows"], self.v["software_pipelining"]
         if stagger and self.v["parallel"]:
             task, row = self.w.split(row, self.v["task"])
         if block > 1:
@@ -268,8 +270,8 @@ class RowWriter:
         of one reduction that has few, "" if there is none."""
         w, steps, view = self.w, self.steps, visit.view
         if view.is_reduction:
-            return steps.along_columns(view, row, self.v["chunk"], self.v["threads"])
-        if not self.v["stagger"]:
+            return steps.along_columns(view, row, self.v["reduction_chunk"], self.v["threads"])
+        if not self.v["software_pipelining"]:
             w.vectorise_writer(view.name, steps.lanes, steps.vectors, inside=row, cut=True)
         elif self.rows.walks_along(view):
             self.walks[view.name] = self._walk(view.name, row, steps.width)
@@ -288,7 +290,7 @@ class RowWriter:
                 self.w.do(*(Merge(one, other) for one, other in pairs))
         length, width = row_length(self.rows.steps), self.steps.width
         if length % width:
-            self.w.do(Partition(walk[int(self.v["block"] > 1)], length // width))
+            self.w.do(Partition(walk[int(self.v["interleave_rows"] > 1)], length // width))
 
     def _walk(self, stage: str, row: str, width: int) -> list[str]:
         """The loops of a stage in a row, the last one in steps of `width`, of some vectors each."""

@@ -27,7 +27,7 @@ from ...plan import Access, Level, Outline, Plan, access_of, axes_of
 from ...primitives import Parallel, Stream
 from ...space import Knob
 from ..analysis import StageLoop, StageView
-from ..groups import FusionGroup, GroupSketch, Stages, grown, leading_axes, reads_boxes
+from ..groups import FusionGroup, GroupSketch, Stages, absorb_producers, leading_axes, reads_boxes
 from ..knobs import POWERS, Values
 from ..tile.roles import is_product
 from ..writer import TraceWriter
@@ -56,8 +56,8 @@ def row_group(stages: Stages, view: StageView) -> FusionGroup | None:
         return -1 if apart else leading_axes(other.name, reader)
 
     most = FusionGroup(view, (), own_rows(view) or len(view.spatial))
-    found = grown(stages, most, common, 1, reads_boxes)
-    return found if found.inside else None
+    found = absorb_producers(stages, most, common, 1, reads_boxes)
+    return found if found.producers else None
 
 
 @dataclass(frozen=True)
@@ -76,17 +76,17 @@ class RowPart(GroupSketch, ABC):
         walks = [*zip_longest(*(reversed(own) for own in inner))][::-1]
         found: dict[str, Access] = {}
         for view, own in zip(group.stages, inner, strict=True):
-            rows = [loop.name for loop in view.spatial[: group.shared]]
+            rows = [loop.name for loop in view.spatial[: group.shared_axes]]
             names = [""] * (len(walks) - len(own)) + [loop.name for loop in own]
             for read in view.reads:
                 one = access_of(read.tensor, read.dtype.bytes, read.index, (*rows, *names))
-                if read.tensor in group.names_inside:
-                    one = replace(one, around=group.shared + self.block_levels)
+                if read.tensor in group.producer_names:
+                    one = replace(one, private_levels=group.shared_axes + self.block_levels)
                 found[read.tensor] = max(found.get(read.tensor, one), one, key=_reach)
         along = [[var(x.name) for x in last.spatial if x.dim == d] for d in range(len(last.shape))]
         index = [sum(terms, affine(0)) for terms in along]
         written = access_of(last.name, last.dtype.bytes, index, (*rows, *names))
-        axes = [(loop.name, loop.extent) for loop in last.spatial[: group.shared]]
+        axes = [(loop.name, loop.extent) for loop in last.spatial[: group.shared_axes]]
         for n, loops in enumerate(walks):
             name = loops[-1].name if loops[-1] else f"walk{n}"
             axes.append((name, max(loop.extent for loop in loops if loop)))
@@ -97,7 +97,7 @@ class RowPart(GroupSketch, ABC):
 
     def _own_axes(self, view: StageView) -> list[StageLoop]:
         """The axes that a stage walks along within a row, the contiguous one last."""
-        own = [*view.spatial[self.group.shared :], *view.reduce]
+        own = [*view.spatial[self.group.shared_axes :], *view.reduce]
         steps = {x.name: {r.element_stride(x.name) for r in view.reads} for x in own}
         return sorted(own, key=lambda loop: 1 in steps[loop.name] and loop.extent > 1)
 
@@ -105,22 +105,22 @@ class RowPart(GroupSketch, ABC):
         """Row by row, each walked along."""
         v = self.values(settings)
         levels = tuple(Level(n, 1) for n in range(len(self._outline.axes)))
-        return Plan(self._outline, levels, len(v["vectors"]), streamed=self.streamed(v))
+        return Plan(self._outline, levels, len(v["vectors"]), nontemporal=self.streamed(v))
 
     def streamed(self, v: Values) -> BoolArray:
         """(P,) whether the result is written past the caches."""
-        return v["stream"] > 0
+        return v["nontemporal_stores"] > 0
 
     def default(self) -> tuple[int, ...]:
         """Four vectors at once, every thread."""
-        return self.clipped({"vectors": 2})
+        return self.with_defaults({"vectors": 2})
 
     def write(self, writer: TraceWriter, setting: Sequence[int]) -> None:
         v = {name: int(value[0]) for name, value in self.values(np.asarray([setting])).items()}
         task = self._loops(writer, v)
         if v["parallel"] and task:
             writer.do(Parallel(task))
-        if v["stream"]:
+        if v["nontemporal_stores"]:
             writer.do(Stream(self.group.last.name))
 
     @abstractmethod
@@ -148,18 +148,21 @@ class RowSketch(RowPart):
         threads, divides = self.target.threads, self.rows.can_divide
         parts = (1, *(n * threads for n in POWERS[:3])) if divides else (1,)
         parallel = self.parallel_knob(self.group.last.outputs > 1 or divides)
-        shared = (VECTORS, parallel, Knob("split_k", parts))
-        chunk, stream = Knob("chunk", chunks_of(self.stages)), Knob("stream", self.stream_choices)
-        if not self.group.inside:
+        shared = (VECTORS, parallel, Knob("split_reduction", parts))
+        chunk, stream = (
+            Knob("reduction_chunk", chunks_of(self.stages)),
+            Knob("nontemporal_stores", self.stream_choices),
+        )
+        if not self.group.producers:
             return (*shared, chunk, stream)
-        stagger = Knob("stagger", (0, 1) if self.can_stagger else (0,))
-        return (*shared, Knob("block", self.blocks), chunk, stagger, stream)
+        stagger = Knob("software_pipelining", (0, 1) if self.can_stagger else (0,))
+        return (*shared, Knob("interleave_rows", self.blocks), chunk, stagger, stream)
 
     def values(self, settings: IntArray) -> Values:
         """The value of every knob, also of those that one stage has not."""
         v = super().values(settings)
         none = np.zeros_like(v["vectors"])
-        return {"block": none + 1, "stagger": none, **v}
+        return {"interleave_rows": none + 1, "software_pipelining": none, **v}
 
     @cached_property
     def blocks(self) -> tuple[int, ...]:
@@ -170,7 +173,7 @@ class RowSketch(RowPart):
         kept = len(steps) + 1 if steps else sum(1 for walk in walks if walk > 1)
         row = kept * max(walks) * self.group.last.dtype.bytes
         cache = min((cache.bytes for cache in self.target.caches), default=0)
-        along = self.group.last.spatial[self.group.shared - 1].extent
+        along = self.group.last.spatial[self.group.shared_axes - 1].extent
         return tuple(n for n in POWERS[:3] if along % n == 0 and (n == 1 or 2 * n * row <= cache))
 
     @cached_property
@@ -186,24 +189,29 @@ class RowSketch(RowPart):
         """(P,) whether a setting is worth a try; every one is legal. A reduction is divided for the
         threads if for anything. As many rows at once are staggered as can be shared out."""
         v = self.values(settings)
-        ok: BoolArray = (v["split_k"] == 1) | (v["parallel"] > 0)
+        ok: BoolArray = (v["split_reduction"] == 1) | (v["parallel"] > 0)
         if self.group.repeats == 1 and self.rows.can_divide:  # threads share nothing else
-            ok &= (v["split_k"] > 1) | (v["parallel"] == 0)
+            ok &= (v["split_reduction"] > 1) | (v["parallel"] == 0)
         if self.can_stagger:
             fits = [block for block in self.blocks if self._has_tasks(block)]
-            ok &= (v["stagger"] == 0) | np.isin(v["block"], fits)
+            ok &= (v["software_pipelining"] == 0) | np.isin(v["interleave_rows"], fits)
         return ok
 
     def default(self) -> tuple[int, ...]:
         """Four vectors at once, every thread; a few rows at once, staggered where they can be."""
         fits = (n for n, rows in enumerate(self.blocks) if self._has_tasks(rows))
         block = max(fits) if self.can_stagger else len(POWERS)
-        places = {"vectors": 2, "split_k": 1, "block": block, "stagger": 1}
-        return self.clipped(places | {"chunk": len(POWERS)})
+        places = {
+            "vectors": 2,
+            "split_reduction": 1,
+            "interleave_rows": block,
+            "software_pipelining": 1,
+        }
+        return self.with_defaults(places | {"reduction_chunk": len(POWERS)})
 
     def streamed(self, v: Values) -> BoolArray:
         """(P,) the same: nothing that each chunk of a reduction adds to."""
-        whole = v["chunk"] == 0 if is_along_columns(self.group.last) else True
+        whole = v["reduction_chunk"] == 0 if is_along_columns(self.group.last) else True
         return super().streamed(v) & whole
 
     def leaves(self, settings: IntArray) -> tuple[Leaf, ...]:

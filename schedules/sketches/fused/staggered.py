@@ -28,7 +28,7 @@ def staggered_steps(group: FusionGroup, lanes: int) -> Steps:
     a stage needs a value that takes a whole walk. Steps that are not neighbours may not need each
     other's data, which is there for one row at a time: the last ones are joined where they do.
     """
-    stages, rows = group.stages, group.shared
+    stages, rows = group.stages, group.shared_axes
     by_name = {view.name: view for view in stages}
     lengths = {view.name: _walked(view, rows) for view in stages}
     long = set(lengths.values()) - {1}

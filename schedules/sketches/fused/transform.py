@@ -28,8 +28,8 @@ from ...plan import Level, Outline, Plan, access_of, axes_of
 from ...primitives import ComputeAt, Parallel, Unroll, Vectorize
 from ...space import Knob
 from ..analysis import SHORT_AXIS, StageLoop, StageView
-from ..groups import TASKS_A_THREAD, FusionGroup, GroupSketch, Stages, grown
-from ..knobs import each
+from ..groups import TASKS_A_THREAD, FusionGroup, GroupSketch, Stages, absorb_producers
+from ..knobs import map_values
 from ..statements import own_names, own_place
 from ..vectors import fitting, vector_loop
 from ..writer import TraceWriter
@@ -98,7 +98,9 @@ def transform_group(stages: Stages, view: StageView) -> FusionGroup | None:
     def common(other: StageView, reader: StageView) -> int:
         return 0 if is_transform(other) and not other.axis_splits else -1
 
-    return grown(stages, FusionGroup(view), common, least=0) if is_transform(view) else None
+    return (
+        absorb_producers(stages, FusionGroup(view), common, least=0) if is_transform(view) else None
+    )
 
 
 @dataclass(frozen=True)
@@ -110,10 +112,10 @@ class TransformSketch(GroupSketch):
 
     @cached_property
     def knobs(self) -> tuple[Knob, ...]:
-        return Knob("place", self._places()), self.parallel_knob(self.tasks > 1)
+        return Knob("compute_at", self._places()), self.parallel_knob(self.tasks > 1)
 
     def _places(self) -> tuple[int, ...]:
-        within = (WITHIN,) if self.group.inside else ()
+        within = (WITHIN,) if self.group.producers else ()
         whole = all(period == 0 for period in self.choices.values())
         return (AROUND, *within, *((OUTSIDE,) if whole else ()))
 
@@ -212,7 +214,7 @@ class TransformSketch(GroupSketch):
         its readers walk outside, as many as they have along those that choose their formulas, all
         where they pick elements."""
         found = {self.group.last.name: copies}
-        for view in reversed(self.group.inside):
+        for view in reversed(self.group.producers):
             own: dict[str, set[int]] = {}
             for reader in self.group.stages:
                 there = found.get(reader.name, {})
@@ -233,7 +235,7 @@ class TransformSketch(GroupSketch):
     @cached_property
     def _outline(self) -> Outline:
         """Tiles, and of each tensor the elements that a tile takes."""
-        last, inside = self.group.last, self.group.names_inside
+        last, inside = self.group.last, self.group.producer_names
         reads = {r.tensor: r for view in self.group.stages for r in view.reads}
         tensors = [(r.tensor, r.dtype, prod(r.shape)) for r in reads.values()]
         tensors = [one for one in tensors if one[0] not in inside]
@@ -256,9 +258,9 @@ class TransformSketch(GroupSketch):
         many as give enough tasks where formulas stay inside."""
         v, tiles, filled = self.values(settings), list(self.walked.values()), self._filled
         # Values between stages are computed for whole tiles.
-        part = {} if self.group.inside else filled
+        part = {} if self.group.producers else filled
         parts = [n * part.get(name, 1) for name, n in self.walked.items()]
-        is_outside, parallel = v["place"] == OUTSIDE, v["parallel"] > 0
+        is_outside, parallel = v["compute_at"] == OUTSIDE, v["parallel"] > 0
         shared = [parallel & (~is_outside | (n < self.enough)) for n in range(len(tiles))]
         steps, tasks = (
             prod(np.where(is_shared, n, 1) for is_shared, n in zip(shared, found, strict=True))
@@ -269,8 +271,8 @@ class TransformSketch(GroupSketch):
         for is_shared, n in zip(shared, tiles, strict=True):
             loop = LeafLoop(_TILES, np.where(is_shared, 1, n), loop)
         # One body holds all formulas of the first axis where nothing is left to be inside of it.
-        place = np.where(is_outside, np.where(apart > 1, OUTSIDE, WITHIN), v["place"])
-        ops, flops, math, masked, loaded, live = each(place, self.code.__getitem__)
+        place = np.where(is_outside, np.where(apart > 1, OUTSIDE, WITHIN), v["compute_at"])
+        ops, flops, math, masked, loaded, live = map_values(place, self.code.__getitem__)
         name, width, share = self.group.last.name, self.width, prod(filled.values()) / apart
         moving = dict.fromkeys((*_FORMULAS, *_TILES, *_LANES), 1)
         plain = Statement((Operations(_LANES, ops - masked, flops, math),))
@@ -279,8 +281,8 @@ class TransformSketch(GroupSketch):
         leaving = Statement(writes=AccessPattern(name, (name,), {}))
         return [
             Leaf(loop, plain, {}, "lanes", width, 1 / apart),
-            Leaf(loop, under, {}, "lanes", width, share, tested=1),
-            Leaf(loop, entering, {}, "lanes", width, loaded / apart, registers=live - 1),
+            Leaf(loop, under, {}, "lanes", width, share, guarded_fraction=1),
+            Leaf(loop, entering, {}, "lanes", width, loaded / apart, extra_registers=live - 1),
             Leaf(loop, leaving, {}, "lanes", width, self.written * share),
         ]
 
@@ -295,7 +297,7 @@ class TransformSketch(GroupSketch):
         """Formulas of the first axis apart, outside all loops where they can be; every thread. All
         three transforms of four Winograd forms on Zen 5 reach 0.96 of the best places so, and 0.68
         with everything around the formulas."""
-        return self.clipped({"place": 2})
+        return self.with_defaults({"compute_at": 2})
 
     def write(self, writer: TraceWriter, setting: Sequence[int]) -> None:
         v, w, last = self.chosen(setting), writer, self.group.last
@@ -306,14 +308,16 @@ class TransformSketch(GroupSketch):
         outer, inner = [names[name][0] for name in self.walked], list[str]()
         if self.lane:
             outer[-1], *inner = w.split(outer[-1], self.width)
-        outside, within = (formulas[:1], formulas[1:]) if v["place"] == OUTSIDE else ([], formulas)
+        outside, within = (
+            (formulas[:1], formulas[1:]) if v["compute_at"] == OUTSIDE else ([], formulas)
+        )
         w.reorder(*outside, *outer, *within, *inner)
         place = outer[-1] if outer else formulas[0]
-        if v["place"] == WITHIN and len(formulas) > 1:
+        if v["compute_at"] == WITHIN and len(formulas) > 1:
             place = formulas[0]
-        for view in reversed(self.group.inside):
+        for view in reversed(self.group.producers):
             w.do(ComputeAt(view.name, place, register=True))
-        for view in self.group.inside:
+        for view in self.group.producers:
             _write_out(w, view.name, place, self.lanes)
         if not inner:
             _write_out(w, last.name, place, self.lanes)

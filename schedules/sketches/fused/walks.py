@@ -12,7 +12,7 @@ import numpy as np
 
 from ...leaves import AccessPattern, Leaf, LeafLoop, Number, Operations, Statement
 from ..analysis import StageLoop, StageView
-from ..knobs import each, each_of
+from ..knobs import map_unique, map_values
 from ..statements import axis_names, own_place, statement_of
 from ..vectors import fit, fitting, row_pieces, vector_axis
 from .reductions import are_written_out, columns_of, contiguous_reduction
@@ -44,7 +44,7 @@ def in_pieces(extent: int, lanes: int, most: Number, *, is_widened: bool) -> Wal
         filled = -(-extent // found[2]) / -(-longer // found[2])
         return (*found[:3], filled, *found[4:7], filled)
 
-    found = each(most, count)
+    found = map_values(most, count)
     return VectorSegment(*found[:4]), VectorSegment(*found[4:])
 
 
@@ -97,7 +97,7 @@ class RowStage:
         axis = vector_axis(self.view, own)
         around = self.around(self.row, (x for x in own if x is not axis))
         if axis is None:
-            yield Leaf(around, self.does, times=times)
+            yield Leaf(around, self.does, frequency=times)
             return
         walk = in_pieces(axis.extent, self.lanes, self.vectors, is_widened=is_summed)
         loops = [LeafLoop(self.along(axis), piece.trips, around) for piece in walk]
@@ -109,7 +109,7 @@ class RowStage:
         """The stage in the loops of a walk along axis `lane`."""
         for n, (piece, loop) in enumerate(zip(walk, loops, strict=True)):
             yield Leaf(loop, self.does, {lane: piece.copies}, lane, piece.lanes, times,
-                       piece.filled, piece=(n, self.step))  # fmt: skip
+                       piece.filled, is_remainder=n > 0, pipeline_stage=self.step)  # fmt: skip
 
     def sum_along(
         self,
@@ -138,17 +138,18 @@ class RowStage:
                 yield Leaf(
                     loop, some, {lane: piece.copies}, lane, piece.lanes, times,
                     piece.filled if some is merged else 1,
-                    is_tested, piece.copies if some is self.does else 0, piece=(n, self.step),
+                    is_tested, piece.copies if some is self.does else 0,
+                    is_remainder=n > 0, pipeline_stage=self.step,
                 )  # fmt: skip
         copies = walk[0].copies
         add = Operations(frozenset({"sums", "lanes"}), 1, 1)
         both = np.asarray(copies) > 1
         yield Leaf(row, Statement((add,)), {"sums": copies}, "lanes", lanes, times * both,
-                   registers=copies + 1, is_unrolled=both)  # fmt: skip
+                   extra_registers=copies + 1, unrolls_reduction=both)  # fmt: skip
         steps = ceil(log2(lanes))
         add = Operations(frozenset({"lanes"}), 2 * steps, steps)
-        yield Leaf(row, Statement((add,)), {}, "lanes", lanes, times, registers=2)
-        yield Leaf(row, Statement(writes=self.own), times=times)
+        yield Leaf(row, Statement((add,)), {}, "lanes", lanes, times, extra_registers=2)
+        yield Leaf(row, Statement(writes=self.own), frequency=times)
 
     def along_columns(self, chunk: Number = 0, threads: Number = 1) -> Iterator[Leaf]:
         """Vectors along an axis of the results, `chunk` rows of the reduction added up at a time,
@@ -161,12 +162,12 @@ class RowStage:
         axis = vector_axis(view, own)
         if axis is None:
             around = self.around(self.row, own)
-            yield Leaf(self.around(around, view.reduce), self.does, sums=1)
+            yield Leaf(self.around(around, view.reduce), self.does, accumulators=1)
             yield Leaf(around, Statement(writes=self.own))
             return
         asked = {"vectors": self.vectors, "threads": threads}
         count = partial(_columns, axis.extent, self.lanes)
-        tasks, *numbers = each_of(asked, ("vectors", "threads"), count)
+        tasks, *numbers = map_unique(asked, ("vectors", "threads"), count)
         task = LeafLoop(self.along(axis), np.ceil(tasks), self.row, tasks > 1, tasks)
         around = self.around(task, (x for x in own if x is not axis))
         *others, last = view.reduce
@@ -189,13 +190,14 @@ class RowStage:
                 rows = LeafLoop(self.along(step), np.where(is_short, 1, step.extent), rows)
             written = {lane: copies, self.names[last.name]: np.where(is_short, steps, 1)}
             yield Leaf(rows, self.does, written, lane, lanes, 1, 1, is_tested & (copies == 1),
-                       copies, is_unrolled=is_short, piece=(n, self.step))  # fmt: skip
+                       copies, unrolls_reduction=is_short, is_remainder=n > 0,
+                       pipeline_stage=self.step)  # fmt: skip
             for times, does in (
                 (is_chunked, Statement((add,), (self.own,), self.own)),
                 (~is_chunked, Statement(writes=self.own)),
             ):
                 yield Leaf(columns, does, {lane: copies}, lane, lanes, times, filled,
-                           piece=(n, self.step))  # fmt: skip
+                           is_remainder=n > 0, pipeline_stage=self.step)  # fmt: skip
 
 
 def _columns(extent: int, lanes: int, vectors: int, threads: int) -> tuple[float, ...]:

@@ -26,7 +26,7 @@ from ...plan import Access, Level, Outline, Plan
 from ...space import Knob
 from ..analysis import once
 from ..hardware import BUSY_CHAINS, USABLE_SHARE
-from ..knobs import Knobbed, each
+from ..knobs import Knobbed, map_values
 from ..outlines import bits_of, stage_outline
 from ..statements import own_names, own_place, statement_of
 from ..writer import BATCHES, BLOCKS, DEPTH, STEPS, TILES, WRITTEN_OUT, TraceWriter
@@ -51,29 +51,31 @@ class InnerProductSketch(InnerProductStage, Knobbed):
         """Tiles are whole: nothing in them is tested."""
         few, many, period = self.roles.few.extent, self.roles.many.extent, self.roles.period
         return (
-            Knob("rows", tuple(n for n in TILE_ROWS if few % n == 0)),
-            Knob("columns", tuple(n for n in TILE_COLUMNS if many % n == 0 and n % period == 0)),
+            Knob("tile_rows", tuple(n for n in TILE_ROWS if few % n == 0)),
+            Knob(
+                "tile_columns", tuple(n for n in TILE_COLUMNS if many % n == 0 and n % period == 0)
+            ),
             self.parallel_knob(),
             Knob("prefetch", (0, 1) if self.is_far else (0,)),
-            Knob("blocks", (1, *self.blocks)),
-            Knob("pack", (0, 1) if self.blocks and self.shared else (0,)),
+            Knob("reduction_blocks", (1, *self.blocks)),
+            Knob("pack_rows", (0, 1) if self.blocks and self.shared else (0,)),
         )
 
     def feasible(self, settings: IntArray) -> BoolArray:
         """(P,) whether sums of a tile and one operand's vectors are kept in registers; blocks
         are of several tiles, and copies for blocks: a whole reduction reads them no faster."""
         v = self.values(settings)
-        rows, columns = v["rows"], v["columns"]
+        rows, columns = v["tile_rows"], v["tile_columns"]
         live = rows * columns + np.minimum(rows * self.roles.period, columns) + 1
         held = live < self.target.vector_registers
-        whole = (v["blocks"] == 1) & (v["pack"] == 0)
+        whole = (v["reduction_blocks"] == 1) & (v["pack_rows"] == 0)
         ok: BoolArray = held & (whole | (self.tiles_in_block(v) > 1))
         return ok
 
     def tiles_in_block(self, v: dict[str, IntArray]) -> IntArray:
         """(P,) tiles in a block."""
-        (tiles,) = each(v["columns"], lambda width: (self.tiles_a_block(width),))
-        return np.where(v["blocks"] > 1, tiles, 1).astype(np.int64)
+        (tiles,) = map_values(v["tile_columns"], lambda width: (self.tiles_a_block(width),))
+        return np.where(v["reduction_blocks"] > 1, tiles, 1).astype(np.int64)
 
     @cached_property
     def _outline(self) -> Outline:
@@ -88,8 +90,8 @@ class InnerProductSketch(InnerProductStage, Knobbed):
         v, roles = self.values(settings), self.roles
         at = {axis.name: number for number, axis in enumerate(self._outline.axes)}
         many, few, along = (at[loop.name] for loop in (roles.many, roles.few, roles.along))
-        vectors = -(-roles.along.extent // (self.lanes * v["blocks"]))
-        shared, in_blocks = v["parallel"] > 0, v["blocks"] > 1
+        vectors = -(-roles.along.extent // (self.lanes * v["reduction_blocks"]))
+        shared, in_blocks = v["parallel"] > 0, v["reduction_blocks"] > 1
         codes = 1 + (roles.along.extent % self.lanes > 0)
 
         def written_out(axis: int, there: BoolArray | bool = True) -> Level:
@@ -97,12 +99,14 @@ class InnerProductSketch(InnerProductStage, Knobbed):
 
         levels = (
             *(Level(at[loop.name], 1, shared, BATCHES) for loop in roles.batch),
-            Level(many, v["columns"] * self.tiles_in_block(v), shared, BLOCKS, is_there=in_blocks),
-            Level(along, vectors * self.lanes, role=DEPTH, is_there=in_blocks),
-            Level(many, v["columns"], shared & ~in_blocks, TILES),
-            Level(few, v["rows"], role=TILES),
+            Level(
+                many, v["tile_columns"] * self.tiles_in_block(v), shared, BLOCKS, present=in_blocks
+            ),
+            Level(along, vectors * self.lanes, role=DEPTH, present=in_blocks),
+            Level(many, v["tile_columns"], shared & ~in_blocks, TILES),
+            Level(few, v["tile_rows"], role=TILES),
             *(Level(at[loop.name], 1, role=STEPS) for loop in roles.taps),
-            Level(along, self.lanes, role=STEPS, codes=np.where(vectors > 1, codes, 1)),
+            Level(along, self.lanes, role=STEPS, num_versions=np.where(vectors > 1, codes, 1)),
             written_out(few, ~in_blocks & (roles.few.dim < roles.many.dim)),
             written_out(many),
             written_out(few, in_blocks | (roles.few.dim > roles.many.dim)),
@@ -116,20 +120,24 @@ class InnerProductSketch(InnerProductStage, Knobbed):
         tile = (self.roles.many.name, self.roles.few.name)
         strides = tuple(tuple(int(axis.name == x) for axis in outline.axes) for x in tile)
         around = len(self.roles.batch) + 1
-        sums = Access(f"{self.view.name}.wide", vector * in_blocks, strides, around=around)
+        sums = Access(f"{self.view.name}.wide", vector * in_blocks, strides, private_levels=around)
         return replace(outline, accesses=(*outline.accesses, sums))
 
     def leaves(self, settings: IntArray) -> Iterator[Leaf]:
         """Sums of a tile in vectors, which wait in memory for the next part of the reduction if
         there are several; in the end lanes are added up, and results are stored."""
         plan, v, roles = self.plan(settings), self.values(settings), self.roles
-        at = {level.role: loop for level, loop in zip(plan.levels, plan.nest, strict=True)}
+        at = {level.role: loop for level, loop in zip(plan.levels, plan.leaf_loops, strict=True)}
         many, few, along = (loop.name for loop in (roles.many, roles.few, roles.along))
-        tile, in_blocks = {many: v["columns"], few: v["rows"]}, v["blocks"] > 1
-        walk = {few: v["rows"], many: v["columns"]} if roles.few.dim < roles.many.dim else tile
-        sums, phases = v["rows"] * v["columns"], {PHASE: roles.period}
+        tile, in_blocks = {many: v["tile_columns"], few: v["tile_rows"]}, v["reduction_blocks"] > 1
+        walk = (
+            {few: v["tile_rows"], many: v["tile_columns"]}
+            if roles.few.dim < roles.many.dim
+            else tile
+        )
+        sums, phases = v["tile_rows"] * v["tile_columns"], {PHASE: roles.period}
         for copies, times in ((walk | phases, ~in_blocks), (tile | phases, in_blocks)):
-            yield Leaf(at[STEPS], self._update, copies, along, self.lanes, times, sums=sums)
+            yield Leaf(at[STEPS], self._update, copies, along, self.lanes, times, accumulators=sums)
         wide = AccessPattern("wide", ("wide",), {many: 1, few: 1, along: 1})
         axes, halves = frozenset({many, few, along}), ceil(log2(self.lanes))
         add = Statement((Operations(axes, 1, 1),), (wide,), wide)
@@ -139,8 +147,8 @@ class InnerProductSketch(InnerProductStage, Knobbed):
         whole = Statement(total, (), own_place(self.view, own_names(self.view)))
         yield Leaf(at[TILES], whole, tile, along, self.lanes, ~in_blocks)
         several = self.tiles_in_block(v) * in_blocks
-        tiles = LeafLoop(frozenset({many}), several, at[DEPTH].around)
-        tiles = LeafLoop(frozenset({few}), roles.few.extent / v["rows"], tiles)
+        tiles = LeafLoop(frozenset({many}), several, at[DEPTH].parent)
+        tiles = LeafLoop(frozenset({few}), roles.few.extent / v["tile_rows"], tiles)
         yield Leaf(tiles, replace(whole, reads=(wide,)), tile, along, self.lanes, in_blocks)
 
     @cached_property
@@ -161,17 +169,26 @@ class InnerProductSketch(InnerProductStage, Knobbed):
     def _dense(self, v: dict[str, IntArray]) -> IntArray:
         """(P,) which accesses are read through a copy, see `Plan.dense`."""
         bits = partial(bits_of, self._outline)
-        return bits(self.roles.transposed) + v["pack"] * bits(self.shared)
+        return bits(self.roles.transposed) + v["pack_rows"] * bits(self.shared)
 
     def default(self) -> tuple[int, ...]:
         """The tile that reads least for what it computes, on all threads."""
         grid = self.feasible_of({})
         v = self.values(grid)
-        chains = v["rows"] * v["columns"]
-        worth = chains / (v["rows"] + v["columns"]) * np.minimum(chains / BUSY_CHAINS, 1.0)
-        near = self.shared_bytes / v["blocks"] <= USABLE_SHARE * self.target.caches[0].bytes
+        chains = v["tile_rows"] * v["tile_columns"]
+        worth = (
+            chains / (v["tile_rows"] + v["tile_columns"]) * np.minimum(chains / BUSY_CHAINS, 1.0)
+        )
+        near = (
+            self.shared_bytes / v["reduction_blocks"] <= USABLE_SHARE * self.target.caches[0].bytes
+        )
         # Of parts of the reduction, the longest that stay.
-        order = (-np.arange(len(grid)), -v["blocks"], worth, v["parallel"] + v["prefetch"] + near)
+        order = (
+            -np.arange(len(grid)),
+            -v["reduction_blocks"],
+            worth,
+            v["parallel"] + v["prefetch"] + near,
+        )
         return tuple(int(i) for i in grid[np.lexsort(order)[-1]])
 
     def write(self, writer: TraceWriter, setting: Sequence[int]) -> None:

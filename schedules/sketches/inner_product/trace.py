@@ -34,11 +34,11 @@ def write_inner_product(
 ) -> None:
     """Add the steps of one setting, `v`, whose plan has `levels`, to a trace that may have other
     groups' steps."""
-    roles, name, in_blocks = stage.roles, stage.view.name, v["blocks"] > 1
+    roles, name, in_blocks = stage.roles, stage.view.name, v["reduction_blocks"] > 1
     w.do(*stage.view.phase_steps)
     for n, read in enumerate(roles.transposed):
         _transpose(stage, w, read, f"{name}.turned{n}")
-    for n, read in enumerate(stage.shared if v["pack"] else ()):
+    for n, read in enumerate(stage.shared if v["pack_rows"] else ()):
         _pack(stage, w, read, f"{name}.packed{n}")
     steps, within = w.split(roles.along.name, stage.lanes)
     w.do(RFactor(within, f"{name}.wide"))

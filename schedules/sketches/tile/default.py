@@ -9,7 +9,7 @@ import numpy as np
 
 from ...arrays import BoolArray, FloatArray, IntArray
 from .knobs import TileKnobs
-from .operands import is_followed
+from .operands import is_hw_prefetchable
 
 Tried = dict[str, tuple[int, ...]]
 """The values of each knob that are tried."""
@@ -23,12 +23,12 @@ def tile_default(sketch: TileKnobs) -> tuple[int, ...]:
         settings = settings[~_is_wasteful(sketch, settings)]
         if len(settings):
             v = sketch.values(settings)
-            chains = v["rows"] * v["vectors"]
-            crowded = chains + v["vectors"] + 1 > sketch.target.vector_registers - 2
-            square = chains / (chains + v["rows"] + v["vectors"])
+            chains = v["tile_rows"] * v["tile_vectors"]
+            crowded = chains + v["tile_vectors"] + 1 > sketch.target.vector_registers - 2
+            square = chains / (chains + v["tile_rows"] + v["tile_vectors"])
             square = square * (_full(sketch, v) if sketch.nonresident else 1.0)
-            fine = v["column_blocks"] - v["tails"] - v["k_blocks"]
-            least = v["skip_padding"] + v["tap_unroll"] * sketch.is_sliding
+            fine = v["column_blocks"] - v["peel_remainders"] - v["reduction_blocks"]
+            least = v["skip_padding"] + v["unroll_window"] * sketch.is_sliding
             best = np.lexsort((-np.arange(len(settings)), fine, square, ~crowded, least))[-1]
             return _with_tasks(sketch, tuple(int(i) for i in settings[best]))
     return _with_tasks(sketch, _any_feasible(sketch))
@@ -38,8 +38,8 @@ def _full(sketch: TileKnobs, v: dict[str, IntArray]) -> FloatArray | float:
     """(P,) which part of the tiles is there."""
     full: FloatArray | float = 1.0
     for loop, tile in (
-        (sketch.roles.columns, v["vectors"] * sketch.lanes),
-        *((loop, v["rows"]) for loop in sketch.roles.rows[:1]),
+        (sketch.roles.columns, v["tile_vectors"] * sketch.lanes),
+        *((loop, v["tile_rows"]) for loop in sketch.roles.rows[:1]),
     ):
         full = full * loop.extent / (-(-loop.extent // tile) * tile)
     return full
@@ -50,7 +50,7 @@ def _usual(sketch: TileKnobs) -> Iterator[Tried]:
     of columns; else packed columns and rows. Where windows slide whole rows of an image are written
     out, and padding is left out."""
     knobs = {knob.name: knob.values for knob in sketch.knobs}
-    free = {name: knobs[name] for name in ("vectors", "rows", "tails")}
+    free = {name: knobs[name] for name in ("tile_vectors", "tile_rows", "peel_remainders")}
     base = {name: values[:1] for name, values in knobs.items()} | free
     base["parallel"] = (min(1, knobs["parallel"][-1]),)
 
@@ -62,19 +62,23 @@ def _usual(sketch: TileKnobs) -> Iterator[Tried]:
 
     threads, main = sketch.target.threads, sketch.roles.main
     if sketch.nonresident:
-        far = int(not all(is_followed(read, main) for read in sketch.nonresident))
-        found = {name: knobs[name] for name in ("skip_padding", "tap_unroll", "k_blocks")}
-        yield base | found | columns(threads) | {"row_tiles_inside": (1,), "prefetch": (far,)}
+        far = int(not all(is_hw_prefetchable(read, main) for read in sketch.nonresident))
+        found = {
+            name: knobs[name] for name in ("skip_padding", "unroll_window", "reduction_blocks")
+        }
+        yield base | found | columns(threads) | {"row_tiles_innermost": (1,), "prefetch": (far,)}
     base |= columns(2 * threads) | last("pack_columns")
     if sketch.is_sliding:
-        whole = {"unroll": (main.extent,)} if main.extent in knobs["unroll"] else {}
-        base |= whole | last("skip_padding", "rows_outside", "copy_rows")
+        whole = (
+            {"unroll_reduction": (main.extent,)} if main.extent in knobs["unroll_reduction"] else {}
+        )
+        base |= whole | last("skip_padding", "row_blocks_outermost", "copy_rows")
         yield base | {
-            "tap_unroll": knobs["tap_unroll"],
+            "unroll_window": knobs["unroll_window"],
             "column_blocks": knobs["column_blocks"][:1],
         }
     elif sketch.prefetched_runs:  # rows read in place, prefetched
-        taps = {"tap_unroll": knobs["tap_unroll"][:2][-1:]}
+        taps = {"unroll_window": knobs["unroll_window"][:2][-1:]}
         yield base | taps | {"prefetch": (1,), "skip_padding": (int(sketch.border is not None),)}
     yield base | last("copy_rows")
 
@@ -83,16 +87,23 @@ def _is_wasteful(sketch: TileKnobs, settings: IntArray) -> BoolArray:
     """(P,) whether a nonresident operand waits, a tile of it and the next one, in more than half of
     the cache, or its taps are written out with the padding."""
     v, taps = sketch.values(settings), prod(loop.extent for loop in sketch.roles.taps)
-    rows = taps * -(-sketch.roles.main.extent // v["k_blocks"])
-    tile = rows * v["vectors"] * sketch.lanes * sketch.view.dtype.bytes
+    rows = taps * -(-sketch.roles.main.extent // v["reduction_blocks"])
+    tile = rows * v["tile_vectors"] * sketch.lanes * sketch.view.dtype.bytes
     waits = 2 * tile > sketch.target.own_cache_bytes // 2
-    found: BoolArray = waits | (v["tap_unroll"] > 0) & (v["skip_padding"] == 0)
+    found: BoolArray = waits | (v["unroll_window"] > 0) & (v["skip_padding"] == 0)
     return found & bool(sketch.nonresident)
 
 
 def _any_feasible(sketch: TileKnobs) -> tuple[int, ...]:
     """The first feasible one of settings whose blocks of columns are of one tile."""
-    free = ("vectors", "rows", "copy_rows", "pack_columns", "k_blocks", "parallel")
+    free = (
+        "tile_vectors",
+        "tile_rows",
+        "copy_rows",
+        "pack_columns",
+        "reduction_blocks",
+        "parallel",
+    )
     tried = {knob.name: knob.values[:1] for knob in sketch.knobs if knob.name not in free}
     tried["column_blocks"] = next(x.values[-1:] for x in sketch.knobs if x.name == "column_blocks")
     settings = sketch.feasible_of(tried)
@@ -105,7 +116,7 @@ def _with_tasks(sketch: TileKnobs, setting: tuple[int, ...]) -> tuple[int, ...]:
     batches too few or not alike."""
     roles, threads = sketch.roles, sketch.target.threads
     names = [knob.name for knob in sketch.knobs]
-    outermost = "row2_blocks" if len(roles.rows) > 1 else "row_blocks"
+    outermost = "row_blocks2" if len(roles.rows) > 1 else "row_blocks"
     at = {name: names.index(name) for name in ("parallel", outermost)}
     both = sketch.knobs[at["parallel"]].values
     blocks = sketch.sizes(np.asarray([setting]))["col_blocks"][0]

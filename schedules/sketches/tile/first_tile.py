@@ -26,7 +26,7 @@ AHEAD_CYCLES = 600.0
 on most machines. Half and double of it are as good."""
 
 
-def packed_on_the_way(stage: TileStage) -> tuple[StageRead, ...]:
+def packed_by_first_tile(stage: TileStage) -> tuple[StageRead, ...]:
     """The column operands that the first tile can pack; all that are packed in a call, or none.
 
     Each is as contiguous as columns are, and each step of the reduction reads a part of its own.
@@ -45,17 +45,15 @@ def packed_on_the_way(stage: TileStage) -> tuple[StageRead, ...]:
     return packed if plain and all(fits) else ()
 
 
-def can_pack_on_the_way(
-    stage: TileStage, v: dict[str, IntArray], s: dict[str, IntArray]
-) -> BoolArray:
+def can_fuse_packing(stage: TileStage, v: dict[str, IntArray], s: dict[str, IntArray]) -> BoolArray:
     """(P,) whether a panel is one tile wide and packed once for several tiles of rows, in whole
     blocks of the reduction, and nothing else changes its loops."""
     one = (s["col_per"] == 1) & (s["row_blocks"] == 1) & (s["row2_blocks"] == 1)
     several = s["row_per"] * s["row2_per"] > 1
-    whole = (v["split_k"] == 1) & (stage.roles.main.extent % s["kc"] == 0)
-    as_is = (v["skip_padding"] == 0) & (v["pack_columns"] == 1) & (v["rows_outside"] == 0)
-    steps = s["kc"] > v["unroll"]
-    found: BoolArray = one & several & whole & as_is & steps & (v["row_tiles_inside"] == 0)
+    whole = (v["split_reduction"] == 1) & (stage.roles.main.extent % s["kc"] == 0)
+    as_is = (v["skip_padding"] == 0) & (v["pack_columns"] == 1) & (v["row_blocks_outermost"] == 0)
+    steps = s["kc"] > v["unroll_reduction"]
+    found: BoolArray = one & several & whole & as_is & steps & (v["row_tiles_innermost"] == 0)
     if stage.epilogue:  # partial sums wait in a buffer of their own
         found &= s["k_count"] == 1
     return found
@@ -68,14 +66,14 @@ def merge_with_first_tile(
     the loops of the reduction that are not written out, outermost first."""
     name = stage.view.name
     _stand_alone(w, f"{name}.pack0", f"{name}.acc", depth[0])
-    step_cycles = s["mr"] * s["mr2"] * v["vectors"] * v["unroll"] * s["taps_inside"]
+    step_cycles = s["mr"] * s["mr2"] * v["tile_vectors"] * v["unroll_reduction"] * s["taps_inside"]
     ahead = ceil(AHEAD_CYCLES * FMA_PIPES / step_cycles)
-    for n, read in enumerate(packed_on_the_way(stage)):
+    for n, read in enumerate(packed_by_first_tile(stage)):
         axes = (*depth[:-1], stage.roles.main.name)
         dims = [(read.own_dim(axis), loop) for axis, loop in zip(axes, depth, strict=True)]
         # A tap loop of one iteration is in no dimension, and is left around the merged ones.
         walked = {f"{name}.pack{n}.{dim}": loop for dim, loop in dims if dim is not None}
-        _merge(w, f"{name}.pack{n}", walked, v["unroll"])
+        _merge(w, f"{name}.pack{n}", walked, v["unroll_reduction"])
         if ahead < w.loop(depth[-1]).extent:
             line = stage.target.line_bytes // read.dtype.bytes
             w.do(Prefetch(read.tensor, depth[-1], ahead, depth[-1], "", line))

@@ -10,7 +10,7 @@ from ...space import Knob
 from ..groups import TASKS_A_THREAD
 from ..hardware import FEWEST_ROWS
 from ..knobs import POWERS, Knobbed, stream_values
-from .first_tile import packed_on_the_way
+from .first_tile import packed_by_first_tile
 from .limits import feasible_tiles
 from .loops import tile_sizes
 from .prefetch import can_prefetch
@@ -35,28 +35,28 @@ class TileKnobs(TileStage, Knobbed):
         copies = self.copyable and not self.is_read_in_place
         skips = self.border or (copies and self.decided_around(1, 1, 0))
         return (
-            Knob("vectors", _up_to(registers // 2 - 1, columns)),
-            Knob("rows", _up_to(registers - 2, rows[0])),
-            Knob("rows2", _up_to(registers - 2, rows[1])),
+            Knob("tile_vectors", _up_to(registers // 2 - 1, columns)),
+            Knob("tile_rows", _up_to(registers - 2, rows[0])),
+            Knob("tile_rows2", _up_to(registers - 2, rows[1])),
             Knob("column_blocks", _counts(columns)),
             Knob("row_blocks", _counts(rows[0])),
-            Knob("row2_blocks", _counts(rows[1])),
+            Knob("row_blocks2", _counts(rows[1])),
             # Without reuse a few rows of the operand at a time can be read from end to end, which
             # is what prefetchers are made for.
-            Knob("k_blocks", tuple(c for c in _counts(k) if c * least <= max(k, least))),
-            Knob("unroll", self._steps_written_out()),
-            Knob("tap_unroll", tuple(range(len(self.short_taps()) + 1))),
-            Knob("rows_outside", (0, 1) if roles.is_reused else (0,)),
-            Knob("row_tiles_inside", free),
+            Knob("reduction_blocks", tuple(c for c in _counts(k) if c * least <= max(k, least))),
+            Knob("unroll_reduction", self._steps_written_out()),
+            Knob("unroll_window", tuple(range(len(self.short_taps()) + 1))),
+            Knob("row_blocks_outermost", (0, 1) if roles.is_reused else (0,)),
+            Knob("row_tiles_innermost", free),
             Knob("pack_columns", (0, *(1,) * bool(self.packable), *(2,) * bool(self.prepacked))),
-            Knob("pack_on_the_way", (0, 1) if packed_on_the_way(self) else (0,)),
+            Knob("fuse_packing", (0, 1) if packed_by_first_tile(self) else (0,)),
             Knob("copy_rows", (0, 1) if copies else (0,)),
             Knob("skip_padding", (0, 1) if skips else (0,)),
-            Knob("tails", (0, 1, 2)),
-            Knob("stream", self._stream_values()),
+            Knob("peel_remainders", (0, 1, 2)),
+            Knob("nontemporal_stores", self._stream_values()),
             Knob("parallel", tuple(range(divided + 1)) if self.target.threads > 1 else (0,)),
             Knob("prefetch", (0, 1) if can_prefetch(self) else (0,)),
-            Knob("split_k", self._reduction_parts()),
+            Knob("split_reduction", self._reduction_parts()),
         )
 
     def _stream_values(self) -> tuple[int, ...]:

@@ -16,7 +16,7 @@ import numpy as np
 from ...arrays import BoolArray, FloatArray, IntArray
 from ...leaves import Leaf, LeafLoop, Number, Operations, Statement
 from ...plan import Plan
-from ..knobs import each
+from ..knobs import map_values
 from ..statements import own_names, own_place
 from ..vectors import vectors_of
 from ..writer import BATCHES, TILES, VECTORS_AT_ONCE
@@ -43,33 +43,39 @@ class TileNest:
     @cached_property
     def loops(self) -> dict[str, LeafLoop]:
         """The innermost for each role."""
-        return {x.role: at for x, at in zip(self.plan.levels, self.plan.nest, strict=True)}
+        return {x.role: at for x, at in zip(self.plan.levels, self.plan.leaf_loops, strict=True)}
 
     @cached_property
     def lanes(self) -> FloatArray:
         """(P,) of a vector, on average: it has a length of its own where less is left than one."""
         tail, lanes = self.tails[self.lane], self.stage.lanes
-        narrow = tail.cut & (tail.computed % self.s["nr"] < lanes)
-        return np.where(narrow, tail.computed / -(-tail.computed // lanes), float(lanes))
+        narrow = tail.is_exact & (tail.computed_extent % self.s["nr"] < lanes)
+        return np.where(
+            narrow, tail.computed_extent / -(-tail.computed_extent // lanes), float(lanes)
+        )
 
     def shares(self, elements: Iterable[IntArray | int]) -> dict[str, FloatArray]:
         """How much of whole tiles so many elements along each axis are; columns are in vectors."""
         *rows, columns = elements
         parts = (*rows, -(-columns // self.stage.lanes) * self.stage.lanes)
         tails = self.tails.items()
-        return {axis: part / tail.whole for (axis, tail), part in zip(tails, parts, strict=True)}
+        return {
+            axis: part / tail.padded_extent for (axis, tail), part in zip(tails, parts, strict=True)
+        }
 
     def leaves(self) -> Iterator[Leaf]:
         """In the order of the program."""
         stage, v, s = self.stage, self.v, self.s
         view, tails, axes = stage.view, self.tails.values(), own_names(stage.view)
-        steps, tile = v["unroll"] * s["taps_inside"], s["mr"] * s["mr2"]
+        steps, tile = v["unroll_reduction"] * s["taps_inside"], s["mr"] * s["mr2"]
         # Values between operand and sum, a row's in each step ahead.
         between = 1 + tile * (steps - 1) if view.operations > 2 else 0
         yield Leaf(
-            self.plan.nest[-1], stage.update, self.plan.copies(), self.lane, self.lanes, self.clear,
-            tested=self.tested, sums=tile * v["vectors"], registers=between,
-            is_unrolled=steps > 1, shares=self.shares(tail.computed for tail in tails),
+            self.plan.leaf_loops[-1], stage.update, self.plan.unroll_factors(), self.lane,
+            self.lanes, self.clear, guarded_fraction=self.tested,
+            accumulators=tile * v["tile_vectors"], extra_registers=between,
+            unrolls_reduction=steps > 1,
+            axis_fractions=self.shares(tail.computed_extent for tail in tails),
             spacing={self.lane: stage.lanes, stage.roles.main.name: stage.step_distance},
         )  # fmt: skip
         several, own = s["k_count"] > 1, own_place(view, axes)
@@ -78,13 +84,16 @@ class TileNest:
         # Phases may have fewer rows than others.
         there: Number = prod(view.shape) / view.outputs
         for level in self.plan.levels:
-            there = there / level.share if level.role == BATCHES else there
+            there = there / level.active_fraction if level.role == BATCHES else there
         if stage.finish:
             *rows, columns = tails
             # A guard that is left for rows that end in a block is left for columns too.
-            ends = [(tail.whole > tail.kept) & (tail.kept == tail.extent) for tail in rows]
-            kept = np.where(np.any(ends, axis=0), columns.extent, columns.kept)
-            yield self._of_tile(add, several, (*(tail.kept for tail in rows), kept))
+            ends = [
+                (tail.padded_extent > tail.stored_extent) & (tail.stored_extent == tail.extent)
+                for tail in rows
+            ]
+            kept = np.where(np.any(ends, axis=0), columns.extent, columns.stored_extent)
+            yield self._of_tile(add, several, (*(tail.stored_extent for tail in rows), kept))
             last, after = stage.finish, several
             at_once = tuple(read for read in last.reads if read.tensor != view.name)
             yield self._of_tile(replace(last, reads=at_once), there * ~several, size)
@@ -92,12 +101,12 @@ class TileNest:
             yield self._of_tile(Statement(writes=own), there * ~several, size)
             yield self._of_tile(add, there * several, size)
             # One thread adds up what others have summed of the reduction.
-            last, after = add, np.where(v["split_k"] > 1, v["split_k"], 0)
+            last, after = add, np.where(v["split_reduction"] > 1, v["split_reduction"], 0)
         if not np.any(after):
             return
         length = self.tails[self.lane].extent
         row, block = -(-length // stage.lanes), np.minimum(s["nr"] * s["col_per"], length)
-        _, once = each(block, lambda n: vectors_of(n, stage.lanes, VECTORS_AT_ONCE))
+        _, once = map_values(block, lambda n: vectors_of(n, stage.lanes, VECTORS_AT_ONCE))
         around = LeafLoop(frozenset(axes), after * prod(view.shape) / length * s["col_blocks"])
         walk = LeafLoop(frozenset({self.lane}), row / s["col_blocks"] / once, around)
         yield Leaf(walk, last, {self.lane: once}, self.lane, stage.lanes)
@@ -105,16 +114,16 @@ class TileNest:
     def _of_tile(self, does: Statement, times: Number, size: Iterable[IntArray | int]) -> Leaf:
         """What is done with the sums of a tile, outside of the steps of the reduction. A guard on
         rows stands around other copies, if there are several inside of these."""
-        copies = {axis: n for axis, n in self.plan.copies().items() if axis in self.tails}
-        tested, inside = np.zeros(self.plan.settings), np.ones(self.plan.settings)
+        copies = {axis: n for axis, n in self.plan.unroll_factors().items() if axis in self.tails}
+        tested, inside = np.zeros(self.plan.num_settings), np.ones(self.plan.num_settings)
         for axis, count in reversed(copies.items()):
             if self._is_branch(axis):
-                tested = np.maximum(tested, self.tails[axis].tested * (inside == 1))
+                tested = np.maximum(tested, self.tails[axis].guarded_fraction * (inside == 1))
             inside = inside * count
-        sums = self.s["mr"] * self.s["mr2"] * self.v["vectors"]
+        sums = self.s["mr"] * self.s["mr2"] * self.v["tile_vectors"]
         return Leaf(
             self.loops[TILES], does, copies, self.lane, self.lanes, times,
-            tested=tested, registers=sums, shares=self.shares(size),
+            guarded_fraction=tested, extra_registers=sums, axis_fractions=self.shares(size),
         )  # fmt: skip
 
     @property
@@ -138,7 +147,7 @@ class TileNest:
         in the middle of a tile. Copies have room for whole ones."""
         stage, v, s = self.stage, self.v, self.s
         copied, packs = v["copy_rows"] == 1, v["pack_columns"] > 0
-        found = np.zeros(self.plan.settings)
+        found = np.zeros(self.plan.num_settings)
         for read in stage.operands:
             in_place = ~copied if read in stage.copyable else np.ones_like(copied)
             if read in stage.packable:
@@ -147,7 +156,7 @@ class TileNest:
                 in_place = ~packs | left
             for axis, tail in self.tails.items():
                 if self._is_branch(axis) and read.uses(axis):
-                    found = np.maximum(found, in_place * tail.tested)
+                    found = np.maximum(found, in_place * tail.guarded_fraction)
             if read.padded:
                 found = np.maximum(found, in_place * self._padding)
         return found
@@ -157,11 +166,11 @@ class TileNest:
         """(P,) the share of updates that test padding, where it is not left out. It is decided when
         code is written along taps that are written out, and for tiles that have code of their own
         each."""
-        stage, v, every = self.stage, self.v, np.ones(self.plan.settings)
+        stage, v, every = self.stage, self.v, np.ones(self.plan.num_settings)
         left: dict[str, Number] = {x.name: x.extent > 1 for x in self.plan.outline.axes}
-        left |= {x.name: v["tap_unroll"] <= n for n, x in enumerate(stage.short_taps())}
-        left[stage.roles.main.name] = v["unroll"] < stage.roles.main.extent
-        left |= {axis: tail.undecided for axis, tail in self.tails.items()}
+        left |= {x.name: v["unroll_window"] <= n for n, x in enumerate(stage.short_taps())}
+        left[stage.roles.main.name] = v["unroll_reduction"] < stage.roles.main.extent
+        left |= {axis: tail.undecided_fraction for axis, tail in self.tails.items()}
         conds = (cond.index.vars() for cond in stage.padding)
         decided = [every * prod(1 - left[name] for name in names) for names in conds]
         return np.asarray((v["skip_padding"] == 0) * (1 - np.min([every, *decided], axis=0)))

@@ -14,11 +14,11 @@ from ...leaves import Number
 from ...nest.loop_ir import LoopKind
 from ...plan import Level, Outline, Plan
 from ..analysis import StageLoop
-from ..knobs import each_of
+from ..knobs import map_unique
 from ..outlines import bits_of, stage_outline
 from ..writer import BATCHES, BLOCKS, DEPTH, PARTS, STEPS, TILES, WRITTEN_OUT
 from .stage import TileStage
-from .tails import RemainderTiles, tile_tails
+from .tails import RemainderTiles, remainder_tiles
 
 Values = dict[str, IntArray]
 """Knob values, or sizes (see `tile_sizes`), by name, each (P,)."""
@@ -31,20 +31,23 @@ def tile_sizes(stage: TileStage, v: Values) -> dict[str, IntArray]:
     """Tile and block sizes for knob values `v`, in elements, and how many of each: arrays (P,)."""
     roles = stage.roles
     m = [loop.extent for loop in roles.rows] + [1, 1]
-    s = {"nr": v["vectors"] * stage.lanes, "mr": v["rows"], "mr2": v["rows2"]}
+    s = {"nr": v["tile_vectors"] * stage.lanes, "mr": v["tile_rows"], "mr2": v["tile_rows2"]}
     for key, extent, tile, blocks in (
         ("col", roles.columns.extent, s["nr"], v["column_blocks"]),
         ("row", m[0], s["mr"], v["row_blocks"]),
-        ("row2", m[1], s["mr2"], v["row2_blocks"]),
+        ("row2", m[1], s["mr2"], v["row_blocks2"]),
     ):
         s[f"{key}_tiles"] = -(-extent // tile)
         s[f"{key}_per"] = -(-s[f"{key}_tiles"] // blocks)
         s[f"{key}_blocks"] = -(-s[f"{key}_tiles"] // s[f"{key}_per"])
-    k, u = roles.main.extent // v["split_k"], v["unroll"] if stage.step_distance == 1 else 1
-    s["kc"] = ((k - 1) // v["k_blocks"] + u) // u * u
+    k, u = (
+        roles.main.extent // v["split_reduction"],
+        v["unroll_reduction"] if stage.step_distance == 1 else 1,
+    )
+    s["kc"] = ((k - 1) // v["reduction_blocks"] + u) // u * u
     s["k_count"] = -(-k // s["kc"])
     taps = [loop.extent for loop in stage.short_taps()]
-    s["taps_inside"] = np.cumprod([1, *taps], dtype=np.int64)[v["tap_unroll"]]
+    s["taps_inside"] = np.cumprod([1, *taps], dtype=np.int64)[v["unroll_window"]]
     return s
 
 
@@ -76,17 +79,19 @@ def tile_plan(
     at = {axis.name: number for number, axis in enumerate(outline.axes)}
     levels = [*_around_tiles(stage, at, v, s), *_of_a_tile(stage, at, v, s)]
     names = [outline.axes[level.axis].name for level in levels]
-    tails = tile_tails(stage, v, tile_axes(stage, s), _blocks(stage, levels, names, v, s))
+    tails = remainder_tiles(stage, v, tile_axes(stage, s), _blocks(stage, levels, names, v, s))
     shares = _shares(stage, v, tails)
     for n, (axis, level) in enumerate(zip(names, levels, strict=True)):
         if axis in tails and level.role in (BLOCKS, TILES):
-            codes = tails[axis].of_blocks if level.role == BLOCKS else tails[axis].of_tiles
-            levels[n] = replace(level, codes=np.where(level.is_there, codes, 1))
+            codes = (
+                tails[axis].block_versions if level.role == BLOCKS else tails[axis].tile_versions
+            )
+            levels[n] = replace(level, num_versions=np.where(level.present, codes, 1))
         elif axis in shares and level.role == BATCHES:
-            levels[n] = replace(level, share=np.where(level.is_there, shares[axis], 1.0))
+            levels[n] = replace(level, active_fraction=np.where(level.present, shares[axis], 1.0))
     first = [level.role for level in levels].index(STEPS)
-    levels[first] = replace(levels[first], share=shares[STEPS])
-    return Plan(outline, tuple(levels), len(v["rows"]), _dense(stage, outline, v)), tails
+    levels[first] = replace(levels[first], active_fraction=shares[STEPS])
+    return Plan(outline, tuple(levels), len(v["tile_rows"]), _dense(stage, outline, v)), tails
 
 
 def _around_tiles(stage: TileStage, at: dict[str, int], v: Values, s: Values) -> Iterator[Level]:
@@ -95,9 +100,11 @@ def _around_tiles(stage: TileStage, at: dict[str, int], v: Values, s: Values) ->
     first. Each thread gets a run of iterations, so batches that differ in length stand behind the
     blocks that are divided: they alternate."""
     roles, threads = stage.roles, stage.target.threads > 1
-    outside, divided = v["rows_outside"] == 1, v["parallel"]
-    split = v["split_k"] > 1
-    yield Level(MAIN, roles.main.extent // v["split_k"], threads & split, PARTS, is_there=split)
+    outside, divided = v["row_blocks_outermost"] == 1, v["parallel"]
+    split = v["split_reduction"] > 1
+    yield Level(
+        MAIN, roles.main.extent // v["split_reduction"], threads & split, PARTS, present=split
+    )
 
     *rows, columns = ((loop, tile * per) for loop, tile, per in tile_axes(stage, s))
     inside_columns = (*((loop, 1) for loop in roles.outer_rows), *reversed(rows))
@@ -112,18 +119,18 @@ def _around_tiles(stage: TileStage, at: dict[str, int], v: Values, s: Values) ->
         here = here & (passed == batches_behind)
         if np.any(here):
             yield from (
-                Level(at[loop.name], 1, threads & here, BATCHES, is_there=here)
+                Level(at[loop.name], 1, threads & here, BATCHES, present=here)
                 for loop in roles.batch
             )
 
     yield from batches(here=True)
     for loop, block, here in blocks:
         shared = here & threads & (passed < divided)
-        yield Level(at[loop.name], block, shared, BLOCKS, is_there=here)
+        yield Level(at[loop.name], block, shared, BLOCKS, present=here)
         passed = passed + here
         yield from batches(here)
         deep = here & (passed == last)
-        yield Level(MAIN, s["kc"], role=DEPTH, is_there=deep)
+        yield Level(MAIN, s["kc"], role=DEPTH, present=deep)
 
 
 def copy_places(levels: Sequence[Level], several: BoolArray) -> tuple[IntArray, IntArray]:
@@ -132,9 +139,9 @@ def copy_places(levels: Sequence[Level], several: BoolArray) -> tuple[IntArray, 
     reduction where there are `several`, for rows if it is inside."""
     at, shared = dict[int, IntArray](), np.full(len(several), -1)
     for n, level in enumerate(levels):
-        shared = np.where(level.is_shared, n, shared)
+        shared = np.where(level.is_parallel, n, shared)
         if level.role in (BLOCKS, DEPTH):
-            at[level.axis] = np.where(level.is_there, n, at.get(level.axis, n))
+            at[level.axis] = np.where(level.present, n, at.get(level.axis, n))
     columns, rows = (np.maximum(at[n], shared) for n in (COLUMNS, ROWS if ROWS in at else COLUMNS))
     return np.where(several, at[MAIN], columns), np.where(several, np.maximum(rows, at[MAIN]), rows)
 
@@ -145,13 +152,13 @@ def _blocks(
     """By axis, (P,) whether threads divide the blocks along it, and whether there is more in one
     than tiles: loops that threads share with it as one; or copies, which only phases ask about."""
     copied = _last_copies(stage, levels, v, s) if stage.phases else -1
-    nothing = np.zeros(len(v["rows"]), np.bool_)
+    nothing = np.zeros(len(v["tile_rows"]), np.bool_)
     found = {loop.name: (nothing, nothing) for loop, _, _ in tile_axes(stage, s)}
     for n, (axis, level) in enumerate(zip(names, levels, strict=True)):
         if axis in found and level.role == BLOCKS:
             divided, filled = found[axis]
-            filled = filled | level.is_shared | (level.is_there & (n <= copied))
-            found[axis] = divided | level.is_shared, filled
+            filled = filled | level.is_parallel | (level.present & (n <= copied))
+            found[axis] = divided | level.is_parallel, filled
     return found
 
 
@@ -170,10 +177,10 @@ def _shares(stage: TileStage, v: Values, tails: Mapping[str, RemainderTiles]) ->
     around = (v["skip_padding"] == 1) & (v["copy_rows"] == 1)
     if not stage.view.guards and not around.any():
         return {STEPS: 1.0}
-    several = {name: (v[name] > 1).astype(np.int64) for name in ("rows", "rows2")}
-    asked = {**several, "taps": v["tap_unroll"], "around": around.astype(np.int64)}
-    asked |= {name: tails[name].unit for name in stage.phase_rows}
-    found = each_of(asked, tuple(asked), stage.shares_left)
+    several = {name: (v[name] > 1).astype(np.int64) for name in ("tile_rows", "tile_rows2")}
+    asked = {**several, "taps": v["unroll_window"], "around": around.astype(np.int64)}
+    asked |= {name: tails[name].guard_step for name in stage.phase_rows}
+    found = map_unique(asked, tuple(asked), stage.shares_left)
     phases = dict.fromkeys(phase for phase, _, _ in stage.phases)
     return dict(zip([*phases, STEPS], found, strict=True))
 
@@ -182,19 +189,19 @@ def _of_a_tile(stage: TileStage, at: dict[str, int], v: Values, s: Values) -> It
     """Tiles of a block in the order asked for, steps of the reduction, and what is written out of
     them: taps and steps, then rows and vectors."""
     *rows, (_, width, _) = tile_axes(stage, s)
-    inside, unroll = v["row_tiles_inside"] == 1, v["unroll"]
+    inside, unroll = v["row_tiles_innermost"] == 1, v["unroll_reduction"]
     rows.reverse()
-    yield Level(COLUMNS, width, role=TILES, is_there=inside)
+    yield Level(COLUMNS, width, role=TILES, present=inside)
     yield from (Level(at[loop.name], tile, role=TILES) for loop, tile, _ in rows)
-    yield Level(COLUMNS, width, role=TILES, is_there=~inside)
+    yield Level(COLUMNS, width, role=TILES, present=~inside)
 
     short = [loop.name for loop in stage.short_taps()]
-    whole = {name: v["tap_unroll"] > n for n, name in enumerate(short)}
+    whole = {name: v["unroll_window"] > n for n, name in enumerate(short)}
     for loop in stage.roles.taps:
-        yield Level(at[loop.name], 1, role=STEPS, is_there=~whole.get(loop.name, unroll < 0))
+        yield Level(at[loop.name], 1, role=STEPS, present=~whole.get(loop.name, unroll < 0))
     together = np.minimum(stage.step_distance * unroll, s["kc"])
-    yield Level(MAIN, together, role=STEPS, is_there=unroll > 1)
-    yield Level(MAIN, 1, role=STEPS, is_there=(unroll == 1) | (stage.step_distance > 1))
+    yield Level(MAIN, together, role=STEPS, present=unroll > 1)
+    yield Level(MAIN, 1, role=STEPS, present=(unroll == 1) | (stage.step_distance > 1))
     written = [
         Level(MAIN, stage.step_distance, False, WRITTEN_OUT, LoopKind.UNROLLED, unroll > 1),
         *(

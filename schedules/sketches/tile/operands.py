@@ -160,7 +160,7 @@ class TileOperands:
         )
 
     @cached_property
-    def far_rows(self) -> tuple[StageRead, ...]:
+    def page_strided_operands(self) -> tuple[StageRead, ...]:
         """Row operands whose next tile begins at other places, where all column operands stay:
         larger than half of what a core has to itself, contiguous along the reduction, which is one
         loop, in rows far apart."""
@@ -178,13 +178,13 @@ class TileOperands:
         )
 
     @cached_property
-    def next_panels(self) -> tuple[StageRead, ...]:
+    def next_batch_panels(self) -> tuple[StageRead, ...]:
         """Column operands whose panels of the next batch come from elsewhere, and are prefetched
         together with rows: each batch has its own part, contiguous along the reduction, and all
         parts are more than a core keeps."""
         roles, own = self.roles, self.target.own_cache_bytes
         batches = [loop for loop in roles.batch if loop.extent > 1]
-        if not batches or not self.far_rows or self.epilogue:
+        if not batches or not self.page_strided_operands or self.epilogue:
             return ()
         return tuple(
             read
@@ -233,7 +233,7 @@ class TileOperands:
         return run
 
 
-def is_followed(read: StageRead, main: StageLoop) -> bool:
+def is_hw_prefetchable(read: StageRead, main: StageLoop) -> bool:
     """Whether rows of an operand are so near that prefetchers follow from one to the next."""
     step = read.element_stride(main.name)
     return step is not None and abs(step) * read.dtype.bytes < PAGE_BYTES

@@ -81,7 +81,7 @@ class Packing:
         """How far inside the reduction's loops each dimension of `read` is walked: a panel kept in
         that order is read from end to end."""
         roles, taps = self.k.roles, self.k.short_taps()
-        written_out = taps[: self.v["tap_unroll"]]
+        written_out = taps[: self.v["unroll_window"]]
         outside = [loop for loop in roles.taps if loop not in written_out]
         walked = [loop.name for loop in (*outside, roles.main, *reversed(written_out))]
 

@@ -22,14 +22,14 @@ from ...arrays import BoolArray, IntArray
 from ...primitives import Prefetch
 from ...primitives.prefetching import MOST_PREFETCHES, PrefetchRun
 from ..analysis import offsets
-from ..knobs import each_of
+from ..knobs import map_unique
 from ..writer import TraceWriter
 from .stage import TileStage
 
 
 def can_prefetch(stage: TileStage) -> bool:
     """Whether there is something to prefetch."""
-    return bool(stage.nonresident or stage.far_rows or stage.prefetched_runs)
+    return bool(stage.nonresident or stage.page_strided_operands or stage.prefetched_runs)
 
 
 def prefetches(stage: TileStage, v: dict[str, IntArray], s: dict[str, IntArray]) -> BoolArray:
@@ -39,13 +39,17 @@ def prefetches(stage: TileStage, v: dict[str, IntArray], s: dict[str, IntArray])
     if stage.nonresident:
         # One tile of columns at a time is read by all rows of a block. Steps of several rows of the
         # operand are slower, with prefetches more so.
-        ok &= (v["pack_columns"] == 0) & (v["rows_outside"] == 0) & (v["row_tiles_inside"] == 1)
-        ok &= (v["unroll"] == 1) & (s["col_tiles"] * s["k_count"] > 1)
+        ok &= (
+            (v["pack_columns"] == 0)
+            & (v["row_blocks_outermost"] == 0)
+            & (v["row_tiles_innermost"] == 1)
+        )
+        ok &= (v["unroll_reduction"] == 1) & (s["col_tiles"] * s["k_count"] > 1)
         ok &= columns_an_iteration(stage, v, s) <= MOST_PREFETCHES
-    if stage.far_rows:
-        ok &= in_place & (s["row_per"] > 1) & (v["split_k"] == 1)
+    if stage.page_strided_operands:
+        ok &= in_place & (s["row_per"] > 1) & (v["split_reduction"] == 1)
     if stage.prefetched_runs:
-        ok &= in_place & (s["row2_per"] > 1) & (s["k_count"] == 1) & (v["split_k"] == 1)
+        ok &= in_place & (s["row2_per"] > 1) & (s["k_count"] == 1) & (v["split_reduction"] == 1)
         ok &= runs_an_iteration(stage, v) <= MOST_PREFETCHES
     return ok
 
@@ -55,10 +59,12 @@ def prefetches_panels(
 ) -> BoolArray:
     """(P,) whether the next batch's panels are prefetched: a batch is one block of everything, and
     has enough tiles of rows to share the prefetches out."""
-    if not stage.next_panels:
+    if not stage.next_batch_panels:
         return np.zeros(len(v["prefetch"]), np.bool_)
     one = (s["col_blocks"] == 1) & (s["row_blocks"] == 1) & (s["k_count"] == 1)
-    asks: BoolArray = (v["prefetch"] > 0) & (v["pack_columns"] == 1) & one & (v["split_k"] == 1)
+    asks: BoolArray = (
+        (v["prefetch"] > 0) & (v["pack_columns"] == 1) & one & (v["split_reduction"] == 1)
+    )
     return asks & (panel_lines_a_step(s) <= MOST_PREFETCHES)
 
 
@@ -86,8 +92,8 @@ def columns_an_iteration(
         return (most,)
 
     shared = np.maximum(s["row_per"], s["row2_per"])
-    asked = {"tile": s["nr"], "taps": v["tap_unroll"], "shared": shared}
-    return each_of(asked, tuple(asked), count)[0].astype(np.int64)
+    asked = {"tile": s["nr"], "taps": v["unroll_window"], "shared": shared}
+    return map_unique(asked, tuple(asked), count)[0].astype(np.int64)
 
 
 def runs_an_iteration(stage: TileStage, v: dict[str, IntArray]) -> IntArray:
@@ -101,7 +107,7 @@ def runs_an_iteration(stage: TileStage, v: dict[str, IntArray]) -> IntArray:
         places = (prod(len(offsets(i, inside)) for i in r.index[:-1]) for r in stage.short_runs)
         return (sum(places),)
 
-    (found,) = each_of(v, ("rows", "rows2", "tap_unroll"), count)
+    (found,) = map_unique(v, ("tile_rows", "tile_rows2", "unroll_window"), count)
     return found.astype(np.int64)
 
 
@@ -120,12 +126,14 @@ def write_prefetches(
     leaf, chain = w.update_of(buffer)
     names = [loop.var for loop in chain]
     around = [loop for loop in chain[: names.index(depth[-1])] if loop.extent > 1]
-    row_tile = tiles[-1] if v["row_tiles_inside"] else tiles[-2:][0]
+    row_tile = tiles[-1] if v["row_tiles_innermost"] else tiles[-2:][0]
     # Of what, inside of which loops its pieces lie, and in which one each prefetch stands.
-    asked = [(read, depth, depth[-1]) for read in (*stage.nonresident, *stage.far_rows)]
+    asked = [
+        (read, depth, depth[-1]) for read in (*stage.nonresident, *stage.page_strided_operands)
+    ]
     one, sizes = ({name: np.asarray([x]) for name, x in d.items()} for d in (v, s))
     if prefetches_panels(stage, one, sizes)[0]:
-        asked += [(read, tiles + depth, depth[-1]) for read in stage.next_panels]
+        asked += [(read, tiles + depth, depth[-1]) for read in stage.next_batch_panels]
     asked += [(r, [row_tile, *depth], (tiles + depth)[-2]) for r in stage.prefetched_runs]
     for read, inside, within in asked:
         indices = (

@@ -58,7 +58,7 @@ class TileStage(TileOperands):
             else place
             for place in does.reads
         )
-        return replace(does, reads=tuple(reads), is_tested=False)
+        return replace(does, reads=tuple(reads), is_guarded=False)
 
     @cached_property
     def finish(self) -> Statement | None:
@@ -96,7 +96,7 @@ class TileStage(TileOperands):
     def padding(self) -> tuple[Cond, ...]:
         """All conditions of padding: those that loops outside of a tile decide can be tested there,
         whatever the rows do."""
-        reducer = self.workload.stage(self.view.name).reducer
+        reducer = self.view.reducer
         conds = () if reducer is None else neutral_conditions(self.view.value, reducer)
         return tuple(dict.fromkeys(conds))
 
@@ -162,8 +162,8 @@ class TileStage(TileOperands):
 
     def decides_around(self, v: dict[str, IntArray]) -> BoolArray:
         """(P,) whether loops outside of a tile decide some padding."""
-        several = [(v[name] > 1).astype(np.int64) for name in ("rows", "rows2")]
-        return self._decided[several[0], several[1], v["tap_unroll"]]
+        several = [(v[name] > 1).astype(np.int64) for name in ("tile_rows", "tile_rows2")]
+        return self._decided[several[0], several[1], v["unroll_window"]]
 
     @cached_property
     def _decided(self) -> BoolArray:

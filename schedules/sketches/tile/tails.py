@@ -1,4 +1,4 @@
-"""Incomplete tiles, and those that touch padding: which have code of their own."""
+"""Remainder tiles, and tiles that touch padding: which of them are peeled."""
 
 from __future__ import annotations
 
@@ -13,58 +13,63 @@ from .stage import TileStage
 
 
 class RemainderTiles(NamedTuple):
-    """Tiles along one axis in elements of it, (P,): of `whole` tiles, those that are `computed`,
-    which is all unless an incomplete tile is `cut`; and those `kept` in a block. An incomplete tile
-    `has_code` of its own: in the last of several blocks, which stands `apart` then, or in all of
-    them, which are alike; `others` are the tiles of all blocks but the last. The share of tiles
-    that are `tested`, in code that incomplete ones and others have in common, and of elements in
-    code of several tiles, for which it is `undecided` where they are. Conditions leave the last
-    ones out in the `unit` of a tile, or one by one where the last is by itself. In how many codes
-    the loop over blocks is, and, on average, those over tiles."""
+    """The tiles along one axis, the last of which may be incomplete: arrays (P,), in elements."""
 
     extent: int
-    others: IntArray
-    apart: BoolArray
-    has_code: BoolArray
-    whole: IntArray
-    computed: IntArray
-    kept: IntArray
-    cut: BoolArray
-    tested: FloatArray
-    undecided: FloatArray
-    unit: IntArray
-    of_blocks: IntArray
-    of_tiles: FloatArray
+    full_block_tiles: IntArray
+    """Tiles in all blocks but the last."""
+    in_last_block_only: BoolArray
+    """Whether the remainder tile is peeled in a copy of the last block, not in all blocks."""
+    is_peeled: BoolArray
+    """Whether the remainder tile has code of its own."""
+    padded_extent: IntArray
+    """Elements of all tiles, each counted as a whole one."""
+    computed_extent: IntArray
+    """Elements that are computed: `extent` if a remainder tile is exact, else `padded_extent`."""
+    stored_extent: IntArray
+    """Elements of a block's private sums."""
+    is_exact: BoolArray
+    """Whether the remainder tile computes only its own elements."""
+    guarded_fraction: FloatArray
+    """Tiles in code that whole and remainder tiles share, which tests each row."""
+    undecided_fraction: FloatArray
+    """Elements in code of several tiles, where conditions on the axis are tested at run time."""
+    guard_step: IntArray
+    """Elements that one condition leaves out together: a tile, or 1 where the last is by itself."""
+    block_versions: IntArray
+    """Loops over blocks that peeling makes."""
+    tile_versions: FloatArray
+    """Loops over tiles that peeling makes, on average."""
 
 
-def tile_tails(
+def remainder_tiles(
     stage: TileStage,
     v: Mapping[str, IntArray],
     axes: Sequence[tuple[StageLoop, IntArray, IntArray]],
     blocks: Mapping[str, tuple[BoolArray, BoolArray]],
 ) -> dict[str, RemainderTiles]:
-    """Those along `axes`, each with the size of its tiles and the tiles of a block; of `blocks`
-    along an axis, whether threads divide them, and whether there is more in one than tiles."""
+    """Those along `axes`, each with the elements of a tile and the tiles of a block. `blocks` says,
+    for each axis, whether threads divide its blocks, and whether a block has more in it than
+    tiles."""
     found, border = {}, stage.border
     skips = (v["skip_padding"] == 1) & (v["copy_rows"] == 0)
     for loop, size, per in axes:
-        asked = v["tails"] >= (2 if loop is stage.roles.columns else 1)
-        tail = _tail(loop.extent, size, per, asked, *blocks[loop.name])
+        asked = v["peel_remainders"] >= (2 if loop is stage.roles.columns else 1)
+        tail = _remainder(loop.extent, size, per, asked, *blocks[loop.name])
         if border and loop.name in border.conds:
             edges = border.edges(loop.name, size)
             codes = edges + (edges < -(-loop.extent // size))
-            tail = tail._replace(of_tiles=np.where(skips, codes, tail.of_tiles))
+            tail = tail._replace(tile_versions=np.where(skips, codes, tail.tile_versions))
         found[loop.name] = tail
     return found
 
 
-def _tail(
+def _remainder(
     extent: int, size: IntArray, per: IntArray, asked: BoolArray, divided: BoolArray,
     filled: BoolArray,
 ) -> RemainderTiles:  # fmt: skip
-    """An incomplete tile gets code of its own in the last block, where threads have not `divided`
-    these, or in all of them, if the last one has enough tiles. Where all is one tile, that is what
-    there is."""
+    """The remainder tile is peeled in the last block if threads do not divide the blocks; else in
+    all blocks, if the last one has enough tiles. An axis of one tile needs no peeling."""
     tiles, ragged = -(-extent // size), extent % size > 0
     blocks, whole = -(-tiles // per), tiles * size
     others = (blocks - 1) * per
@@ -77,16 +82,17 @@ def _tail(
     no_loop = filled & (per - in_last * (has_code & ~apart) == 1)  # over the last tiles of a block
     return RemainderTiles(
         extent=extent,
-        others=others,
-        apart=apart,
-        has_code=has_code,
-        whole=whole,
-        computed=np.where(cut, extent, whole),
-        kept=np.where((blocks > 1) & (per == 1), whole, extent),
-        cut=cut,
-        tested=np.where(ragged & ~cut, np.where(has_code, blocks / tiles, 1.0), 0.0),
-        undecided=(tiles > 1 + (cut & ragged)) * np.where(cut, extent // size * size / extent, 1.0),
-        unit=np.where(alone, 1, np.where(no_loop, extent, size)),
-        of_blocks=1 + (has_code & apart),
-        of_tiles=np.asarray(1.0 + several * np.where(apart, 1.0 / blocks, in_last < per)),
+        full_block_tiles=others,
+        in_last_block_only=apart,
+        is_peeled=has_code,
+        padded_extent=whole,
+        computed_extent=np.where(cut, extent, whole),
+        stored_extent=np.where((blocks > 1) & (per == 1), whole, extent),
+        is_exact=cut,
+        guarded_fraction=np.where(ragged & ~cut, np.where(has_code, blocks / tiles, 1.0), 0.0),
+        undecided_fraction=(tiles > 1 + (cut & ragged))
+        * np.where(cut, extent // size * size / extent, 1.0),
+        guard_step=np.where(alone, 1, np.where(no_loop, extent, size)),
+        block_versions=1 + (has_code & apart),
+        tile_versions=np.asarray(1.0 + several * np.where(apart, 1.0 / blocks, in_last < per)),
     )

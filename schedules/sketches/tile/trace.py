@@ -107,15 +107,15 @@ class TileTrace:
             self._accumulate(tiles[-1])
             w.do(*[SkipZeros(f"{self.stage}.acc")] * v["skip_padding"])
         self._cut_tails(tiles)
-        if v["unroll"] > 1 and k.step_distance > 1:
+        if v["unroll_reduction"] > 1 and k.step_distance > 1:
             self._cut_steps(*depth[-2:])
-        if v["pack_on_the_way"]:
+        if v["fuse_packing"]:
             merge_with_first_tile(w, k, v, self.s, depth)
-        if v["stream"]:
+        if v["nontemporal_stores"]:
             w.do(Stream(k.output))
         if self.shared:
             w.do(Parallel(self.shared))
-        if v["split_k"] > 1:
+        if v["split_reduction"] > 1:
             w.vectorise_writer(self.stage, k.lanes)
 
     def _accumulate(self, tile_loop: str) -> None:
@@ -128,7 +128,7 @@ class TileTrace:
     def _divide_reduction(self) -> None:
         """Parts of the reduction that threads compute on their own, each with results of its own,
         which are added up at the end."""
-        w, parts = self.w, self.v["split_k"]
+        w, parts = self.w, self.v["split_reduction"]
         self.buffer, self.main = self.stage, self.k.roles.main.name
         if parts == 1:
             return
@@ -179,9 +179,9 @@ class TileTrace:
 
     def _share(self, made: list[tuple[LoopLevel, str]]) -> None:
         """Make one of the loops that threads divide, and note where blocks along each loop are."""
-        self.shared = self.w.fuse_all([name for level, name in made if level.is_shared])
+        self.shared = self.w.fuse_all([name for level, name in made if level.is_parallel])
         self.blocks = {
-            level.loop: self.shared if level.is_shared else name
+            level.loop: self.shared if level.is_parallel else name
             for level, name in made
             if level.role == BLOCKS
         }
@@ -189,15 +189,15 @@ class TileTrace:
     def _cut_tails(self, tiles: list[str]) -> None:
         """Code of its own for tiles that touch padding, for incomplete tiles of rows, and of
         columns too if asked for."""
-        in_order = tiles[1:] if self.v["row_tiles_inside"] else tiles[:-1]
-        names = [*reversed(in_order), tiles[0] if self.v["row_tiles_inside"] else tiles[-1]]
+        in_order = tiles[1:] if self.v["row_tiles_innermost"] else tiles[:-1]
+        names = [*reversed(in_order), tiles[0] if self.v["row_tiles_innermost"] else tiles[-1]]
         skips = self.v["skip_padding"] and not self.v["copy_rows"]
         border = self.k.border if skips else None
         for axis, name in zip(tile_axes(self.k, self.s), names, strict=True):
             loop, tile, _ = axis
             if border and loop.name in border.conds:
                 self._cut(*axis, name, border.clear(loop.name, tile))
-            elif self.tails[loop.name].has_code[0]:
+            elif self.tails[loop.name].is_peeled[0]:
                 self._cut(*axis, name)
 
     def _cut(
@@ -207,9 +207,9 @@ class TileTrace:
         those that are not `clear` of padding: in the last of several blocks; or in all, which are
         alike then, where threads divide them or padding is cut."""
         w, tail = self.w, self.tails[loop.name]
-        whole, others = loop.extent // tile, int(tail.others[0])
+        whole, others = loop.extent // tile, int(tail.full_block_tiles[0])
         copies = w.copies(name)
-        if tail.apart[0] and not clear:
+        if tail.in_last_block_only[0] and not clear:
             blocks = w.copies(self.blocks[self.outside(loop.name)])
             seconds = [w.partition(copy, others // per) for copy in blocks]
             copies = [second[own] for second in seconds for own in copies if own in second]
@@ -225,7 +225,7 @@ class TileTrace:
         """Where steps that are written out together end early, those that do and those that do not
         have code of their own."""
         w, distance = self.w, self.k.step_distance
-        count, rest = divmod(self.k.roles.main.extent, distance * self.v["unroll"])
+        count, rest = divmod(self.k.roles.main.extent, distance * self.v["unroll_reduction"])
         if not rest:
             return
         for name in w.copies(whole):

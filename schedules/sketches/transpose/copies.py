@@ -26,7 +26,7 @@ from ...space import Knob
 from ...target import Target
 from ...workload.workload import Workload
 from ..analysis import SHORT_AXIS, StageLoop, StageRead, StageView, with_reads
-from ..knobs import POWERS, each, stream_values
+from ..knobs import POWERS, map_values, stream_values
 from ..vectors import row_pieces
 from ..writer import BATCHES, BLOCKS, TILES, WRITTEN_OUT, TraceWriter
 from .blocks import TransposedStage, Transposition, can_be_transposed, pitch
@@ -128,11 +128,11 @@ class TransposeSketch(TransposedStage):
     @cached_property
     def knobs(self) -> tuple[Knob, ...]:
         return (
-            Knob("rows", self._counts(self.transposed.across)),
-            Knob("columns", self._counts(self.transposed.along)),
-            Knob("collect", (0, 1) if self._can_collect() else (0,)),
+            Knob("tile_rows", self._counts(self.transposed.across)),
+            Knob("tile_columns", self._counts(self.transposed.along)),
+            Knob("buffer_output", (0, 1) if self._can_collect() else (0,)),
             self.parallel_knob(self._count() > 1),
-            Knob("stream", stream_values(self.workload, self.view.name, self.target)),
+            Knob("nontemporal_stores", stream_values(self.workload, self.view.name, self.target)),
         )
 
     def _can_collect(self) -> bool:
@@ -154,24 +154,24 @@ class TransposeSketch(TransposedStage):
         collected, else side by side; elements of a block."""
         v = self.values(settings)
         across, along = self.pair
-        high, wide = v["rows"] * self.lanes, v["columns"] * self.lanes
+        high, wide = v["tile_rows"] * self.lanes, v["tile_columns"] * self.lanes
         share, many = v["parallel"] > 0, self.has_many_others
         rows, columns = self.loops[across].extent // high, self.loops[along].extent // wide
         threads = self.target.threads
         columns_outside = (rows < threads) & (threads < columns) & (not many)
-        collected = v["collect"] > 0
+        collected = v["buffer_output"] > 0
         levels = (
             *(Level(n, 1, share & many, BATCHES) for n in self.others),
-            Level(along, wide, share & (not many), TILES, is_there=columns_outside),
+            Level(along, wide, share & (not many), TILES, present=columns_outside),
             Level(across, high, share & (not many), TILES),
-            Level(along, wide, share & (not many), TILES, is_there=~columns_outside),
-            Level(along, self.lanes, role=BLOCKS, is_there=collected),
+            Level(along, wide, share & (not many), TILES, present=~columns_outside),
+            Level(along, self.lanes, role=BLOCKS, present=collected),
             Level(across, self.lanes, role=BLOCKS),
-            Level(along, self.lanes, role=BLOCKS, is_there=~collected),
+            Level(along, self.lanes, role=BLOCKS, present=~collected),
             Level(across, 1, role=WRITTEN_OUT, kind=LoopKind.UNROLLED),
             Level(along, 1, role=WRITTEN_OUT, kind=LoopKind.VECTORIZED),
         )
-        return Plan(self.outline, levels, len(share), streamed=v["stream"] > 0)
+        return Plan(self.outline, levels, len(share), nontemporal=v["nontemporal_stores"] > 0)
 
     def leaves(self, settings: IntArray) -> Sequence[Leaf]:
         """Blocks, and behind those of a piece its rows where they are collected."""
@@ -185,13 +185,13 @@ class TransposeSketch(TransposedStage):
     def pieces(self, nest: BlockNest, settings: IntArray) -> Iterator[tuple[BlockPiece, BoolArray]]:
         """Pieces of the nests of `settings`, and (P,) whether each is collected: not one that has a
         single vector of a row."""
-        collects = self.values(settings)["collect"] > 0
+        collects = self.values(settings)["buffer_output"] > 0
         for piece in nest.whole.divided(nest.levels(TILES)):
             yield piece, collects & (piece.sides[nest.along] > self.lanes)
 
     def default(self) -> tuple[int, ...]:
         """Pieces of two by two blocks."""
-        return self.clipped({"rows": 1, "columns": 1, "collect": 0})
+        return self.with_defaults({"tile_rows": 1, "tile_columns": 1, "buffer_output": 0})
 
     def write(self, writer: TraceWriter, setting: Sequence[int]) -> None:
         """Write all pieces, after what fuses loops."""
@@ -209,10 +209,10 @@ def _rows(nest: BlockNest, piece: BlockPiece, collected: BoolArray) -> Iterator[
     collected_row = AccessPattern("piece", ("piece",), {across: lanes, along: 1})
     does = Statement(reads=(collected_row,), writes=nest.own)
     rows = LeafLoop(frozenset({across}), piece.sides[across] * collected, piece.loop)
-    numbers = each(piece.sides[along], lambda width: row_pieces(width, lanes, max(POWERS)))
+    numbers = map_values(piece.sides[along], lambda width: row_pieces(width, lanes, max(POWERS)))
     for n, (trips, copies, width, _) in enumerate((numbers[:4], numbers[4:])):
         walk = LeafLoop(frozenset({along}), trips, rows)
-        yield Leaf(walk, does, {along: copies}, along, width, piece=(n, 0))
+        yield Leaf(walk, does, {along: copies}, along, width, is_remainder=n > 0)
 
 
 class _BlockCopy(BlockWriter):
@@ -230,7 +230,7 @@ class _BlockCopy(BlockWriter):
         for part, is_collected in zip(parts, collected, strict=True):
             self._piece(part, is_collected)
         self.share()
-        if np.all(nest.plan.streamed):
+        if np.all(nest.plan.nontemporal):
             self.w.do(Stream(self.name))
 
     def _piece(self, part: PieceLoops, is_collected: bool) -> None:

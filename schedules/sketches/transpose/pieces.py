@@ -43,7 +43,7 @@ class BlockPiece:
     @property
     def length(self) -> int:
         """How far the loop reaches, of one setting."""
-        return self.side * int(np.asarray(self.loop.steps).item())
+        return self.side * int(np.asarray(self.loop.trip_count).item())
 
     def divided(self, levels: Iterable[Level]) -> list[BlockPiece]:
         """What loops of `levels`, outermost first, make of it."""
@@ -57,11 +57,11 @@ class BlockPiece:
         as any setting has them. Threads share those that no loop around them lets them share."""
         axis, found = str(level.axis), list[BlockPiece]()
         left = self.sides[axis]
-        for size in (np.where(level.is_there, level.step, left), *shorter, None):
+        for size in (np.where(level.present, level.step, left), *shorter, None):
             side = np.maximum(left, 1) if size is None else np.broadcast_to(size, left.shape)
             steps, left = left // side, left % side
             if np.any(runs := self.runs * steps):
-                loop = LeafLoop(frozenset({axis}), steps, self.loop, level.is_shared & self.alone)
+                loop = LeafLoop(frozenset({axis}), steps, self.loop, level.is_parallel & self.alone)
                 found.append(
                     BlockPiece(loop, {**self.sides, axis: side}, runs, self.alone & (steps <= 1))
                 )
@@ -79,15 +79,15 @@ class BlockNest:
     def levels(self, role: str) -> list[Level]:
         """The levels for `role` that some setting has: for the result's other axes, for pieces
         along both, for the reduction's other axes, or for blocks."""
-        return [x for x in self.plan.levels if x.role == role and np.any(x.is_there)]
+        return [x for x in self.plan.levels if x.role == role and np.any(x.present)]
 
     @cached_property
     def whole(self) -> BlockPiece:
         """One of the places along the other axes of the result, which are one loop."""
         others = self.levels(BATCHES)
-        every = np.ones(self.plan.settings, np.int64)
+        every = np.ones(self.plan.num_settings, np.int64)
         sides = {str(n): every * axis.extent for n, axis in enumerate(self.plan.outline.axes)}
-        shared = others[0].is_shared if others else False
+        shared = others[0].is_parallel if others else False
         axes = frozenset(str(level.axis) for level in others)
         steps = prod(int(sides.pop(axis)[0]) for axis in axes)
         return BlockPiece(LeafLoop(axes, steps, None, shared), sides, float(steps), every > 0)
@@ -122,15 +122,16 @@ class BlockNest:
             is_block = self.is_block(read, high)
             part = replace(place, key=(*place.key, loop))  # no two pieces have an element in common
             yield Leaf(loop, Statement(reads=(part,)), {along: wide * copies}, across, high,
-                       is_block, registers=wide)  # fmt: skip
+                       is_block, extra_registers=wide)  # fmt: skip
             steps = np.where(is_block & (sides > 1), np.ceil(np.log2(np.maximum(sides, 2))), 0)
             yield Leaf(loop, Statement((move,)), {across: high, along: copies}, along, wide, steps,
-                       registers=wide)  # fmt: skip
+                       extra_registers=wide)  # fmt: skip
             yield Leaf(loop, Statement(reads=(part,)), {across: high, along: copies}, along, wide,
                        ~is_block)  # fmt: skip
-        summed = copies if does.over else 0
+        adds_up = bool(does.reduction_axes)
         yield Leaf(loop, replace(does, reads=tuple(straight)), {across: high, along: copies}, along,
-                   wide, sums=summed, registers=wide, is_unrolled=bool(does.over))  # fmt: skip
+                   wide, accumulators=copies * adds_up, extra_registers=wide,
+                   unrolls_reduction=adds_up)  # fmt: skip
 
     @cached_property
     def _does(self) -> Statement:
@@ -165,7 +166,7 @@ class BlockWriter:
 
     def _note(self, piece: BlockPiece, made: str) -> None:
         """Keep in mind which loop was made for a piece, if threads share it."""
-        if np.all(piece.loop.is_shared) and np.all(np.greater(piece.loop.steps, 1)):
+        if np.all(piece.loop.is_parallel) and np.all(np.greater(piece.loop.trip_count, 1)):
             self.shared.append(made)
 
     def share(self) -> None:

@@ -67,7 +67,7 @@ class TransposedSumSketch(TransposedStage):
     def knobs(self) -> tuple[Knob, ...]:
         whole = max(self.transposed.along.extent // self.lanes, 1)
         return (
-            Knob("columns", tuple(n for n in POWERS[:3] if n <= whole)),
+            Knob("tile_columns", tuple(n for n in POWERS[:3] if n <= whole)),
             self.parallel_knob(self.repeats * whole > 1),
         )
 
@@ -78,7 +78,7 @@ class TransposedSumSketch(TransposedStage):
         others = (n for n in range(len(self.view.spatial), len(self.loops)) if n not in self.pair)
         levels = (
             *(Level(n, 1, share & many, BATCHES) for n in self.others),
-            Level(along, v["columns"] * self.lanes, share & (not many), TILES),
+            Level(along, v["tile_columns"] * self.lanes, share & (not many), TILES),
             *(Level(n, 1, role=STEPS) for n in others),
             Level(across, self.lanes, role=BLOCKS),
             Level(along, self.lanes, role=WRITTEN_OUT, kind=LoopKind.UNROLLED),
@@ -117,7 +117,9 @@ class TransposedSumSketch(TransposedStage):
         over = frozenset({along})
         walk = LeafLoop(over, -(-self.transposed.along.extent // width), loop)
         add = Operations(over, 1, 1)
-        yield Leaf(walk, Statement((add,), (sums,), over=over), {}, along, width, sums=1)
+        yield Leaf(
+            walk, Statement((add,), (sums,), reduction_axes=over), {}, along, width, accumulators=1
+        )
         end = Operations(frozenset({"lanes"}), 2 * halves, halves)
         yield Leaf(loop, Statement((end,)), {}, "lanes", width)
 
@@ -129,7 +131,7 @@ class TransposedSumSketch(TransposedStage):
 
     def default(self) -> tuple[int, ...]:
         """Two vectors of sums, every thread."""
-        return self.clipped({"columns": 1})
+        return self.with_defaults({"tile_columns": 1})
 
     def write(self, writer: TraceWriter, setting: Sequence[int]) -> None:
         """Write all pieces; the sums of lanes that are part of the reduction get a tensor."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -11,8 +11,9 @@ from typing import Any
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
 
-from tilewright.service.error_table import TABLE, Kind
 from tilewright.service.http.pages.render import page
+from tilewright.service.problems import documented_classes, status_of
+from tilewright.tuner.measure.fleet import address as _fleet_errors  # noqa: F401  # to be listed
 
 router = APIRouter(include_in_schema=False)
 
@@ -63,9 +64,9 @@ class Group:
 def docs(request: Request) -> HTMLResponse:
     """The API on one page."""
     openapi = request.app.openapi()
-    problems = sorted(
-        [(kind.code, kind.status, kind.title, pieces(kind.advice)) for kind in _kinds()]
-    )
+    problems = [
+        (cls.code, status_of(cls)[0], cls.title, pieces(cls.advice)) for cls in documented_classes()
+    ]
     return page(
         request,
         "docs.html",
@@ -162,8 +163,3 @@ def _fields(schema: Mapping[str, Any]) -> dict[str, str]:
         name: str(field.get("description") or field.get("type") or field.get("enum") or "...")
         for name, field in schema.get("properties", {}).items()
     }
-
-
-def _kinds() -> Sequence[Kind]:
-    """One of each code: some classes share theirs."""
-    return list({kind.code: kind for kind in TABLE.values()}.values())

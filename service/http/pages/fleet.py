@@ -8,8 +8,8 @@ from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
 
 from tilewright.service.http.deps import Asking, State
-from tilewright.service.http.pages.active import active_jobs, job_counts
 from tilewright.service.http.pages.machines import joined_views, own_view
+from tilewright.service.http.pages.open_jobs import active_jobs, job_counts
 from tilewright.service.http.pages.render import page, wants_part
 from tilewright.service.http.pages.views import ACTIVE
 from tilewright.service.http.state import ServiceState
@@ -22,7 +22,7 @@ router = APIRouter(include_in_schema=False)
 @router.api_route("/fleet", methods=["GET", "HEAD"])
 def fleet(request: Request, state: State, asking: Asking) -> HTMLResponse:
     """This machine, those that joined, and the queue."""
-    owner = asking.jobs_of
+    owner = asking.visible_owner
     counts = job_counts(state, owner)
     rows = active_jobs(state, owner, counts, RUNNING)[:RUNNING]
     more = sum(counts[name] for name in ACTIVE) - len(rows)

@@ -1,4 +1,5 @@
-"""What a form sent, read within a limit. `middleware.Door` lets no other origin's through."""
+"""What a form sent, read within a limit. `middleware.OriginFilter` lets no other origin's
+through."""
 
 from __future__ import annotations
 

@@ -10,11 +10,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from tilewright.service import timeouts
 from tilewright.service.errors import TooBusy
-from tilewright.service.http.state import Gate
-from tilewright.tuner.compiling.aside import Aside
+from tilewright.service.http.state import ConcurrencyLimit
+from tilewright.tuner.compiling.helper_process import HelperProcess
 
-DEADLINE_SECS = 20.0
 MOST_WAITING = 4
 """Requests that may wait for the helper: each holds a thread that answers others."""
 CACHE_BYTES = 32 << 20
@@ -28,14 +28,14 @@ class Inspector:
 
     ask: Callable[[str, Document, str], Document]
     most_bytes: int = CACHE_BYTES
-    _gate: Gate = field(default_factory=lambda: Gate(MOST_WAITING))
+    _gate: ConcurrencyLimit = field(default_factory=lambda: ConcurrencyLimit(MOST_WAITING))
     _known: OrderedDict[tuple[str, str], Document] = field(default_factory=OrderedDict)
     _bytes: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def show(self, what: str, key: str, document: Document) -> Document:
-        """What `what` of `tilewright.service.answers.shown` makes of `document`, which `key` names
-        for good.
+        """What function `what` of `tilewright.service.answers.helper_views` makes of `document`.
+        `key` names the document permanently.
 
         TooBusy; DeadlineError; CompileError; ScheduleError.
         """
@@ -73,12 +73,12 @@ def _size(document: Document) -> int:
     return sum(len(str(value)) for value in document.values())
 
 
-_helper = Aside(DEADLINE_SECS)
+_helper = HelperProcess(timeouts.INSPECTION_SECS)
 atexit.register(_helper.close)
 
 
 def _ask_helper(what: str, document: Document, named: str) -> Document:
-    return _helper.call(f"tilewright.service.answers.shown:{what}", document, named).document
+    return _helper.call(f"tilewright.service.answers.helper_views:{what}", document, named).document
 
 
 _shared = Inspector(_ask_helper)

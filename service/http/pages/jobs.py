@@ -2,33 +2,33 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+import json
+from typing import Annotated, Any
 from urllib.parse import urlencode
 
 from anyio.to_thread import run_sync
 from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse
 
-from tilewright.db.job_states import JobState
+from tilewright.db.values.job_states import JobState
+from tilewright.db.values.jobs import JobEvent, StoredJob
 from tilewright.schedules.errors import TilewrightError
 from tilewright.service.access.keys import Principal
-from tilewright.service.error_table import ProblemDetails, problem_of
 from tilewright.service.errors import NotFound
 from tilewright.service.http.deps import Asking, State, checked_job_id
-from tilewright.service.http.pages import calls, submitting
-from tilewright.service.http.pages.active import active_jobs, job_counts
-from tilewright.service.http.pages.comparing import others
+from tilewright.service.http.pages import job_form
+from tilewright.service.http.pages.compare_jobs import others
 from tilewright.service.http.pages.forms import Fields, Form
-from tilewright.service.http.pages.knob_words import in_words
+from tilewright.service.http.pages.open_jobs import active_jobs, job_counts
 from tilewright.service.http.pages.render import page, wants_part
 from tilewright.service.http.pages.roofline import Roofline, level_of, roofline
+from tilewright.service.http.pages.trials import in_words
 from tilewright.service.http.pages.views import ACTIVE, STATES, JobView, job_row, job_view
-from tilewright.service.http.sharing import sharing_document
+from tilewright.service.http.routes import jobs as api
+from tilewright.service.http.routes.jobs import sharing_document
 from tilewright.service.http.state import ServiceState
 from tilewright.service.jobs.queue import place
-
-if TYPE_CHECKING:
-    from tilewright.db.job_rows import JobEvent, StoredJob
+from tilewright.service.problems import ProblemDetails, problem_of
 
 PAGE = 25
 EVENTS = 1000
@@ -45,7 +45,7 @@ def _listed(
     state: State, asking: Asking, q: Text = "", only: Text = "", after: Token = None
 ) -> dict[str, Any]:
     """Jobs of one state, or of all: then those that run or wait stand first, on the first page."""
-    owner = asking.jobs_of
+    owner = asking.visible_owner
     chosen = JobState(only) if only in STATES else None
     states = (chosen,) if chosen else tuple(name for name in JobState if name not in ACTIVE)
     found = state.store.catalogue.jobs(q, states, after, PAGE, owner)
@@ -88,7 +88,7 @@ def job_list(request: Request, listed: Listed) -> HTMLResponse:
 @router.api_route("/jobs/new", methods=["GET", "HEAD"])
 def new_job(request: Request, state: State) -> HTMLResponse:
     """The form that asks for a job, filled in with what the query says."""
-    fields = {name: text for name in submitting.FIELDS if (text := request.query_params.get(name))}
+    fields = {name: text for name in job_form.FIELDS if (text := request.query_params.get(name))}
     return _form(request, state, fields)
 
 
@@ -97,7 +97,7 @@ async def submit(request: Request, state: State, asking: Asking, fields: Form) -
     """Ask for a job; the form again, with what is wrong, where it will not do."""
     try:
         document = await run_sync(_document, state, fields)
-        job = await calls.submit(state, asking, document)
+        job = await _submit(state, asking, document)
     except TilewrightError as error:
         problem = problem_of(error)
         if problem.status >= 500:
@@ -106,18 +106,26 @@ async def submit(request: Request, state: State, asking: Asking, fields: Form) -
     return RedirectResponse(f"/jobs/{job['id']}", status_code=303)
 
 
+async def _submit(
+    state: ServiceState, asking: Principal, document: dict[str, Any], *, validate_only: bool = False
+) -> dict[str, Any]:
+    """The job of `POST /v1/jobs` with this body: a page goes through the same checks."""
+    body = json.dumps(document).encode()
+    return await api.submit(state, asking, body, Response(), validate_only)
+
+
 def _document(state: ServiceState, fields: Fields) -> dict[str, Any]:
     def stored(key: str) -> dict[str, Any] | None:
         entry = state.store.workload(key)
         return None if entry is None else entry.document
 
-    return submitting.job_document(fields, stored)
+    return job_form.job_document(fields, stored)
 
 
 def _form(
     request: Request, state: ServiceState, fields: Fields, problem: ProblemDetails | None = None
 ) -> HTMLResponse:
-    view = submitting.form_view(state.settings, fields, problem)
+    view = job_form.form_view(state.settings, fields, problem)
     status = problem.status if problem else 200
     return page(request, "job_new.html", status=status, form=view)
 
@@ -127,7 +135,7 @@ async def check(request: Request, state: State, asking: Asking, fields: Form) ->
     """What a form as filled in would ask for; nothing is queued."""
     try:
         document = await run_sync(_document, state, fields)
-        job = await calls.submit(state, asking, document, validate_only=True)
+        job = await _submit(state, asking, document, validate_only=True)
     except TilewrightError as error:
         return page(request, "_checked.html", job=None, problem=problem_of(error))
     return page(request, "_checked.html", job=job, problem=None)
@@ -137,7 +145,7 @@ async def check(request: Request, state: State, asking: Asking, fields: Form) ->
 def job_page(request: Request, state: State, asking: Asking, job_id: str) -> HTMLResponse:
     """One job: how far it is, what it found, every trial."""
     job = _job(state, job_id)
-    again = submitting.again(job)
+    again = job_form.again(job)
     return page(
         request,
         "job.html",
@@ -193,7 +201,7 @@ def trials(
 @router.post("/jobs/{job_id}/cancel")
 async def cancel(state: State, asking: Asking, job_id: str, fields: Form) -> Response:
     """Stop the job, or withdraw from it where others want it too; what it found is kept."""
-    await calls.cancel(state, asking, checked_job_id(job_id))
+    await api.cancel(state, asking, checked_job_id(job_id))
     return RedirectResponse(f"/jobs/{job_id}", status_code=303)
 
 
@@ -216,7 +224,7 @@ def _shown(
         "job": view,
         "waits": waits[1] if waits else "",
         "sharing": sharing_document(state.store.job_sharing([job.id])[job.id], asking),
-        "ends_for_all": asking.jobs_of is None,
+        "ends_for_all": asking.visible_owner is None,
         "by_status": _ordered(by_status),
     }
 

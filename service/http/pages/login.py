@@ -17,7 +17,7 @@ from tilewright.service.http.pages.session import (
     is_signed_in,
     keep_key,
 )
-from tilewright.service.http.rules import RULES, Rules
+from tilewright.service.http.route_rules import RULES, Rules
 
 KEY_CHARACTERS = frozenset(ascii_letters + digits + "-._~+/=")
 """Those of a bearer token (RFC 6750)."""

@@ -6,16 +6,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tilewright.schedules.errors import TargetError
+from tilewright.service import timeouts
 from tilewright.service.http.pages.views import MachineView, machine_view
 from tilewright.service.resolve import targets
 
 if TYPE_CHECKING:
     from tilewright.db import Store
     from tilewright.schedules.target import Target
-
-PATIENCE_SECS = 2.0
-SILENT_SECS = 10.0
-"""A machine not heard of for so long is said to be silent."""
 
 
 def this_machine() -> Target | None:
@@ -48,7 +45,7 @@ def joined_views(address: str) -> list[MachineView]:
     # Start-up: a service without a fleet loads nothing of it.
     from tilewright.tuner.measure.fleet.machines import fleet_status
 
-    found = [machine.to_json() for machine in fleet_status(address, PATIENCE_SECS)]
+    found = [machine.to_json() for machine in fleet_status(address, timeouts.FLEET_STATUS_SECS)]
     return [
         machine_view(m["name"], _doing(m), m["target"], m["target"]["key"], _silent(m))
         for m in sorted(found, key=lambda m: (m["target"]["key"], m["name"]))
@@ -56,7 +53,7 @@ def joined_views(address: str) -> list[MachineView]:
 
 
 def _silent(machine: dict[str, Any]) -> bool:
-    return float(machine["silent_secs"]) > SILENT_SECS
+    return float(machine["silent_secs"]) > timeouts.MACHINE_SILENT_SECS
 
 
 def _doing(machine: dict[str, Any]) -> str:

@@ -21,10 +21,10 @@ from tilewright.service.http.deps import State, checked_key
 from tilewright.service.http.pages.commands import record_commands
 from tilewright.service.http.pages.hot_loop import HotLoop, hot_loop
 from tilewright.service.http.pages.inspector import Document, shared
+from tilewright.service.http.pages.job_form import form_query, spelled
 from tilewright.service.http.pages.machines import is_probed, this_machine
 from tilewright.service.http.pages.render import page, wants_part
 from tilewright.service.http.pages.roofline import Roofline, level_of, roofline
-from tilewright.service.http.pages.submitting import form_query, spelled
 from tilewright.service.http.pages.views import Check, Pair, RecordView, made_by
 from tilewright.service.http.state import ServiceState
 from tilewright.service.resolve import toolchains

@@ -9,10 +9,10 @@ from __future__ import annotations
 from fastapi import Request
 from starlette.responses import Response
 
-from tilewright.service.http.cookie import COOKIE
+from tilewright.service import timeouts
 
+COOKIE = "tilewright_key"
 MAX_KEY_CHARACTERS = 512
-KEPT_SECS = 30 * 86_400
 
 
 def is_signed_in(request: Request) -> bool:
@@ -25,7 +25,7 @@ def keep_key(response: Response, request: Request, key: str) -> None:
     response.set_cookie(
         COOKIE,
         key,
-        max_age=KEPT_SECS,
+        max_age=timeouts.SESSION_COOKIE_SECS,
         httponly=True,
         samesite="strict",
         secure=request.url.scheme == "https",

@@ -6,22 +6,19 @@ import csv
 import io
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, StreamingResponse
 
+from tilewright.db.values.jobs import StoredJob
 from tilewright.service.http.deps import State
 from tilewright.service.http.pages.importance import LEAST_TRIALS, importances
-from tilewright.service.http.pages.knob_words import in_words
 from tilewright.service.http.pages.render import page, wants_part
 from tilewright.service.http.pages.views import job_view
 from tilewright.service.http.routes.jobs import stored_job
 from tilewright.service.http.state import ServiceState
-
-if TYPE_CHECKING:
-    from tilewright.db.job_rows import StoredJob
 
 router = APIRouter(include_in_schema=False)
 
@@ -73,6 +70,17 @@ class TrialRow:
     def settings(self) -> dict[str, Any]:
         """Its knobs in words."""
         return in_words(self.knobs or {})
+
+
+def in_words(knobs: Mapping[str, Any]) -> dict[str, Any]:
+    """A setting with the names of its knobs as words. In a program of several parts a name says
+    which part's it is: `1.tile_rows`."""
+    found = {}
+    for name, value in knobs.items():
+        part, _, knob = name.rpartition(".")
+        words = knob.replace("_", " ")
+        found[f"{words} ({int(part) + 1})" if part.isdecimal() else words] = value
+    return found
 
 
 def rows_of(state: ServiceState, job: StoredJob) -> Iterator[TrialRow]:
@@ -154,7 +162,7 @@ def table(
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class ColumnHeader:
     """A column's name, the query that sorts by it, and how it is sorted now (None: not)."""
 
     name: str
@@ -162,11 +170,11 @@ class Head:
     sorted: str | None
 
 
-def _head(name: str, column: str, *, down: bool) -> Head:
+def _head(name: str, column: str, *, down: bool) -> ColumnHeader:
     mine = name == column
     order = "up" if mine and down else "down" if mine else "up"
     now = ("descending" if down else "ascending") if mine else None
-    return Head(name, urlencode({"sort": name, "order": order}), now)
+    return ColumnHeader(name, urlencode({"sort": name, "order": order}), now)
 
 
 def _sortable(value: Any) -> tuple[int, float, str]:

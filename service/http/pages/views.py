@@ -6,15 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from statistics import quantiles
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from tilewright.db.values.jobs import StoredJob
+from tilewright.db.values.whole import JobLine, KnownBest
+from tilewright.schedules.record import Evidence, Toolchain, TuningRecord
 from tilewright.service.jobs.document import job_document
 from tilewright.service.units import duration
-
-if TYPE_CHECKING:
-    from tilewright.db.catalogue import JobLine, KnownBest
-    from tilewright.db.job_rows import StoredJob
-    from tilewright.schedules.record import Toolchain, TuningRecord
 
 MOCKED = ("simulated", "replay")
 """Kinds of measurers that run no kernel."""
@@ -111,6 +109,12 @@ class JobView:
     @property
     def best(self) -> dict[str, Any] | None:
         return self.result.get("best") if self.result else None
+
+    @property
+    def compared(self) -> str:
+        """What the full check of the best compared; "" where that is not known."""
+        evidence = (self.best or {}).get("evidence")
+        return str(Evidence(**evidence)) if evidence else ""
 
     @property
     def rejected(self) -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ from tilewright.db.errors import StoreError
 from tilewright.schedules.target import Target
 from tilewright.service.access.keys import KeyScope, Principal
 from tilewright.service.answers import lookup
-from tilewright.service.answers.book import CacheMiss, Finished, Outcome, Question
+from tilewright.service.answers.answer_cache import CacheMiss, FoundAnswer, Outcome, Question
 from tilewright.service.answers.lookup import Lookup
 from tilewright.service.answers.untuned import (
     PrepareRequest,
@@ -27,8 +27,13 @@ from tilewright.service.errors import NoAnswer, NotPrepared, TooBusy
 from tilewright.service.grade import Grade
 from tilewright.service.http.caching import names
 from tilewright.service.http.deps import Asking, LookupBody, State, Waited, checked_key, parse_body
-from tilewright.service.http.problems import problem_responses
-from tilewright.service.http.schemas import AnswerOut, LookupOut, PendingOut, schema_ref
+from tilewright.service.http.schemas import (
+    AnswerOut,
+    LookupOut,
+    PendingOut,
+    problem_responses,
+    schema_ref,
+)
 from tilewright.service.http.state import ServiceState
 from tilewright.service.jobs.tickets import Tickets, no_tickets, tickets_for
 from tilewright.service.resolve.requests import GradeName, LookupIn, read_model
@@ -126,7 +131,7 @@ def _demanded(
     return _find(state, question)
 
 
-def _answer(found: Finished, if_none_match: str | None) -> Response:
+def _answer(found: FoundAnswer, if_none_match: str | None) -> Response:
     headers = {"ETag": found.etag, "Cache-Control": "no-cache", "Vary": "Accept"}
     if found.record_key:
         headers["Content-Location"] = f"/v1/records/{found.record_key}"

@@ -10,11 +10,10 @@ from pydantic import BaseModel
 
 from tilewright.service.answers.links import MEDIA_TYPES
 from tilewright.service.build.kernels import BuildIn, build_kernel
-from tilewright.service.build.locked import LockedKernel
+from tilewright.service.build.lock_file import LockedKernel
 from tilewright.service.build.pins import refused_pins
 from tilewright.service.http.deps import JobBody, LookupBody, State, parse_body
-from tilewright.service.http.problems import problem_responses
-from tilewright.service.http.schemas import PinsIn, PinsOut, schema_ref
+from tilewright.service.http.schemas import PinsIn, PinsOut, problem_responses, schema_ref
 from tilewright.service.resolve.requests import located, read_model
 
 router = APIRouter(prefix="/v1", tags=["builds"])

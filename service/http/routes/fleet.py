@@ -10,16 +10,12 @@ from typing import Any
 from fastapi import APIRouter
 from pydantic import BaseModel
 
+from tilewright.service import timeouts
 from tilewright.service.http.deps import State
-from tilewright.service.http.problems import problem_responses
+from tilewright.service.http.schemas import problem_responses
 from tilewright.service.resolve.targets import target_summary
 
 router = APIRouter(prefix="/v1", tags=["fleet"])
-
-FRESH_SECS = 1.0
-"""Who asks more often gets the same answer: the fleet's scheduler has other things to do."""
-
-_PATIENCE_SECS = 2.0
 
 
 class MachineOut(BaseModel):
@@ -74,7 +70,10 @@ def _machines(address: str) -> list[dict[str, Any]]:
     from tilewright.tuner.measure.fleet.machines import fleet_status
 
     with _known.lock:
-        if _known.address != address or time.monotonic() - _known.at >= FRESH_SECS:
+        if (
+            _known.address != address
+            or time.monotonic() - _known.at >= timeouts.FLEET_STATUS_CACHE_SECS
+        ):
             _known.machines = [
                 {
                     "name": m.name,
@@ -86,7 +85,7 @@ def _machines(address: str) -> list[dict[str, Any]]:
                     "measured": m.measured,
                     "silent_secs": m.silent_secs,
                 }
-                for m in fleet_status(address, _PATIENCE_SECS)
+                for m in fleet_status(address, timeouts.FLEET_STATUS_SECS)
             ]
             _known.address, _known.at = address, time.monotonic()
         return _known.machines

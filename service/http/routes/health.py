@@ -14,16 +14,16 @@ from anyio.to_thread import run_sync
 from fastapi import APIRouter, Request, Response
 
 from tilewright.schedules.errors import TilewrightError
-from tilewright.service.error_table import problem_of
+from tilewright.service import timeouts
 from tilewright.service.errors import Unavailable
 from tilewright.service.http.deps import state_of
-from tilewright.service.http.problems import problem_responses
+from tilewright.service.http.schemas import problem_responses
 from tilewright.service.http.state import ServiceState
-from tilewright.service.jobs.pulse import Role
+from tilewright.service.jobs.heartbeat import Role
+from tilewright.service.problems import problem_of
 
 router = APIRouter(tags=["operation"])
 
-PATIENCE_SECS = 2.0
 LEAST_FREE_BYTES = 16 << 20
 
 T = TypeVar("T")
@@ -44,14 +44,14 @@ async def readyz(request: Request) -> dict[str, Any]:
     """The database answers and can be written, and a worker is at work or stands by while another
     process leads (`role`); else 503 says why not."""
     state = state_of(request)
-    code, records, reasons = "not_ready", None, [state.identity.trouble(), _no_room(state)]
+    code, records, reasons = "not_ready", None, [state.identity.problem(), _no_room(state)]
     health = state.worker()
     if health is not None and not health.ready:
         reasons.append(health.reason)
     try:
         records = (await _soon(state.store.counts)).records
     except TimeoutError:
-        reasons.append(f"the database did not answer within {PATIENCE_SECS:g} s")
+        reasons.append(f"the database did not answer within {timeouts.HEALTH_CHECK_SECS:g} s")
     except TilewrightError as error:
         reasons.append(str(error))
         code = problem_of(error).code
@@ -100,9 +100,9 @@ async def limits(request: Request) -> dict[str, Any]:
 
 
 async def _soon(function: Callable[[], T]) -> T:
-    """What `function` gives, from a thread of its own. TimeoutError after `PATIENCE_SECS`; the
+    """What `function` gives, from a thread of its own. TimeoutError after `HEALTH_CHECK_SECS`; the
     thread is then left to itself."""
-    with anyio.fail_after(PATIENCE_SECS):
+    with anyio.fail_after(timeouts.HEALTH_CHECK_SECS):
         return await run_sync(function, limiter=_threads(), abandon_on_cancel=True)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import anyio
 from anyio.to_thread import run_sync
@@ -12,7 +12,8 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from tilewright.db.errors import BadPageToken
-from tilewright.db.job_states import JobState
+from tilewright.db.values.job_states import JobState
+from tilewright.db.values.jobs import JobQuota, Sharing, StoredJob
 from tilewright.schedules.canonical import canonical_bytes
 from tilewright.service.access.keys import Principal, key_of_owner
 from tilewright.service.errors import InvalidField, NotFound, TooBusy
@@ -28,19 +29,19 @@ from tilewright.service.http.deps import (
     parse_body,
 )
 from tilewright.service.http.events import EventStream, job_events
-from tilewright.service.http.problems import problem_responses
-from tilewright.service.http.schemas import JobOut, JobPage, StateName, TrialPage, schema_ref
-from tilewright.service.http.sharing import sharing_document
+from tilewright.service.http.schemas import (
+    JobOut,
+    JobPage,
+    StateName,
+    TrialPage,
+    problem_responses,
+    schema_ref,
+)
 from tilewright.service.http.state import ServiceState
-from tilewright.service.jobs.counts import open_jobs
-from tilewright.service.jobs.document import job_document
-from tilewright.service.jobs.queue import place
+from tilewright.service.jobs.document import job_document, trial_document
+from tilewright.service.jobs.queue import open_jobs, place
 from tilewright.service.jobs.request import JobRequest, read_job
-from tilewright.service.jobs.trials import trial_document
 from tilewright.service.resolve.requests import JobIn
-
-if TYPE_CHECKING:
-    from tilewright.db.job_rows import StoredJob
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
@@ -96,9 +97,6 @@ async def submit(
         response.status_code = 200
         return preview(request)
     await run_sync(_check_room, state)
-    # Start-up: what documents the routes loads no SQLAlchemy.
-    from tilewright.db.job_owners import JobQuota
-
     job, _ = await state.write(
         state.store.create_job,
         request.to_json(),
@@ -125,7 +123,9 @@ def list_jobs(
     only: Annotated[StateName | None, Query(alias="state")] = None,
 ) -> dict[str, Any]:
     """Jobs, newest first."""
-    page = state.store.list_jobs(page_token, size, JobState(only) if only else None, asking.jobs_of)
+    page = state.store.list_jobs(
+        page_token, size, JobState(only) if only else None, asking.visible_owner
+    )
     return {
         "jobs": _listed(state, asking, page.items),
         "next_page_token": page.next_token,
@@ -169,7 +169,9 @@ async def cancel(state: State, asking: Asking, job_id: str) -> dict[str, Any]:
     A job that others asked for too goes on for them: only the owner of the key withdraws from it
     (`sharing`), and with the last owner it stops. A key with the scope admin stops it for all.
     """
-    job = await state.write(state.store.request_cancel, checked_job_id(job_id), asking.jobs_of)
+    job = await state.write(
+        state.store.request_cancel, checked_job_id(job_id), asking.visible_owner
+    )
     return await run_sync(_shown, state, asking, job)
 
 
@@ -309,3 +311,13 @@ def _event_id(text: str | None) -> int:
             code="bad_event_id",
         )
     return int(text)
+
+
+def sharing_document(found: Sharing, asking: Principal) -> dict[str, Any]:
+    """How many `owners` want a job, and whether who asks has `withdrawn`; `names` of the owners are
+    for those alone who see the jobs of all."""
+    return {
+        "owners": len(found.asking),
+        "withdrawn": asking.owner in found.withdrawn,
+        "names": list(found.asking) if asking.visible_owner is None else None,
+    }

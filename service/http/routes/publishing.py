@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 
 from tilewright.service.errors import BadRequest, TooLarge
 from tilewright.service.http.deps import NDJSON, LinesBody, State
-from tilewright.service.http.problems import problem_responses
+from tilewright.service.http.schemas import problem_responses
 
 router = APIRouter(prefix="/v1", tags=["stored"])
 

@@ -11,7 +11,7 @@ from tilewright.service.answers.links import MEDIA_TYPES, links
 from tilewright.service.errors import NotFound
 from tilewright.service.http.caching import names
 from tilewright.service.http.deps import State, checked_key
-from tilewright.service.http.problems import problem_responses
+from tilewright.service.http.schemas import problem_responses
 
 router = APIRouter(prefix="/v1", tags=["stored"])
 

@@ -27,11 +27,11 @@ from tests.support.fleet.local_fleet import LocalFleet, local_fleet
 from tests.support.fleet.simulated import SPACE, TARGET
 from tilewright.db import open_store
 from tilewright.schedules.canonical import canonical_bytes
-from tilewright.service.fleet.keeper import Keeper
+from tilewright.service.fleet.restarting_process import RestartingProcess
 from tilewright.service.jobs.tuning import TuneOptions, tune_into
 from tilewright.tuner.measure.fleet.connection import Line
 from tilewright.tuner.measure.fleet.machines import FleetMachine
-from tilewright.tuner.measure.fleet.wire import Order
+from tilewright.tuner.measure.fleet.messages import Order
 from tilewright.tuner.session.report import Budget
 
 
@@ -59,7 +59,7 @@ def job_under_fire(
     folder: Path,
     *,
     trials: int,
-    victims: list[Keeper],
+    victims: list[RestartingProcess],
     seed: int = 0,
 ) -> Outcome:
     """Tune for `trials`, killing one of `victims` after the other, evenly over the trials."""
@@ -91,7 +91,7 @@ def job_under_fire(
     return outcome
 
 
-def kill(keeper: Keeper, patience_secs: float = 30) -> bool:
+def kill(keeper: RestartingProcess, patience_secs: float = 30) -> bool:
     """SIGKILL to what `keeper` keeps, once there is something."""
     end = time.monotonic() + patience_secs
     while (pid := keeper.pid) is None and time.monotonic() < end:

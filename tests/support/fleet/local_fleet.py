@@ -12,9 +12,9 @@ from pathlib import Path
 
 from tests.support.fleet.simulated import write_machine
 from tilewright.service.fleet import processes
-from tilewright.service.fleet.keeper import Keeper
+from tilewright.service.fleet.restarting_process import RestartingProcess
+from tilewright.tuner.measure.fleet.address import FleetError
 from tilewright.tuner.measure.fleet.describe import describe
-from tilewright.tuner.measure.fleet.errors import FleetError
 from tilewright.tuner.measure.fleet.machines import FleetMachine, fleet_status
 
 
@@ -25,10 +25,10 @@ class LocalFleet:
     folder: Path
     address: str
     stack: ExitStack
-    scheduler: Keeper
-    machines: dict[str, Keeper] = field(default_factory=dict)
+    scheduler: RestartingProcess
+    machines: dict[str, RestartingProcess] = field(default_factory=dict)
 
-    def join(self, name: str, target: str = "", **settings: float) -> Keeper:
+    def join(self, name: str, target: str = "", **settings: float) -> RestartingProcess:
         """A simulated machine, of the synthetic target or that of a file."""
         measurer, synthetic = write_machine(self.folder, name, settings)
         description = describe(measurer, target or synthetic, name)

@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.support.synthetic_sketch import synthetic_space
 from tilewright.schedules.target import Target
 from tilewright.tuner.measure.protocol import MeasureRequest
-from tilewright.tuner.search.lattice import lattices
+from tilewright.tuner.search.setting_grid import setting_grids
 from tilewright.tuner.testing import mocked_target
 
 SPACE = synthetic_space(64, 64, 64, small=True)
@@ -21,7 +21,7 @@ TARGET = replace(mocked_target(), probes=SPACE.target.probes)
 
 def candidates(count: int) -> list[MeasureRequest]:
     """`count` legal candidates of `SPACE`, all different."""
-    grid = lattices(SPACE)[0]
+    grid = setting_grids(SPACE)[0]
     codes = next(grid.feasible_codes())[:count].tolist()
     assert len(codes) == count
     return [MeasureRequest(i + 1, SPACE.trace(grid.candidate(c))) for i, c in enumerate(codes)]

@@ -150,7 +150,7 @@ def transposed_convolution(rng: random.Random) -> Workload:
     dtype = rng.choice(("f32", "f32", "f64"))
     tensors = {name: (dtype, tuple(size)) for name, size in sizes.items()}
     found = from_notation(text, tensors, ranges)
-    if prod(a.extent for s in found.stages for a in (*s.axes, *s.reduce_axes)) > 1 << 16:
+    if prod(a.extent for s in found.stages for a in s.all_axes) > 1 << 16:
         raise WorkloadError("too large", code="too_large")
     return found
 

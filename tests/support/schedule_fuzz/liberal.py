@@ -9,7 +9,7 @@ reciprocal. A stage that is read may be computed again, with other roundings.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, assert_never
 
 import numpy as np
 import numpy.typing as npt
@@ -37,7 +37,7 @@ from tilewright.schedules.reference.evaluate import load_inputs, value_of
 from tilewright.schedules.reference.math import binary, cast, combiner, compare, unary
 from tilewright.schedules.reference.padding import without_padding
 from tilewright.schedules.reference.reads import IterationBox, full_box, read
-from tilewright.schedules.workload.tensors import Stage
+from tilewright.schedules.workload.tensors import Elementwise, Reduction, Stage
 from tilewright.schedules.workload.workload import Workload
 
 Array = npt.NDArray[Any]
@@ -69,21 +69,26 @@ class _Kernel:
         self.stages: dict[str, Stage] = {}
 
     def stage(self, stage: Stage) -> Array:
-        box = full_box((*stage.axes, *stage.reduce_axes))
+        box = full_box(stage.all_axes)
         dims = len(stage.axes)
-        if stage.reducer is None:
-            return np.broadcast_to(self._value(stage.body, box), box.extents).copy()
+        match stage.kind:
+            case Elementwise():
+                return np.broadcast_to(self._value(stage.body, box), box.extents).copy()
+            case Reduction(reducer):
+                pass
+            case _:
+                assert_never(stage.kind)
         value = self._value(stage.body, box)
-        if stage.reducer is Reducer.SUM and self.rng.random() < 0.5:
+        if reducer is Reducer.SUM and self.rng.random() < 0.5:
             value = self._value(without_padding(stage.body), box)
-        elif stage.reducer is Reducer.SUM:
+        elif reducer is Reducer.SUM:
             other = np.broadcast_to(self._value(without_padding(stage.body), box), box.extents)
             value = self._either(np.broadcast_to(value, box.extents), other)
         terms = np.broadcast_to(value, box.extents).reshape(*box.extents[:dims], -1)
         order = self.rng.permutation(terms.shape[-1])
         total = terms[..., order[0]]
         for at in order[1:]:
-            total = self._combined(stage.reducer.op, total, terms[..., at], stage.tensor.dtype)
+            total = self._combined(reducer.op, total, terms[..., at], stage.tensor.dtype)
         return np.ascontiguousarray(total)
 
     def _either(self, a: Array, b: Array) -> Array:

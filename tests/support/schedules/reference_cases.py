@@ -29,7 +29,7 @@ from tilewright.schedules.algebra.scalar import (
     UnaryOp,
 )
 from tilewright.schedules.dtypes import DType
-from tilewright.schedules.workload.tensors import Axis, Stage, Tensor
+from tilewright.schedules.workload.tensors import Axis, Elementwise, Reduction, Stage, Tensor
 from tilewright.schedules.workload.workload import Workload
 
 F32 = DType.F32
@@ -60,7 +60,8 @@ def stage(
     reduced: tuple[Axis, ...] = (),
 ) -> Stage:
     tensor = Tensor(name, tuple(a.extent for a in out), body.dtype)
-    return Stage(tensor, out, body, reducer, reduced)
+    kind = Elementwise() if reducer is None else Reduction(reducer, reduced)
+    return Stage(tensor, out, body, kind)
 
 
 def matmul(m: int, n: int, k: int, dtype: DType = F32, accumulate: DType | None = None) -> Workload:
@@ -188,8 +189,8 @@ def _slow_stage(s: Stage, tensors: Mapping[str, Any]) -> dict[tuple[int, ...], A
         ]
         value = terms[0]
         for term in terms[1:]:
-            assert s.reducer is not None
-            value = _slow_binary(s.reducer.op, value, term, s.tensor.dtype)
+            assert isinstance(s.kind, Reduction)
+            value = _slow_binary(s.kind.reducer.op, value, term, s.tensor.dtype)
         result[at] = value
     return result
 

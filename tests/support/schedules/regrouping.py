@@ -23,6 +23,10 @@ MACHINE = Target(
     caches=(Cache(1 << 15, 64, 8, shared=False), Cache(1 << 19, 64, 8, shared=False)),
 )  # fmt: skip
 
+SCATTERED = "O[b,y,x,f] += W[y+1-2*i,x+1-2*j,c,f] * I[b,i,j,c]"
+TRANSPOSED = "conv2d_transpose_nhwc:N=1,H=6,W=7,CI=3,CO=5,K=4,stride=2,pad=1"
+TWICE = "M[i] max= A[i,k]; S[i] += exp(A[i,k]-M[i]); Y[i,j] = exp(A[i,j]-M[i]) / S[i]"
+
 
 def expression(text: str, tensors: str, **ranges: int) -> Workload:
     return parse_workload(

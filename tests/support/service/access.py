@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.support.service.records import HOST, MATMUL
 from tilewright.db import Store
-from tilewright.db.job_rows import StoredJob
+from tilewright.db.values.jobs import StoredJob
 from tilewright.service.access.keyring import Keyring
 from tilewright.service.access.keys import DEFAULT_SCOPES, KeyScope, new_key
 from tilewright.service.jobs.request import read_job

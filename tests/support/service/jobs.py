@@ -7,7 +7,7 @@ from typing import Any
 from tests.support.paths import ROOT
 from tests.support.service.records import HOST, MATMUL
 from tilewright.db import Store
-from tilewright.db.job_rows import StoredJob
+from tilewright.db.values.jobs import StoredJob
 from tilewright.service.jobs.request import read_job
 from tilewright.service.settings import Settings
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from tests.support.service.records import HOST, MATMUL, event, make_record
 from tilewright.db import Store
-from tilewright.db.job_rows import StoredJob
-from tilewright.db.job_states import JobState
+from tilewright.db.values.job_states import JobState
+from tilewright.db.values.jobs import StoredJob
 from tilewright.schedules.record import MeasureStatus, TuningRecord
 from tilewright.schedules.target import Target
 from tilewright.service.jobs.request import read_job
@@ -86,11 +86,15 @@ def run_trials(
             found, target, secs=1e-3 / trial, trial=trial, status=status, level="quick"
         )
         store.add([record])
-        store.link_trials(job.id, leased.epoch, [(trial, record.key)])
+        store.report_job(job.id, leased.epoch, trials=[(trial, record.key)])
         told = event(record, count)
         told["result"]["detail"] = record.result.detail
-        told |= {"predicted_secs": 2e-3, "sketch": "tile", "knobs": {"rows": trial, "vectors": 2}}
-        store.append_event(job.id, leased.epoch, "trial", told)
+        told |= {
+            "predicted_secs": 2e-3,
+            "sketch": "tile",
+            "knobs": {"tile_rows": trial, "tile_vectors": 2},
+        }
+        store.report_job(job.id, leased.epoch, events=[("trial", told)])
         if record.result.ok:
             best = record
     if end is None or best is None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tilewright.db import Store
-from tilewright.db.artefacts import ArtefactFile
+from tilewright.db.values.records import ArtefactFile
 from tilewright.schedules.primitives import Unroll
 from tilewright.schedules.record import MeasureResult, MeasureStatus
 from tilewright.schedules.target import Target

@@ -7,7 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 from tilewright.db import Store
-from tilewright.schedules.record import MeasureResult, MeasureStatus, Toolchain, TuningRecord
+from tilewright.schedules.record import (
+    Evidence,
+    MeasureResult,
+    MeasureStatus,
+    Toolchain,
+    TuningRecord,
+)
 from tilewright.schedules.target import Cache, Target
 from tilewright.schedules.workload.workload import Workload
 from tilewright.service.jobs import tuning
@@ -37,11 +43,16 @@ def make_record(
     toolchain: Toolchain = TOOLCHAIN,
     level: str = "full",
     trace: Sequence[Any] = (),
+    evidence: Evidence | None = None,
 ) -> TuningRecord:
     """A record of a schedule, or of the expression as it stands."""
     ok = status is MeasureStatus.OK
     result = MeasureResult(
-        status, (secs, secs * 1.1) if ok else (), secs if ok else None, detail="" if ok else "why"
+        status,
+        (secs, secs * 1.1) if ok else (),
+        secs if ok else None,
+        detail="" if ok else "why",
+        evidence=evidence,
     )
     return TuningRecord(
         workload_key=workload.key,

@@ -1,10 +1,11 @@
-"""Who measures what, and what follows the loss of a machine: decisions only, no clock and no wire.
+"""Which machine measures which candidates, and what follows the loss of a machine. Pure: no clock,
+no network.
 
-A batch of candidates is cut into orders, each for one machine; Dask never moves an order by
-itself. When a machine is lost, the candidates of its order that were not answered are ordered
-again, those that were never again. Which candidate a machine died of, if of one at all, is not
-known where its order had several: they are ordered one by one from then on, so that only the one
-that was alone is blamed. Candidates that were still waiting in the machine's queue are innocent.
+A batch of candidates is divided into orders, each for one machine; Dask never moves an order by
+itself. When a machine is lost, the unanswered candidates of its order are ordered again. If there
+were several, the one that crashed the machine is not known: they are ordered one by one from then
+on, so that only a candidate measured alone is blamed. Candidates of an order that had not begun are
+not suspected.
 """
 
 from __future__ import annotations
@@ -15,16 +16,16 @@ from dataclasses import dataclass, field
 
 from tilewright.schedules.record import MeasureResult, MeasureStatus
 
-MOST_DEATHS = 3
+MAX_DEATHS = 3
 """Machines that may be lost while they measure one candidate alone, before it is LOST."""
 
-MOST_UNBEGUN = 5
-"""Losses of an order that nobody saw begin. A machine may die too fast to say that it began."""
+MAX_UNBEGUN = 5
+"""Losses of an order before its note that it began: a machine may crash too fast to send one."""
 
 
 @dataclass(slots=True)
 class Assignment:
-    """An order that is with a machine; `left` are the positions it has not answered."""
+    """An order at a machine; `left` are the positions without an answer."""
 
     task: str
     machine: str
@@ -137,20 +138,20 @@ class Dispatch:
             self._back(assignment.left)
 
     def lose(self, task: str) -> list[int]:
-        """The machine, or the word of it, was lost; the positions that are settled by it."""
+        """The machine was lost, or its notes; returns the positions that this settles."""
         assignment = self.under_way.pop(task, None)
         if assignment is None:
             return []
         return self._again(assignment, [p for p in assignment.left if p not in self.results])
 
     def interrupt(self) -> None:
-        """The scheduler was lost, and all orders with it: nobody is to blame."""
+        """The scheduler was lost with all orders: no candidate is blamed."""
         for assignment in self.under_way.values():
             self._back([p for p in assignment.left if p not in self.results])
         self.under_way.clear()
 
     def give_up(self, detail: str) -> list[int]:
-        """Nobody will answer any more; the positions that are settled by it."""
+        """No answer will come; returns the positions that this settles."""
         left = [p for p in range(self.count) if p not in self.results]
         self.under_way.clear()
         return [p for i in left for p in self._settle(i, lost(detail))]
@@ -161,7 +162,7 @@ class Dispatch:
         if not assignment.begun:
             for position in left:
                 self._unbegun[position] = self._unbegun.get(position, 0) + 1
-            hopeless = any(self._unbegun[p] > MOST_UNBEGUN for p in left)
+            hopeless = any(self._unbegun[p] > MAX_UNBEGUN for p in left)
             if not hopeless:
                 self._back(left)
                 return []
@@ -170,7 +171,7 @@ class Dispatch:
             return []
         (position,) = left
         self._deaths[position] = self._deaths.get(position, 0) + 1
-        if self._deaths[position] >= MOST_DEATHS:
+        if self._deaths[position] >= MAX_DEATHS:
             return self._settle(position, _deadly(self._deaths[position]))
         self._suspects.append(position)
         return []
@@ -178,8 +179,8 @@ class Dispatch:
     def _all_again(self, begun: bool) -> list[int]:
         self._held.clear()
         self._deaths[0] = self._deaths.get(0, 0) + begun
-        if self._deaths[0] >= MOST_DEATHS:
-            return [p for i in range(self.count) for p in self._settle(i, _deadly(MOST_DEATHS))]
+        if self._deaths[0] >= MAX_DEATHS:
+            return [p for i in range(self.count) for p in self._settle(i, _deadly(MAX_DEATHS))]
         self._waiting = deque(range(self.count))
         return []
 
@@ -201,7 +202,7 @@ class Dispatch:
 
 
 def lost(detail: str) -> MeasureResult:
-    """A result that says nothing of the candidate."""
+    """A LOST result, which says nothing about the candidate."""
     return MeasureResult(MeasureStatus.LOST, detail=detail)
 
 

@@ -18,6 +18,7 @@ from typing import Any, Self
 from tilewright.schedules.canonical import canonical_bytes
 from tilewright.schedules.record import MeasureResult, MeasureStatus, Toolchain
 from tilewright.schedules.target import Target
+from tilewright.schedules.trace_document import current_steps, trace_key
 from tilewright.schedules.workload.workload import Workload
 
 from ..protocol import MeasureRequest, MeasurerError, OnResult, measure_each
@@ -55,7 +56,7 @@ class ReplayFile:
         ]
         by_trace: dict[bytes, Recorded] = {}
         for entry in sorted(mine, key=lambda entry: entry.confirmed):
-            by_trace.setdefault(canonical_bytes(entry.trace), entry)
+            by_trace.setdefault(trace_key(entry.trace), entry)
         return ReplayMeasurer(by_trace, self.missing, self.toolchain)
 
     @property
@@ -84,7 +85,7 @@ class ReplayMeasurer:
 
     def _answer(self, request: MeasureRequest) -> MeasureResult:
         trace = request.trace.to_json()
-        entry = self.by_trace.get(canonical_bytes(trace))
+        entry = self.by_trace.get(trace_key(trace))
         if entry is not None:
             return entry.result
         if self.missing == "nearest" and self.by_trace:
@@ -98,7 +99,7 @@ class ReplayMeasurer:
         steps = {canonical_bytes(step) for step in trace}
 
         def distance(item: tuple[bytes, Recorded]) -> tuple[int, bytes]:
-            other = {canonical_bytes(step) for step in item[1].trace}
+            other = {canonical_bytes(step) for step in current_steps(item[1].trace)}
             return len(steps ^ other), item[0]
 
         return min(self.by_trace.items(), key=distance)[1].result

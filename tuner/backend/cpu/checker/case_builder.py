@@ -19,8 +19,7 @@ from tilewright.schedules.errors import WorkloadError
 
 from ....judge.cases import CheckCase
 from ....process import linux
-from ....process.frames import Frame, FrameReader, write_frame
-from ....process.refusals import raise_refusal, refusal
+from ....process.frames import Frame, FrameReader, raise_refusal, refusal, write_frame
 
 _ALIGN_BYTES = 64
 _SLOTS = 2  # one case is read while the next is written

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from tilewright.schedules.record import MeasureStatus
 
-from ....judge.rungs import Race
+from .... import timeouts
+from ....judge.timing_race import TimingRace
 from ....process.frames import Frame
 from ...protocol import LoadError
 from ..loading import loader
@@ -26,19 +27,16 @@ from ..loading.entries import Entry, timed_entry, whole_entry
 from ..memory.arena import Arena
 from ..memory.flat import FlatBuffers
 from ..memory.guarded import Flush, GuardedPool, same_bytes
-from ..memory.places import TURNS
+from ..memory.line_offsets import TURNS
 from . import races
 from .flat_run import FlatRun, call_together, flat_run
 from .guarded_run import Checks, Guarded, WrongError, arrays, check, compare, guarded_run, same
+from .interference import InterferenceGuard
 from .job import CheckerEnv, CheckJob
-from .quiet import Quiet
-from .shares import verify_parallel
+from .parallel_checks import verify_parallel
 
-_FEWEST_PLACES = 4  # further cases have other ones
-_PLACES_SECS = 0.03  # of processor time, as are those that follow
-_TEAMS_SECS = 0.1
-_MOST_CALLS = 4096
-_CALLS_SECS = 0.2
+_MIN_PLACES = 4  # further cases have other ones
+_MAX_CALLS = 4096
 _SLOW_VERIFY_SECS = 0.05  # a serial kernel slower than this is run guarded once only
 
 
@@ -148,7 +146,7 @@ def _check_and_time(
             openmp.threads = team
             found = [verify_parallel(job, checks, entry) for entry in entries]
         for entry, first in zip(entries, found, strict=True):
-            _call_with(job.further_teams, checks, entry, first.results())
+            _call_with(job.further_team_sizes, checks, entry, first.results())
         openmp.threads = teams[-1]
     else:
         entries = kernels.entries(arena)
@@ -179,7 +177,7 @@ def _check_and_time(
     if job.timed:
         be_alone()
         start = clock()
-        quiet = Quiet(
+        quiet = InterferenceGuard(
             equipment.helpers,
             equipment.burst_steps,
             equipment.burst_secs,
@@ -240,7 +238,7 @@ def _call_with(
     start = time.process_time()
     checks.openmp.watch(races.forward)
     for team in teams:
-        if time.process_time() - start > _TEAMS_SECS:
+        if time.process_time() - start > timeouts.TEAM_SIZE_CHECK_SECS:
             return
         checks.openmp.threads = team
         run = guarded_run(checks, entry, Flush.LEFT)
@@ -258,14 +256,14 @@ def _call_again(checks: Checks, runs: Sequence[Guarded]) -> None:
     for run in runs:
         expected = [result.copy() for result in run.results()]
         start = time.process_time()
-        for number in range(_MOST_CALLS):
+        for number in range(_MAX_CALLS):
             left = run.workspace.view().copy()
             if run.call_again():
                 raise WrongError(MeasureStatus.WRONG_RESULT, f"call {number + 2} failed")
             same(checks.arena.outputs, expected, run.results(), "depends on calls before it")
             if same_bytes(left, run.workspace.view()):
                 break
-            if time.process_time() - start > _CALLS_SECS:
+            if time.process_time() - start > timeouts.REPEATED_CALL_CHECK_SECS:
                 break
 
 
@@ -275,7 +273,7 @@ def _lie_elsewhere(checks: Checks, entry: Entry, expected: Sequence[NDArray[np.u
     checks.openmp.watch(races.forward)
     start = time.process_time()
     for turn in range(TURNS):
-        if turn >= _FEWEST_PLACES and time.process_time() - start > _PLACES_SECS:
+        if turn >= _MIN_PLACES and time.process_time() - start > timeouts.ALIGNMENT_CHECK_SECS:
             return
         moved = guarded_run(checks, entry, tuple(Flush)[turn % 2], turn=turn)
         compare(checks.arena, expected, moved.results())
@@ -283,12 +281,17 @@ def _lie_elsewhere(checks: Checks, entry: Entry, expected: Sequence[NDArray[np.u
 
 
 def _race(
-    job: CheckJob, flat: FlatRun, equipment: CheckerEnv, quiet: Quiet, *, timed_first: bool
-) -> Race:
+    job: CheckJob,
+    flat: FlatRun,
+    equipment: CheckerEnv,
+    quiet: InterferenceGuard,
+    *,
+    timed_first: bool,
+) -> TimingRace:
     """Time the kernel rung by rung until it has lost or is known well enough; an entry that is
     not the one that counts races against nobody."""
     incumbent_secs = job.incumbent_secs if timed_first else None
-    race = Race(flat.warm_secs, equipment.burst_secs, incumbent_secs, job.final_secs)
+    race = TimingRace(flat.warm_secs, equipment.burst_secs, incumbent_secs, job.final_secs)
     while (plan := race.plan()) is not None:
         samples, bursts = equipment.helpers.time(
             flat.entry.address, flat.argv, plan.calls, plan.rounds, equipment.burst_steps

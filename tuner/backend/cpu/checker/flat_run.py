@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....arrays import as_array, as_bytes
+from ..loading.concurrent_calls import call_beside
 from ..loading.entries import Entry, argument_vector
 from ..loading.native import Helpers
-from ..loading.together import call_beside
 from ..memory.arena import WORKSPACE_ALIGN_BYTES, Arena
 from ..memory.fills import numbers
 from ..memory.flat import FlatBuffers, flat_buffers

@@ -20,7 +20,7 @@ from ..memory.arena import WORKSPACE_ALIGN_BYTES, Arena
 from ..memory.fills import constant, numbers
 from ..memory.flat import FlatBuffers
 from ..memory.guarded import LINE_BYTES, Flush, GuardedBuffer, GuardedPool, same_bytes
-from ..memory.places import places
+from ..memory.line_offsets import line_offsets
 from . import races
 
 # What outputs and workspace hold in runs whose buffers end at a guard. 0xFF in every byte is a NaN
@@ -70,7 +70,7 @@ class Guarded:
         self._copies: list[GuardedBuffer] = []
         at: Sequence[int | None] = arena.places_of(flush)
         if turn is not None:
-            at = places(arena.tensors, turn)
+            at = line_offsets(arena.tensors, turn)
             self.inputs = self._copies = [
                 self._pool.take_at(t, flush, place)
                 for t, place in zip(arena.inputs, at, strict=False)

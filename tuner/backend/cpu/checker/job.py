@@ -15,16 +15,16 @@ from ..memory.stacks import Stacks
 class CheckJob:
     """One kernel to check and time. `threads` is the most it may use.
 
-    `team_sizes` are the thread counts the stand-in verifies with, `further_teams` those it calls
-    the kernel with once, as many as take little time. `incumbent_secs` and
-    `final_secs` are the race's; `timed=False` stops after verification. `repeats` runs on the
-    real runtime must all give the first result; with `misaligned`, also some on tensors that are
-    aligned to their elements and no more, each at another place in a line; with `together`, also
-    those of two callers at the same time. `case` is the number of the case: of a kernel so slow
-    that one guarded run must do, buffers begin at a guard in odd ones and end at one in others.
-    `thorough` finds what shares write in calls of their own as well, and what calls keep.
-    `settled`: a thorough check of another case has passed, so shares, whose addresses do not depend
-    on values, are watched where that costs little.
+    `team_sizes` are the thread counts the stand-in verifies with, `further_team_sizes` those it
+    calls the kernel with once, as many as take little time. `incumbent_secs` and `final_secs` are
+    the race's; `timed=False` stops after verification. `repeats` runs on the real runtime must all
+    give the first result; with `misaligned`, also some on tensors that are aligned to their
+    elements and no more, each at another place in a line; with `together`, also those of two
+    callers at the same time. `case` is the number of the case: of a kernel so slow that one guarded
+    run must do, buffers begin at a guard in odd ones and end at one in others. `thorough` finds
+    what shares write in calls of their own as well, and what calls keep. `settled`: a thorough
+    check of another case has passed, so shares, whose addresses do not depend on values, are
+    watched where that costs little.
 
     A kernel with `constants` is checked and timed by its prepacked entry, with `every_entry` also
     by the one that packs in the call.
@@ -35,7 +35,7 @@ class CheckJob:
     workspace_bytes: int
     threads: int = 1
     team_sizes: tuple[int, ...] = ()
-    further_teams: tuple[int, ...] = ()
+    further_team_sizes: tuple[int, ...] = ()
     incumbent_secs: float | None = None
     final_secs: float = 0.05
     timed: bool = True

@@ -41,7 +41,7 @@ from numpy.typing import NDArray
 
 from ....process import linux
 from ..loading.stand_in import StandIn
-from ..loading.store_watch import MOST_WINDOWS, StoreWatch, WatchedPages
+from ..loading.store_watch import MAX_WINDOWS, StoreWatch, WatchedPages
 from ..memory.fills import constant
 from ..memory.guarded import LINE_BYTES, same_bytes, view_bytes
 from ..memory.stacks import Stacks
@@ -51,11 +51,11 @@ _NOISES = 6
 _SMALL_BYTES = 1 << 15  # beyond this, one noise: there are many elements for it to show in
 _NOISE_BYTES = 65537  # repeated in larger buffers; a prime, so that rows differ
 WATCH_BYTES = 256 << 20  # bytes filled and compared a candidate: about 50 ms
-_MOST_SHARES = 254  # an account has one byte for each of the kernel's
+_MAX_SHARES = 254  # an account has one byte for each of the kernel's
 _CHUNK_BYTES = 1 << 16  # of buffers and what they held, compared while they are in the cache
 _WORD_BYTES = 8
 _STORES = 8000  # watched of a call, some 5 us each
-_FEWEST_STORES = 200
+_MIN_STORES = 200
 _POISONED_SHARES = 512  # of a call: filling a stack costs as much as entering ten regions
 
 
@@ -339,7 +339,7 @@ def find_conflict(
     team = openmp.threads
     size = sum(view.size for _, view in writable)
     affordable = WATCH_BYTES // max(1, 2 * len(_fills(size)) * size)
-    openmp.threads = min(team, max(2, affordable), _MOST_SHARES)
+    openmp.threads = min(team, max(2, affordable), _MAX_SHARES)
     openmp.watch(watcher.on_region)
     call()
     openmp.threads = team
@@ -398,12 +398,12 @@ class _Watcher:
         """Run each share with pages watched where its bytes and those of others meet."""
         views = [(view, owner) for (_, view), owner in zip(self._writable, owners, strict=False)]
         borders = [Borders.of(owner) for _, owner in views]
-        most = max(_FEWEST_STORES, _STORES // (len(self._watched) * shares))
+        most = max(_MIN_STORES, _STORES // (len(self._watched) * shares))
         for thread in range(shares):
             windows = [
                 window
                 for (view, owner), border in zip(views, borders, strict=True)
-                for window in border.windows(view, owner, thread, MOST_WINDOWS // len(views))
+                for window in border.windows(view, owner, thread, MAX_WINDOWS // len(views))
             ]
             at = stores.foreign_store(partial(run, thread), windows, most)
             if at is not None:

@@ -28,13 +28,12 @@ from tilewright.tuner.process.host import available_memory_bytes
 
 from ....judge.cases import Cases, CheckCase
 from ....process import linux
-from ....process.frames import Frame, FrameReader, write_frame
-from ....process.refusals import refusal
+from ....process.frames import Frame, FrameReader, refusal, write_frame
 from ....process.serving import take_over_pipes
 from ..loading.native import Helpers, build_helpers
 from ..memory.arena import Arena, build_arena, give_guarded
 from ..memory.guarded import GUARD_BYTES, Flush, GuardedPool, guarded
-from ..memory.places import TURNS
+from ..memory.line_offsets import TURNS
 from ..memory.stacks import build_stacks
 from . import child
 from .case_builder import CaseBuilder
@@ -46,11 +45,11 @@ _BURST_SECS = 50e-6
 _WARM_SECS = 0.02
 _SPARE_BYTES = 1 << 30
 _FULL_CASES = 40  # of small workloads, whose cases are many
-_MOST_CASES = 200  # of any
+_MAX_CASES = 200  # of any
 _TOGETHER_BYTES = 64 << 20  # of all tensors: up to here one child runs all cases after the first
 _KEPT_BYTES = 256 << 20
 _GUARDED_SETS = 4  # of buffers a child has at most: of two entries, of a run, of a misaligned one
-_AHEAD = 3  # times the memory in use must be free for cases to be built ahead
+_CASES_AHEAD = 3  # times the memory in use must be free for cases to be built ahead
 _RUNS_COMPARED = 2  # of a child, each with its own outputs and workspace
 _USABLE = 0.8  # of the memory that is free: the rest of the machine goes on working
 
@@ -215,7 +214,7 @@ def _fastest_burst_secs(helpers: Helpers, steps: int, times: int) -> float:
 def _job(document: dict[str, Any], blob: bytes) -> CheckJob:
     fields = dict(document["job"])
     fields.pop("rewrites", None)
-    for name in ("team_sizes", "further_teams", "constants"):
+    for name in ("team_sizes", "further_team_sizes", "constants"):
         fields[name] = tuple(fields.get(name, ()))
     return CheckJob(object_bytes=blob, **fields)
 
@@ -279,7 +278,7 @@ def _check(
     small kernel's runs.
     """
     judge.checks += 1
-    spare_bytes = available_memory_bytes() - _AHEAD * linux.resident_bytes(os.getpid())
+    spare_bytes = available_memory_bytes() - _CASES_AHEAD * linux.resident_bytes(os.getpid())
     if judge.keeps or spare_bytes < 0:
         arenas = iter([judge.quick, *judge.kept()]) if judge.keeps else judge.full()
         return _check_each(session, arenas, job, deadline_secs, before, together=judge.keeps)
@@ -323,7 +322,7 @@ def _check_each(
         timed=False,
         repeats=1,
         team_sizes=(),
-        further_teams=(),
+        further_team_sizes=(),
         misaligned=False,
         together=False,
         thorough=False,
@@ -331,7 +330,7 @@ def _check_each(
         case=1,
     )
     groups: Iterator[Iterable[Arena]] = iter([arenas]) if together else ([a] for a in arenas)
-    cases = _MOST_CASES if together else 1
+    cases = _MAX_CASES if together else 1
     for some in groups:
         if result["status"] != MeasureStatus.OK:
             return result

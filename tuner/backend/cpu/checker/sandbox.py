@@ -17,13 +17,13 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TypeAlias
 
+from .... import timeouts
 from ....process import linux
 from ....process.frames import Frame, FrameReader, write_frame
 from ..loading.native import FAULT_EXIT_CODE
 
 _BUG_EXIT_CODE = 70
 _MEMORY_EXIT_CODE = 71
-_POLL_SECS = 0.005
 _STACK_BYTES = 64 << 10
 _FAULT_SIGNALS = (
     signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGABRT,
@@ -209,7 +209,7 @@ class Sandbox:
             poller.register(self._lifeline, 0)  # POLLHUP and POLLERR are always reported
         base_bytes = linux.resident_bytes(os.getpid())
         while True:
-            ready = dict(poller.poll(_POLL_SECS * 1000))
+            ready = dict(poller.poll(timeouts.CHILD_POLL_SECS * 1000))
             if receive in ready:
                 new = reader.read_some()
                 frames += new

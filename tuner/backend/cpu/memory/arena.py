@@ -12,7 +12,7 @@ from ....judge.cases import CheckCase
 from ....process import linux
 from .flat import FlatBuffers, flat_buffers
 from .guarded import Flush, GuardedBuffer, GuardedPool
-from .places import places
+from .line_offsets import line_offsets
 
 WORKSPACE_ALIGN_BYTES = 64
 
@@ -39,7 +39,7 @@ class Arena:
         """Where in a line each tensor begins, None where it touches a guard."""
         if self.turn is None or flush is Flush.RIGHT:
             return (None,) * len(self.tensors)
-        return places(self.tensors, self.turn)
+        return line_offsets(self.tensors, self.turn)
 
     @property
     def size_bytes(self) -> int:
@@ -70,7 +70,7 @@ def build_arena(
     own = flat is None
     pool = GuardedPool() if pool is None else pool
     count = len(case.inputs)
-    at = (None,) * count if turn is None else places(tensors, turn)[:count]
+    at = (None,) * count if turn is None else line_offsets(tensors, turn)[:count]
     placed: dict[Flush, tuple[GuardedBuffer, ...]] = {Flush.RIGHT: (), Flush.LEFT: ()}
     for tensor, array, place in zip(tensors[:count], case.inputs, at, strict=True):
         one = _guarded_input(tensor, array, Flush.LEFT, place, pool)

@@ -18,8 +18,8 @@ from functools import partial
 from tilewright.schedules.dtypes import FLOATS
 from tilewright.schedules.target import Probes, Target
 
+from ....process.contention import ContentionMonitor, cpu_times
 from ....process.host import available_memory_bytes, cpu_affinity
-from ....process.others import Others, cpu_times
 from .machine import PROBED_DTYPES, ProbedMachine, probed_dots, working_sets
 from .rounds import (
     QUIET_ROUNDS,
@@ -47,7 +47,7 @@ def measure_probes(target: Target, budget_secs: float = TOTAL_BUDGET_SECS) -> Pr
     levels = working_sets(target, available_memory_bytes())
     probes = len(counts) * (len(PROBED_DTYPES) + len(probed_dots(target)) + len(levels))
     # Read once: OpenMP's runtime binds the thread that starts its first region to one core.
-    others = Others(partial(cpu_times, cpu_affinity()))
+    others = ContentionMonitor(partial(cpu_times, cpu_affinity()))
     with ProbedMachine(target, min(MAX_PROBE_SECS, budget_secs / probes) / QUIET_ROUNDS) as machine:
         machine.warm_up()
         arithmetic = {name: partial(machine.gigaops, name) for name in machine.arithmetic}

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 QUIET_ROUNDS = 3
-MOST_ROUNDS = 7
-STEADY = 1.02
+MAX_ROUNDS = 7
+STEADY_RATIO = 1.02
 EXTRA_LOOKS = 2
 
 Figure: TypeAlias = tuple[str, int]
@@ -35,17 +35,17 @@ def best_of_rounds(
 ) -> Rounds:
     """Measure everything again and again, and keep the best of each figure.
 
-    Until `QUIET_ROUNDS` were quiet and the last one brought nothing new, at most `MOST_ROUNDS`.
+    Until `QUIET_ROUNDS` were quiet and the last one brought nothing new, at most `MAX_ROUNDS`.
     Busy rounds count too: what was reached can be reached.
     """
     best: dict[Figure, float] = {}
     quiet = 0
-    for _ in range(MOST_ROUNDS):
+    for _ in range(MAX_ROUNDS):
         others_worked()
         rates = measure()
         busy = others_worked()
         quiet += not busy
-        steady = bool(best) and all(rates[f] <= STEADY * best[f] for f in rates)
+        steady = bool(best) and all(rates[f] <= STEADY_RATIO * best[f] for f in rates)
         best = {figure: max(rate, best.get(figure, 0.0)) for figure, rate in rates.items()}
         if quiet >= QUIET_ROUNDS and steady:
             break

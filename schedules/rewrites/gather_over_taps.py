@@ -1,0 +1,169 @@
+"""Scatter to gather: a sum over the input elements becomes a sum over the taps of a filter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import reduce
+
+from ..algebra.affine import Affine, Cond, Eq0, fresh, var
+from ..algebra.conditions import within
+from ..algebra.scalar import (
+    All,
+    Binary,
+    BinaryOp,
+    Const,
+    Load,
+    Scalar,
+    Select,
+    loads,
+    substitute,
+    substitute_cond,
+    vars_of,
+)
+from ..errors import ScheduleError
+from ..workload.tensors import Axis, Stage, Tensor
+from ..workload.workload import Workload
+from .precompute_factors import factors_of
+
+
+@dataclass(frozen=True, slots=True)
+class GatherOverTaps:
+    """Replace the reduction over the elements `axis` by a reduction over the taps of the filter
+    that is laid upon them.
+
+        O[y] += (W[y + 1 - 2*i] where that exists, else 0) * I[i]
+    ->  O[y] += W[r] * (I[(y + 1 - r) / 2] where that is an element, else 0)
+
+    A transposed convolution in scatter form becomes one in gather form. The terms that are dropped
+    are products with padding zeros; the others are added in another order. Legal for a sum of
+    products with a factor that is zero outside of its tensor, where one of the tensor's indices is
+    a multiple of the reduction axis `axis` plus something that does not depend on it.
+    """
+
+    stage: str
+    axis: str
+
+    @property
+    def label(self) -> str:
+        """In the name of a sketch."""
+        return "gather"
+
+    def rewrite(self, workload: Workload) -> Workload:
+        """The same sums over taps, in normal form. ScheduleError: no such stage or axis, or no
+        factor that is a filter."""
+        try:
+            stage = workload.stage(self.stage)
+        except KeyError:
+            raise ScheduleError(self, f"no stage is called {self.stage!r}") from None
+        found = find_filter(stage, self.axis, workload.tensors)
+        if found is None:
+            raise ScheduleError(self, f"no factor of a sum is a filter along {self.axis!r}")
+        changed = _over_taps(stage, found)
+        stages = tuple(changed if old is stage else old for old in workload.stages)
+        return replace(workload, stages=stages).normalised()
+
+    def stated_error(self, workload: Workload) -> float:
+        """Zero: sums are reassociated, and zero terms dropped."""
+        return 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Factor `number` of a sum is `load`, whose index `dim` is step * axis + rest in a tensor of
+    `shape`, or zero outside."""
+
+    axis: Axis
+    number: int
+    load: Load
+    dim: int
+    step: int
+    rest: Affine
+    shape: tuple[int, ...]
+
+    @property
+    def taps(self) -> int:
+        """How long the filter is."""
+        return self.shape[self.dim]
+
+    @property
+    def most_met(self) -> int:
+        """How many of the taps meet an element at the most: others are between two of them."""
+        return -(-self.taps // abs(self.step))
+
+
+def find_filter(stage: Stage, axis: str, tensors: Mapping[str, Tensor]) -> Filter | None:
+    """The factor of `stage` with the fewest taps along the reduction axis, if there is one that is
+    zero outside of its tensor."""
+    found: list[Filter] = []
+    for along in (each for each in stage.reduce_axes if each.name == axis):
+        for number, factor in enumerate(factors_of(stage)):
+            match factor:
+                case Select(All(), Load() as load, Const(0)):
+                    found += _filters(along, number, load, tensors[load.tensor])
+                case _:
+                    pass
+    return min(found, key=lambda each: each.most_met, default=None)
+
+
+def _filters(axis: Axis, number: int, load: Load, tensor: Tensor) -> Iterator[Filter]:
+    for dim, index in enumerate(load.index):
+        step = index.coefficient(axis.name)
+        if step and index.is_linear_in(axis.name):
+            rest = index - var(axis.name) * step
+            yield Filter(axis, number, load, dim, step, rest, tensor.shape)
+
+
+def _over_taps(stage: Stage, found: Filter) -> Stage:
+    names = {axis.name for axis in stage.all_axes}
+    tap = Axis(fresh("tap", names), found.taps)
+    # step * axis + rest = tap, so that size * axis = scaled.
+    size = abs(found.step)
+    scaled = (var(tap.name) - found.rest) * (1 if found.step > 0 else -1)
+    element = scaled // size
+    inside = within(element, found.axis.extent)
+    conds = (Eq0(scaled % size), *inside) if size > 1 else inside
+
+    def moved(number: int, factor: Scalar) -> Scalar:
+        if found.axis.name not in vars_of(factor):
+            return factor
+        if number == found.number:
+            return _filter(factor, found, tap, element, conds)
+        inner = substitute(factor, {found.axis.name: element})
+        return Select(All(conds), inner, Const(0, inner.dtype))
+
+    factors = [moved(n, factor) for n, factor in enumerate(factors_of(stage))]
+    others = [f for n, f in enumerate(factors_of(stage)) if n != found.number]
+    if not any(found.axis.name in vars_of(f) for f in others):  # taps that meet no element
+        own = factors[found.number]
+        factors[found.number] = Select(All(conds), own, Const(0, own.dtype))
+    body = reduce(lambda a, b: Binary(BinaryOp.MUL, a, b), factors)
+    axes = tuple(tap if axis == found.axis else axis for axis in stage.reduce_axes)
+    return replace(stage, body=body).reducing_over(axes)
+
+
+def _filter(
+    factor: Scalar, found: Filter, tap: Axis, element: Affine, exists: tuple[Cond, ...]
+) -> Scalar:
+    """The filter's read at a tap, under the conditions that do not speak of the taps. Where it
+    depends on the element otherwise too, it is read only where that `exists`."""
+    assert isinstance(factor, Select)
+    assert isinstance(factor.cond, All)
+    (load,) = loads(factor)
+    inside = set(within(load.index[found.dim], found.taps))
+    kept = tuple(c for c in factor.cond.conds if c not in inside)
+    moved = {found.axis.name: element}
+    index = tuple(
+        var(tap.name) if dim == found.dim else i.substitute(moved)
+        for dim, i in enumerate(load.index)
+    )
+    read = Load(load.tensor, index, load.dtype)
+    conds = tuple(substitute_cond(c, moved) for c in kept)
+    for dim, (i, new, extent) in enumerate(zip(load.index, index, found.shape, strict=True)):
+        if dim == found.dim:
+            continue
+        # What is left out of the guard may have kept other dimensions inside as well.
+        conds = (*conds, *within(new, extent))
+        if found.axis.name in i.vars():
+            conds = (*conds, *exists)
+    return Select(All(conds), read, factor.on_false) if conds else read

@@ -1,0 +1,63 @@
+"""Axis permutation: a stage is computed with its axes in another order, then transposed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ..algebra.affine import affine, fresh, var
+from ..algebra.scalar import Load
+from ..errors import ScheduleError
+from ..limits import MAX_STAGES
+from ..workload.tensors import Stage, Tensor
+from ..workload.workload import Workload
+
+
+@dataclass(frozen=True, slots=True)
+class PermuteAxes:
+    """Compute `stage` into a temporary tensor whose last axis is dimension `dim` of the result, and
+    transpose that tensor into the result.
+
+        Y[o,h,w] += X[c,h+r,w+s] * W[o,c,r,s]
+    ->  T[h,w,o] += X[c,h+r,w+s] * W[o,c,r,s];  Y[o,h,w] = T[h,w,o]
+
+    Vectors then lie along that axis. No value changes. Legal for every dimension of a stage but its
+    last one.
+    """
+
+    stage: str
+    dim: int
+
+    @property
+    def label(self) -> str:
+        """In the name of a sketch."""
+        return f"permute{self.dim}"
+
+    def rewrite(self, workload: Workload) -> Workload:
+        """The same computation in two stages, in normal form. ScheduleError: no such stage, no
+        such dimension, or too many stages."""
+        try:
+            stage = workload.stage(self.stage)
+        except KeyError:
+            raise ScheduleError(self, f"no stage is called {self.stage!r}") from None
+        if not 0 <= self.dim < len(stage.axes) - 1:
+            raise ScheduleError(self, f"dimension {self.dim} is not one before the last")
+        if len(workload.stages) >= MAX_STAGES:
+            raise ScheduleError(self, f"that takes more than {MAX_STAGES} stages")
+        first, second = self._in_two(workload, stage)
+        stages = [
+            s for old in workload.stages for s in ((first, second) if old is stage else (old,))
+        ]
+        return replace(workload, stages=tuple(stages)).normalised()
+
+    def _in_two(self, workload: Workload, stage: Stage) -> tuple[Stage, Stage]:
+        axes = [axis for d, axis in enumerate(stage.axes) if d != self.dim]
+        axes.append(stage.axes[self.dim])
+        name = fresh("permuted", set(workload.tensors))
+        tensor = Tensor(name, tuple(axis.extent for axis in axes), stage.tensor.dtype)
+        index = tuple(var(axis.name) if axis.extent > 1 else affine(0) for axis in axes)
+        first = replace(stage, tensor=tensor, axes=tuple(axes))
+        return first, Stage(stage.tensor, stage.axes, Load(name, index, tensor.dtype))
+
+    def stated_error(self, workload: Workload) -> float:
+        """Zero: no arithmetic changes."""
+        return 0.0

@@ -1,0 +1,163 @@
+"""Factor precomputation: some factors of a sum of products become a stage of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+
+from ..algebra.affine import affine, fresh, var
+from ..algebra.scalar import Binary, BinaryOp, Load, Reducer, Scalar, loads, vars_of
+from ..errors import ScheduleError
+from ..limits import MAX_STAGES
+from ..workload.tensors import Axis, Elementwise, Reduction, Stage, StageKind, Tensor
+from ..workload.workload import Workload
+
+
+@dataclass(frozen=True, slots=True)
+class PrecomputeFactors:
+    """Compute the product of some factors of `stage`, a sum of products, in a stage of its own;
+    `factors` are their numbers in the order of the body. Reduction axes that only these factors
+    depend on are summed there, which splits a chain of products:
+
+        C[i,j] += A[i,k] * d[k] * B[k,j]     ->   P[i,k] = A[i,k] * d[k];  C[i,j] += P[i,k] * B[k,j]
+        y[i] += A[i,j] * B[j,k] * c[k]       ->   P[j] += B[j,k] * c[k];   y[i] += A[i,j] * P[j]
+
+    The rewrite adds no error to that of the form it gives, by which verification judges it. Legal
+    for every sum of products of one type if the product keeps all its axes: that reassociates
+    factors, which gives the same infinities and NaN as long as no partial product overflows or
+    underflows. Factoring out of a sum is different: x * (a + b) is infinite where x * a + x * b,
+    with x infinite and b of the other sign, is NaN, and -0.0 where that is 0.0. So for floats it is
+    legal only if the workload allows an error, however small (`Workload.allowed_error`); for
+    integers the two forms are equal.
+    """
+
+    stage: str
+    factors: tuple[int, ...]
+
+    @property
+    def label(self) -> str:
+        """In the name of a sketch."""
+        return "precompute"
+
+    def rewrite(self, workload: Workload) -> Workload:
+        """The same computation with the factors multiplied first, in normal form.
+        ScheduleError: no such stage or factors, or the product would depend on no axis."""
+        try:
+            stage = workload.stage(self.stage)
+        except KeyError:
+            raise ScheduleError(self, f"no stage is called {self.stage!r}") from None
+        terms = factors_of(stage)
+        if list(self.factors) != sorted(set(self.factors)) or not self.factors:
+            raise ScheduleError(self, "factors are numbers in increasing order")
+        if self.factors[0] < 0 or self.factors[-1] >= len(terms):
+            raise ScheduleError(self, f"the sum has {len(terms)} factors")
+        chosen = [terms[n] for n in self.factors]
+        rest = [term for n, term in enumerate(terms) if n not in self.factors]
+        if not rest or (len(chosen) == 1 and isinstance(chosen[0], Load)):
+            raise ScheduleError(self, "the product is the whole sum, or an element as it stands")
+        if len(workload.stages) >= MAX_STAGES:
+            raise ScheduleError(self, f"that takes more than {MAX_STAGES} stages")
+        summed = summed_axes(stage, chosen, rest)
+        if summed and not may_distribute(workload, stage):
+            raise ScheduleError(
+                self,
+                f"a factor would leave the sum over {summed[0].name}, which infinities and zeros"
+                " can tell; the workload allows no error",
+            )
+        first, second = _in_two(workload, stage, chosen, rest, self)
+        stages = tuple(s for old in workload.stages for s in _replaced(old, stage, first, second))
+        return replace(workload, stages=stages).normalised()
+
+    def stated_error(self, workload: Workload) -> float:
+        """Zero: sums and products are only reassociated."""
+        return 0.0
+
+
+def may_distribute(workload: Workload, stage: Stage) -> bool:
+    """Whether factors of `stage` may leave a sum, where infinities and zeros can tell."""
+    return workload.allowed_error is not None or not stage.tensor.dtype.is_float
+
+
+def factors_of(stage: Stage) -> tuple[Scalar, ...]:
+    """The factors whose products `stage` sums, as the body has them; none where it is no sum."""
+    return _factors(stage.body) if stage.reduces_by(Reducer.SUM) else ()
+
+
+def kept_axes(stage: Stage, chosen: Iterable[Scalar], rest: Iterable[Scalar]) -> tuple[Axis, ...]:
+    """Axes of the product of factors `chosen`: those that they and `rest` or the result have, in
+    the order in which the operand that has them all is stored, if there is one."""
+    chosen = tuple(chosen)
+    used = _vars(chosen)
+    outside = _vars(rest) | {axis.name for axis in stage.axes}
+    spatial = [axis for axis in stage.axes if axis.name in used]
+    reduced = [axis for axis in stage.reduce_axes if axis.name in used & outside]
+    order = _stored(chosen, {axis.name for axis in (*spatial, *reduced)})
+    if order is not None:
+        by_name = {axis.name: axis for axis in (*spatial, *reduced)}
+        return tuple(by_name[name] for name in order)
+    is_summed = any(axis.name in used - outside for axis in stage.reduce_axes)
+    is_column = bool(spatial) and spatial[-1] == stage.axes[-1]
+    return (*reduced, *spatial) if is_column and not is_summed else (*spatial, *reduced)
+
+
+def summed_axes(stage: Stage, chosen: Iterable[Scalar], rest: Iterable[Scalar]) -> tuple[Axis, ...]:
+    """The reduction axes that the factors `chosen` have and `rest` do not."""
+    only = _vars(chosen) - _vars(rest)
+    return tuple(axis for axis in stage.reduce_axes if axis.name in only)
+
+
+def _factors(node: Scalar) -> tuple[Scalar, ...]:
+    if isinstance(node, Binary) and node.op is BinaryOp.MUL:
+        return (*_factors(node.a), *_factors(node.b))
+    return (node,)
+
+
+def _vars(factors: Iterable[Scalar]) -> frozenset[str]:
+    return frozenset().union(*(vars_of(factor) for factor in factors))
+
+
+def _stored(chosen: Sequence[Scalar], wanted: set[str]) -> tuple[str, ...] | None:
+    """The names `wanted` in the order in which some operand has just them as its dimensions."""
+    for load in (load for factor in chosen for load in loads(factor)):
+        plain = [name for index in load.index for name in index.vars()]
+        simple = len(plain) == len(load.index) and all(
+            index == var(name) for index, name in zip(load.index, plain, strict=True)
+        )
+        if simple and set(plain) == wanted:
+            return tuple(plain)
+    return None
+
+
+def _in_two(
+    workload: Workload,
+    stage: Stage,
+    chosen: Sequence[Scalar],
+    rest: Sequence[Scalar],
+    source: PrecomputeFactors,
+) -> tuple[Stage, Stage]:
+    """The stage of the product, and `stage` reading it."""
+    axes, summed = kept_axes(stage, chosen, rest), summed_axes(stage, chosen, rest)
+    if not axes:
+        raise ScheduleError(source, "the product would depend on no axis")
+    name = fresh("product", set(workload.tensors))
+    tensor = Tensor(name, tuple(axis.extent for axis in axes), stage.tensor.dtype)
+    body = reduce(_times, chosen)
+    first = Stage(tensor, axes, body, _sum_over(summed))
+    index = tuple(var(axis.name) if axis.extent > 1 else affine(0) for axis in axes)
+    read: Scalar = Load(name, index, tensor.dtype)
+    left = tuple(axis for axis in stage.reduce_axes if axis not in summed)
+    second = replace(stage, body=reduce(_times, rest, read), kind=_sum_over(left))
+    return first, second
+
+
+def _sum_over(axes: tuple[Axis, ...]) -> StageKind:
+    return Reduction(Reducer.SUM, axes) if axes else Elementwise()
+
+
+def _times(a: Scalar, b: Scalar) -> Scalar:
+    return Binary(BinaryOp.MUL, a, b)
+
+
+def _replaced(old: Stage, stage: Stage, first: Stage, second: Stage) -> tuple[Stage, ...]:
+    return (first, second) if old is stage else (old,)

@@ -1,0 +1,185 @@
+"""The least work of a workload: what every schedule of it has to do, whichever form it computes.
+
+Operations are counted in slots of the multiply-add pipes, and each tensor's bytes once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import assert_never
+
+from tilewright.costmodel.machine import compute_dtype
+from tilewright.schedules.algebra.scalar import (
+    Binary,
+    BinaryOp,
+    Cast,
+    Reducer,
+    Scalar,
+    Select,
+    Unary,
+    children,
+    loads,
+    vars_of,
+)
+from tilewright.schedules.dtypes import DType
+from tilewright.schedules.form import Form
+from tilewright.schedules.rewrites.precompute_factors import factors_of
+from tilewright.schedules.sketches.forms.rewriting import regrouped, rewrites_for
+from tilewright.schedules.workload.flops import counted_flops, useful_flops
+from tilewright.schedules.workload.tensors import Elementwise, Reduction, Stage
+from tilewright.schedules.workload.workload import Workload
+
+from ..isa.dots import EIGHT_BITS
+from .instruction_rates import NarrowOperands
+
+SMALLEST_ERROR = 1e-9
+"""An allowed error that permits regrouping, which states none, and no rewrite that states one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """`slots` are the fewest lane-slots of the multiply-add pipes that a call needs, `min_bytes`
+    what it reads and writes at least, `dtype` the type it computes in. `narrow` are the slots whose
+    operands machines may have faster ways for than one multiply-add in `dtype` a lane."""
+
+    slots: float
+    min_bytes: int
+    dtype: DType
+    narrow: tuple[tuple[NarrowOperands, float], ...] = ()
+
+
+_MULTIPLIED = (BinaryOp.MUL, BinaryOp.DIV)
+
+
+def least_work(workload: Workload, forms: Sequence[Form] | None = None) -> Work:
+    """The least work of `workload` as it is and in its other `forms`: those of its space
+    (`ScheduleSpace.forms`), or derived here where there is none."""
+    others = _forms(workload) if forms is None else forms
+    found = (_useful_slots(form) for form in (workload, *(other.workload for other in others)))
+    by_operands = min(found, key=lambda slots: sum(slots.values()))
+    narrow = tuple((kind, n) for kind, n in by_operands.items() if kind is not None)
+    slots = sum(by_operands.values())
+    return Work(slots, workload.min_bytes, compute_dtype(workload), narrow)
+
+
+def _forms(workload: Workload) -> tuple[Form, ...]:
+    normal = workload.normalised()
+    return tuple(form for form in (regrouped(normal), *rewrites_for(normal)) if form.steps)
+
+
+def saved_by_allowing_error(workload: Workload) -> float:
+    """How many times less there is to do where `workload` allows an error, however small: its
+    products of more than two factors may then be summed in steps. 1.0 where nothing is gained.
+
+    Infinities and zeros can tell (`rewrites.precompute_factors.may_distribute`), so floats need
+    permission.
+    """
+    normal = workload.normalised()
+    products = any(len(factors_of(stage)) > 2 for stage in normal.stages)
+    if workload.allowed_error is not None or not products:
+        return 1.0
+    allowing = regrouped(normal.allowing(SMALLEST_ERROR)).workload
+    return max(_all_slots(regrouped(normal).workload) / _all_slots(allowing), 1.0)
+
+
+def _all_slots(workload: Workload) -> float:
+    return sum(_useful_slots(workload).values())
+
+
+def _useful_slots(workload: Workload) -> dict[NarrowOperands | None, float]:
+    """Slots by what their operands are; None where that is what the workload computes in."""
+    # The share of the work that is not padding is known over all stages; so is the mix.
+    share = useful_flops(workload) / max(counted_flops(workload), 1)
+    ahead = _ahead_of_calls(workload)
+    found: dict[NarrowOperands | None, float] = {}
+    for stage in workload.stages:
+        if stage.name not in ahead:
+            operands = operands_of(stage, workload)
+            found[operands] = found.get(operands, 0.0) + share * pipe_slots(stage)
+    return found
+
+
+def operands_of(stage: Stage, workload: Workload) -> NarrowOperands | None:
+    """What `stage` works on, where that says more than the type `workload` computes in: narrow
+    operands alone, or integers that are not multiplied, which take as many bits as they have."""
+    read = {workload.tensors[load.tensor].dtype for load in loads(stage.body)}
+    if not read:
+        return None
+    widest = max(read, key=lambda dtype: dtype.bits)
+    products = stage.reduces_by(Reducer.SUM) and _is_product(stage.body)
+    multiplies = any(
+        isinstance(node, Unary) or (isinstance(node, Binary) and node.op in _MULTIPLIED)
+        for node in _computed(stage.body)
+    )
+    if products and widest.bits < DType.F32.bits and (read <= EIGHT_BITS or len(read) == 1):
+        return NarrowOperands(widest, products=True)
+    integers = not any(dtype.is_float for dtype in (*read, stage.tensor.dtype))
+    return NarrowOperands(widest, products=False) if integers and not multiplies else None
+
+
+def _ahead_of_calls(workload: Workload) -> set[str]:
+    """Stages that see constant inputs and nothing else: they can be computed once, before the
+    first call. An output is written in every call."""
+    known = {tensor.name for tensor in workload.constants}
+    found = set[str]()
+    for stage in workload.stages:
+        reads = {load.tensor for load in loads(stage.body)}
+        if reads and reads <= known and stage.name not in workload.outputs:
+            known.add(stage.name)
+            found.add(stage.name)
+    return found
+
+
+def pipe_slots(stage: Stage) -> float:
+    """Fewest lane-slots of the multiply-add pipes one call of `stage` needs, padding included.
+
+    An operation counts once for each setting of the axes it depends on, however often it is
+    written: what is the same is computed once, what does not change is computed outside. A
+    multiplication whose result is only added is one slot with that addition. Additions and
+    comparisons may run on other pipes, at most as many as there are for multiplications. What a
+    choice computes on one side only is left out: it may not be taken.
+    """
+    extents = {axis.name: axis.extent for axis in stage.all_axes}
+    multiplied, added = 0, 0
+    for node in _computed(stage.body):
+        times = prod(extents[name] for name in vars_of(node))
+        match node:
+            case Binary(op=op) if op in _MULTIPLIED:
+                multiplied += times
+            case Binary(op=BinaryOp.ADD | BinaryOp.SUB, a=a, b=b):
+                added += 0 if _is_product(a) or _is_product(b) else times
+            case Unary(op=op):
+                multiplied += op.function.slots * times
+            case Binary():
+                added += times
+            case _:
+                pass
+    match stage.kind:
+        case Elementwise():
+            pass
+        case Reduction(reducer):
+            fused = reducer is Reducer.SUM and _is_product(stage.body)
+            added += 0 if fused else prod(extents.values())
+        case _:
+            assert_never(stage.kind)
+    return max(multiplied, (multiplied + added) / 2)
+
+
+def _computed(node: Scalar) -> set[Scalar]:
+    """Every different operation that is surely evaluated."""
+    found: set[Scalar] = set()
+    pending = [node]
+    while pending:
+        current = pending.pop()
+        if isinstance(current, Binary | Unary):
+            found.add(current)
+        pending.extend([current.cond] if isinstance(current, Select) else children(current))
+    return found
+
+
+def _is_product(node: Scalar) -> bool:
+    while isinstance(node, Cast):
+        node = node.x
+    return isinstance(node, Binary) and node.op is BinaryOp.MUL
