@@ -2,8 +2,8 @@
 
 A network of two-operand shuffles, log2(n) for each of n vectors: neighbours are interleaved in
 growing pieces within 128 bits, then whole 128-bit parts are sorted. Shuffles within 128 bits are
-one cheap instruction on every x86; the others only move whole 128-bit parts. The network is simulated
-on labels, so a column is found by its contents instead of by a formula.
+one cheap instruction on every x86; the others only move whole 128-bit parts. The network is
+simulated on labels, so a column is found by its contents instead of by a formula.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def _paired(
     shuffle: Callable[[int, int, tuple[int, ...]], int],
     halves: Halves,
 ) -> list[int]:
-    """The shuffles of all pairs of vectors that are `distance` apart."""
+    """`vectors` after shuffling all pairs that are `distance` apart."""
     result = list(vectors)
     for start in range(0, len(vectors), 2 * distance):
         for n in range(start, start + distance):
