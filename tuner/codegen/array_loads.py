@@ -65,7 +65,7 @@ class ArrayLoads(Addresses):
         if where is None:
             spread = self._shared(place, base, offset.coefficient(axis.var), spread)
         result: Val | None = None
-        for start, lanes in zip(spread.starts, spread.taken, strict=True):
+        for start, lanes in zip(spread.starts, spread.lanes_of, strict=True):
             at = base + start
             if where is not None and where.lanes > 1:
                 loaded = self._load_masked(place, at, dtype, self._spread_mask(where, lanes))
@@ -108,7 +108,7 @@ class ArrayLoads(Addresses):
         """Vectors that reads of neighbouring elements share, if these are inside the array."""
         if step < 0:
             return spread
-        wide = Spread.shared(step, len(spread.taken[0]), base.const % step)
+        wide = Spread.shared(step, len(spread.lanes_of[0]), base.const % step)
         reach, (first, last) = interval(base, self.indices.ranges), wide.reach()
         exists = reach.lo + first >= 0 and reach.hi + last < place.buffer.elements
         return wide if exists else spread

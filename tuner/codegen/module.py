@@ -71,7 +71,7 @@ class ModuleText:
         halves = in_halves(function.lines, function.result)
         first, _ = renamed(halves.first, "", x.name, f".{number}")
         second, result = renamed(halves.second, halves.result, x.name, f".{number}")
-        return Halves(tuple(first), tuple(second), result, halves.kept)
+        return Halves(tuple(first), tuple(second), result, halves.live_registers)
 
     def zeros(self) -> str:
         """The address of a constant full of zeros."""

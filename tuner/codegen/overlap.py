@@ -28,12 +28,12 @@ _SLOT = re.compile(r"%slot\d+")
 @dataclass(slots=True)
 class LineGroup:
     """Lines that stay together. A `head` may move earlier, to where its operands exist, because it
-    reads nothing that is written in between. `kept` is the number of registers that hold its values
-    until the statement continues."""
+    reads nothing that is written in between. `live_registers` is the number of registers that hold
+    its values until the statement continues."""
 
     lines: Lines = field(default_factory=list)
     is_head: bool = False
-    kept: int = 0
+    live_registers: int = 0
 
 
 @dataclass(slots=True)
@@ -53,11 +53,11 @@ class Statements:
         self.pieces.append(LineGroup())
         return self.pieces[-1].lines
 
-    def divide(self, kept: int) -> Lines:
+    def divide(self, live_registers: int) -> Lines:
         """End the statement's first half; the rest is its second half."""
         self.divisible = False
         head = self.pieces[-1]
-        head.kept = kept
+        head.live_registers = live_registers
         head.is_head = all(isinstance(line, str) and not _ends_block(line) for line in head.lines)
         self.pieces.append(LineGroup())
         return self.pieces[-1].lines
@@ -65,26 +65,26 @@ class Statements:
 
 @dataclass(frozen=True, slots=True)
 class Halves:
-    """A chain in two parts; `kept` values of the first are needed by the second."""
+    """A chain in two parts; `live_registers` values of the first are needed by the second."""
 
     first: tuple[str, ...]
     second: tuple[str, ...]
     result: str
-    kept: int
+    live_registers: int
 
 
 @lru_cache(maxsize=256)
 def in_halves(lines: tuple[str, ...], result: str) -> Halves:
     """A chain divided in its middle third, where the fewest values are live."""
 
-    def kept(at: int) -> int:
+    def live_at(at: int) -> int:
         rest = lines[at:]
         return len(set(_NAME.findall(" ".join([*rest, result]))) - set(map(_defined, rest)))
 
     third = len(lines) // 3
     places = range(third, len(lines) - third + 1)
-    at = min(places, key=lambda at: (kept(at), abs(2 * at - len(lines))))
-    return Halves(lines[:at], lines[at:], result, kept(at))
+    at = min(places, key=lambda at: (live_at(at), abs(2 * at - len(lines))))
+    return Halves(lines[:at], lines[at:], result, live_at(at))
 
 
 def in_order(pieces: Sequence[LineGroup], registers: int) -> Lines:
@@ -118,7 +118,7 @@ def _room(pieces: Sequence[LineGroup], heads: Sequence[LineGroup], registers: in
         return 0
     held = {slot for piece in pieces for line in flat(piece.lines) for slot in _SLOT.findall(line)}
     free = registers - REGISTERS_FOR_OTHERS - len(held)
-    return min(MOST_AHEAD, free // max(head.kept for head in heads) - 1)
+    return min(MOST_AHEAD, free // max(head.live_registers for head in heads) - 1)
 
 
 def flat(lines: Lines) -> Iterator[str]:

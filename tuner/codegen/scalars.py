@@ -362,7 +362,7 @@ class Scalars:
         halves = self.module.math_halves(op, x, self.text.new("m")[2:])
         self.text.here.extend(halves.first)
         self.text.divide(
-            halves.kept * max(1, x.lanes * x.dtype.bits // self.module.target.vector_bits)
+            halves.live_registers * max(1, x.lanes * x.dtype.bits // self.module.target.vector_bits)
         )
         self.text.here.extend(halves.second)
         return Val(halves.result, x.dtype, x.lanes)

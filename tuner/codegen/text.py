@@ -130,11 +130,12 @@ class FunctionText:
         sequence = self._sequence()
         return sequence is not None and sequence.divisible
 
-    def divide(self, kept: int) -> None:
-        """End the statement's first half; `kept` registers hold values that the second needs."""
+    def divide(self, live_registers: int) -> None:
+        """End the statement's first half; `live_registers` registers hold values that the second
+        needs."""
         sequence = self._sequence()
         assert sequence is not None
-        self.here = sequence.divide(kept)
+        self.here = sequence.divide(live_registers)
 
     def _sequence(self) -> Statements | None:
         """The sequence of the current loop or branch."""

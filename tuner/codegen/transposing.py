@@ -115,7 +115,7 @@ class Transposed:
         while size < max(self._count, self._lanes):
             size *= 2
         self._network = network(size, self._dtype.bytes * 8)
-        self._made: dict[int, str] = {n: self._widened(row) for n, row in enumerate(rows)}
+        self._names: dict[int, str] = {n: self._widened(row) for n, row in enumerate(rows)}
 
     def column(self, number: int) -> Val:
         """Lane `number` of every row, as one vector."""
@@ -136,8 +136,8 @@ class Transposed:
         return self._assign(f"shufflevector {row.typed}, {row.type} poison, {choice}", "t")
 
     def _vector(self, number: int) -> str:
-        if number in self._made:
-            return self._made[number]
+        if number in self._names:
+            return self._names[number]
         size = self._network.size
         kind = type_text(self._dtype, size)
         if number < size:  # beyond the last row
@@ -147,5 +147,5 @@ class Transposed:
         name = self._assign(
             f"shufflevector {kind} {a}, {kind} {b}, {lane_choice(shuffle.lanes)}", "t"
         )
-        self._made[number] = name
+        self._names[number] = name
         return name

@@ -61,8 +61,8 @@ def _x86(architecture: str, features: frozenset[str], vector_bits: int) -> Instr
     streams = architecture == x86.X86_64
     return InstructionSet(
         multiply_add=FMA_F32.has_form_on(features),
-        floor=vector_bits > 128
-        or "sse4.1" in features,  # features implied by the CPU need not be listed
+        # Wider vectors imply SSE 4.1, which need not be listed then.
+        floor=vector_bits > 128 or "sse4.1" in features,
         halves=not features.isdisjoint({"f16c", "avx512f"}),
         masked_load_bits=x86.masked_load_bits(features),
         streams=tuple(size for size in x86.STREAMS if size * 8 <= vector_bits) if streams else (),
