@@ -293,9 +293,9 @@ class CompilePool:
                 return
             if not worker.busy:
                 key, document = self._queue.popleft()
-                self._give(worker, key, document)
+                self._assign(worker, key, document)
 
-    def _give(self, worker: _Worker, key: int, document: dict[str, Any]) -> None:
+    def _assign(self, worker: _Worker, key: int, document: dict[str, Any]) -> None:
         worker.key, worker.busy, worker.started = key, True, time.monotonic()
         stdin = worker.process.stdin
         assert stdin is not None

@@ -86,8 +86,8 @@ def _names_of(triple: str) -> tuple[frozenset[str], frozenset[str]]:
 @lru_cache(maxsize=256)
 def _fatal_message(triple: str, cpu: str, features: tuple[str, ...]) -> str:
     """LLVM's last line if these names end it, "" if it compiles."""
-    asked = json.dumps({"triple": triple, "cpu": cpu, "features": features})
-    ended = _listed_by_llvm(triple, [], asked.encode())
+    request = json.dumps({"triple": triple, "cpu": cpu, "features": features})
+    ended = _listed_by_llvm(triple, [], request.encode())
     if not ended.returncode:
         return ""
     said = [line for line in ended.stderr.decode(errors="replace").splitlines() if line.strip()]
@@ -95,13 +95,13 @@ def _fatal_message(triple: str, cpu: str, features: tuple[str, ...]) -> str:
 
 
 def _listed_by_llvm(
-    triple: str, words: list[str], asked: bytes
+    triple: str, words: list[str], request: bytes
 ) -> subprocess.CompletedProcess[bytes]:
     try:
         return subprocess.run(
             module_command("tilewright.tuner.machine.llvm_names", *words),
             env=child_environment(1),
-            input=asked,
+            input=request,
             capture_output=True,
             timeout=timeouts.LLVM_NAMES_DEADLINE_SECS,
             check=False,
@@ -125,8 +125,8 @@ def main() -> None:
     if sys.argv[1:]:
         llvm_target(sys.argv[1]).create_target_machine(cpu="help", features="")
         return
-    asked = json.load(sys.stdin)
-    machine = machine_for(asked["triple"], asked["cpu"], asked["features"])
+    request = json.load(sys.stdin)
+    machine = machine_for(request["triple"], request["cpu"], request["features"])
     machine.emit_object(cleaned(_SMALL_MODULE, machine))
 
 

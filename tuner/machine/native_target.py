@@ -199,7 +199,7 @@ class ThisMachine:
             _write_cache(path, entry)
         return replace(target, probes=merged_probes(target, target.probes, entry.target.probes))
 
-    def keep(self, target: Target) -> None:
+    def cache_probes(self, target: Target) -> None:
         """Cache probes that a kernel corrected. They are doubtful, so the next run probes again and
         merges both."""
         path = _cache_file(self.cache_dir)

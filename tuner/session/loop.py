@@ -49,14 +49,15 @@ class _NewTrial:
 class TuningLoop:
     """Proposes and measures the batches of `run`.
 
-    `goal` is what the strategy reads, `searched` the target whose probes it uses; `known` has the
-    records of earlier runs, and `candidates_of` the candidates proposed so far, both by trace key.
+    `goal` is the input of the strategy, `searched` the target whose probes it uses;
+    `earlier_records` has the records of earlier runs, and `candidates_of` the candidates proposed
+    so far, both by trace key.
     """
 
     run: TuningRun
     goal: SearchGoal
     searched: Target
-    known: dict[bytes, TuningRecord]
+    earlier_records: dict[bytes, TuningRecord]
     candidates_of: dict[bytes, list[Candidate]] = field(default_factory=dict)
     predictions: Mapping[Candidate, float] = field(default_factory=dict)
 
@@ -118,7 +119,9 @@ class TuningLoop:
                 waiting[key].append(candidate)
             else:
                 waiting[key] = [candidate]
-                new.append(_NewTrial(candidate, trace, document, key, self.known.get(key)))
+                new.append(
+                    _NewTrial(candidate, trace, document, key, self.earlier_records.get(key))
+                )
         try:
             self._enter_all(new)
         except Stopped as stopped:
@@ -160,15 +163,15 @@ class TuningLoop:
         numbered = dict(enumerate(new, start=first))
         records = {number: n.earlier for number, n in numbered.items() if n.earlier is not None}
         requests = [MeasureRequest(i, n.trace) for i, n in numbered.items() if n.earlier is None]
-        untold = list(numbered)
+        unreported = list(numbered)
 
-        def tell(number: int) -> None:
-            untold.remove(number)
+        def report(number: int) -> None:
+            unreported.remove(number)
             self._enter(number, numbered[number], records[number])
 
-        def tell_ready() -> None:
-            while untold and untold[0] in records:
-                tell(untold[0])
+        def report_ready() -> None:
+            while unreported and unreported[0] in records:
+                report(unreported[0])
 
         results: list[MeasureResult] = []
 
@@ -180,20 +183,20 @@ class TuningLoop:
             run.sink.add([record])
             records[number] = record
             results.append(result)
-            tell_ready()
+            report_ready()
             run.charge_phase("store")
             reason = run.out_of_time(reserve_secs) if len(results) < len(requests) else None
             if reason is not None:
                 raise Stopped(reason)
 
-        tell_ready()
+        report_ready()
         if not requests:
             return
         try:
             run.measurer.measure(requests, on_result)
         except (Stopped, MeasurementAborted):
-            for number in [number for number in untold if number in records]:
-                tell(number)
+            for number in [number for number in unreported if number in records]:
+                report(number)
             raise
         finally:
             run.apportion_batch(results)

@@ -33,7 +33,7 @@ class MeasuringMachine(Protocol):
         TargetError if probing fails."""
         ...
 
-    def keep(self, target: Target) -> None:
+    def cache_probes(self, target: Target) -> None:
         """Store the corrected probes of `target` for later runs."""
         ...
 
@@ -115,7 +115,7 @@ class RooflineBound:
         self.notes.append(f"raised to what the best kernel shows: it is {self._ratio_text(secs)}")
         raised = replace(self.target, probes=shown_by_kernel(self.work, self.target, secs))
         if raised.probes != self.target.probes and keep and self.machine is not None:
-            self.machine.keep(raised)
+            self.machine.cache_probes(raised)
         self.current = replace(bound_of(self.work, raised), secs=secs)
         self.raised_by = "kernel"
 

@@ -146,7 +146,7 @@ class FleetMeasurer:
             for task in run.lost_orders(machines):
                 log.warning("machine %s was lost", self._name(run.batch.under_way[task].machine))
                 self._let_go(line, task)
-                run.tell(run.batch.lose(task))
+                run.report(run.batch.lose(task))
             self._give_out(run, line, machines)
         able_ones = machines.keys() - self._refused
         if line is not None and (run.batch.under_way or able_ones):
@@ -184,7 +184,7 @@ class FleetMeasurer:
                 workload=self._workload,
                 target=self._target,
                 seed=self._seed,
-                requests={position: run.requests[position] for position in assignment.left},
+                requests={position: run.requests[position] for position in assignment.unanswered},
             )
             line.order(assignment.task, machines[assignment.machine], order.to_bytes())
 
@@ -198,19 +198,19 @@ class FleetMeasurer:
             elif note.kind != "begun":
                 line.release(note.task)
                 self._reservations.release(note.task)
-            run.take(note)
+            run.update(note)
             if run.batch.done:
                 return
         for task in list(run.batch.under_way):
             if line.is_over(task):  # its notes came before the news of its end, or never will
                 line.release(task)
                 self._reservations.release(task)
-                run.tell(run.batch.end(task))
+                run.report(run.batch.end(task))
             elif (failure := line.failure(task)) is not None:
                 machine = self._name(run.batch.under_way[task].machine)
                 log.warning("an order failed on machine %s: %r", machine, failure)
                 self._let_go(line, task)
-                run.tell(run.batch.lose(task))
+                run.report(run.batch.lose(task))
 
     def _let_go(self, line: Line, task: str) -> None:
         line.forget([task])
@@ -220,7 +220,7 @@ class FleetMeasurer:
         if run.refusal is not None and run.batch.refused.issuperset(machines):
             raise run.refusal
         if self._fleet.should_stop():
-            run.tell(run.batch.give_up("stopped while no machine of the fleet could measure it"))
+            run.report(run.batch.give_up("stopped while no machine of the fleet could measure it"))
             return
         self._wait.go_on()
 
@@ -278,22 +278,22 @@ class _Run:
         """Orders at machines that are not among `machines`."""
         return [t for t, a in self.batch.under_way.items() if a.machine not in machines]
 
-    def take(self, note: Note) -> None:
+    def update(self, note: Note) -> None:
         """Update the batch by a machine's note."""
         match note.kind:
             case "begun":
                 self.batch.begin(note.task)
             case "result":
                 if note.result is not None:
-                    self.tell(self.batch.answer(note.task, note.position, note.result))
+                    self.report(self.batch.answer(note.task, note.position, note.result))
             case "ended":
-                self.tell(self.batch.end(note.task))
+                self.report(self.batch.end(note.task))
             case "refused" | "bug":
                 self.refusal = _refusal(note)
                 log.warning("a machine gets no more of this work: %s", self.refusal)
                 self.batch.refuse(note.task)
 
-    def tell(self, settled: Sequence[int]) -> None:
+    def report(self, settled: Sequence[int]) -> None:
         for position in settled:
             self.on_result(position, self.batch.results[position])
 

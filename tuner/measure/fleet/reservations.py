@@ -69,7 +69,7 @@ class Reservations:
             self._waiting_batches[owner] = WaitingBatch(frozenset(machines), wake)
             places = self._places(owner, machines)
             for made in assign(places, len(self._interested(machines))):
-                self._reserved[made.task] = Reservation(owner, made.machine, len(made.left))
+                self._reserved[made.task] = Reservation(owner, made.machine, len(made.unanswered))
                 self._note_open(made.machine, owner)
 
     def withdraw(self, owner: int) -> None:

@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 def interruptible(
-    call: Callable[[], T], control: Control, *, undo: Callable[[T], None] = lambda made: None
+    call: Callable[[], T], control: Control, *, undo: Callable[[T], None] = lambda result: None
 ) -> T:
     """What `call` returns or raises, in a thread of its own. MeasurementAborted when `control` is
     aborted, while `call` goes on; its result is then passed to `undo`."""
@@ -31,7 +31,7 @@ class _InterruptibleCall(Generic[T]):
 
     def __init__(self, call: Callable[[], T], undo: Callable[[T], None]) -> None:
         self._call, self._undo = call, undo
-        self._made: list[T] = []
+        self._results: list[T] = []
         self._error: BaseException | None = None
         self._abandoned = False
         self._lock = threading.Lock()
@@ -40,12 +40,12 @@ class _InterruptibleCall(Generic[T]):
 
     def _run(self) -> None:
         try:
-            made = self._call()
+            result = self._call()
             with self._lock:
-                self._made.append(made)
+                self._results.append(result)
                 abandoned = self._abandoned
             if abandoned:
-                self._undo(made)
+                self._undo(result)
         except BaseException as error:  # noqa: BLE001  # raised again by `outcome`
             self._error = error
         finally:
@@ -55,12 +55,12 @@ class _InterruptibleCall(Generic[T]):
         """What the call returned or raised. MeasurementAborted."""
         while not self._over.wait(timeouts.ABORT_POLL_SECS):
             with self._lock:
-                self._abandoned = control.aborted and not self._made
+                self._abandoned = control.aborted and not self._results
             if self._abandoned:
                 control.check()
         if self._error is not None:
             raise self._error
-        return self._made[0]
+        return self._results[0]
 
 
 @dataclass(slots=True)

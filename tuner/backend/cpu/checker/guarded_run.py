@@ -92,7 +92,7 @@ class Guarded:
         sizes = {"the workspace": entry.workspace_bytes}
         if entry.prepack is not None:
             sizes["packed memory"] = entry.packed_bytes
-        take = self._pool.take
+        take = self._pool.acquire
         scratch = [take(n, size, flush, WORKSPACE_ALIGN_BYTES) for n, size in sizes.items()]
         openmp.fill = _NAN_FILL if not_a_number else some
         for buffer in scratch:
@@ -150,7 +150,7 @@ class Guarded:
     def free(self) -> None:
         """Return the memory to the pool."""
         for buffer in (*self.writable, *self._copies):
-            self._pool.give(buffer)
+            self._pool.release(buffer)
 
     def lies_as(self, other: Guarded) -> bool:
         """Whether each array has the same offset in a cache line: kernels may divide their work by

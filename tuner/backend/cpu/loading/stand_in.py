@@ -189,8 +189,8 @@ class StandIn:
         return self._words["region"].value
 
     @property
-    def asked(self) -> int:
-        """The threads the region asked for, 0 for as many as there are."""
+    def requested_threads(self) -> int:
+        """The number of threads that the region requests, 0 for all."""
         return self._words["asked"].value
 
     @property

@@ -89,7 +89,7 @@ def build_arena(
 def give_guarded(arena: Arena, pool: GuardedPool) -> None:
     """Return the guarded inputs of an arena to the pool."""
     for buffer in {b.start: b for group in arena.guarded_inputs.values() for b in group}.values():
-        pool.give(buffer)
+        pool.release(buffer)
 
 
 def _guarded_input(
