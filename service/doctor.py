@@ -144,7 +144,7 @@ def steal(path: Path = Path("/proc/stat")) -> Finding:
     except (OSError, ValueError):
         return Finding("steal", "ok", "not readable here")
     if len(ticks) < 8:
-        return Finding("steal", "ok", "not told by this kernel")
+        return Finding("steal", "ok", "not reported by this kernel")
     share = ticks[7] / max(sum(ticks[:8]), 1)
     if share > 0.02:
         return Finding("steal", "warn", f"{share:.1%} of the time since boot", "A busy host.")
@@ -160,7 +160,7 @@ def library_settings(environment: dict[str, str]) -> Finding:
             "library settings",
             "warn",
             found,
-            "Programs you start run with them, held down maybe; tune and bench leave them out.",
+            "Programs you start use them and may be slowed down; tune and bench ignore them.",
         )
     return Finding("library settings", "ok", "none")
 

@@ -73,10 +73,31 @@ PREPARATION_POLL_SECS = 0.05
 """Between two looks for a change while requests wait for a preparation."""
 PREPARATION_RECHECK_SECS = 1.0
 """Preparations are read this often even without a sign of change, and preparers woken."""
+PREPARATION_RETRY_MAX_SECS = 30
+"""The longest `Retry-After` for an answer that is being prepared."""
+SECS_PER_PREPARATION = 2.5
+"""Typical time of a preparation, from which `Retry-After` is estimated."""
 INSPECTION_SECS = 20.0
 """A helper process may compute loops, assembly or a bound for a page this long."""
 SESSION_COOKIE_SECS = 30 * 86_400
 """A browser keeps the key of `/login` for 30 days."""
+
+# Preparation of answers
+
+PREPARER_IDLE_SECS = 60.0
+"""A preparer without work ends after this long."""
+PREPARER_POLL_SECS = 0.1
+"""Between two looks for a change in the database."""
+PREPARER_RECHECK_SECS = 2.0
+"""A preparer looks for work this often even without a change: leases expire without one."""
+PREPARER_STOP_SECS = 2.0
+"""A preparer may take this long to stop after SIGTERM."""
+PREPARER_RESTART_SECS, PREPARER_RESTART_MAX_SECS = 1.0, 60.0
+"""Before a preparer that failed is replaced: doubled each time, up to the second."""
+PREPARATION_STEP_SECS = 300.0
+"""One step may take this long, deadlines of its parts included; then its process exits."""
+FAILED_PREPARATION_RETRY_SECS = 30.0
+"""A failed preparation may be requested again after this long, times its failures."""
 
 # Fleets
 

@@ -1,6 +1,7 @@
-"""Where the buffers of a lowered nest live, and how much of it a kernel may ask for.
+"""Storage of the buffers of a lowered nest, and its limits.
 
-Legality, not code: the search asks it before it proposes a schedule, code generation follows it.
+It is part of legality: the search consults it before it proposes a schedule, and code generation
+follows the plan.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from ..nest.loop_ir import (
     LoopKind,
     Nest,
     PrefetchHint,
+    RunByInstruction,
     Stmt,
     StoreElement,
     Update,
@@ -221,7 +223,8 @@ def _register_accesses(
     for stmt in stmts:
         match stmt:
             case For():
-                inner = stmt if stmt.kind is LoopKind.VECTORIZED else axis
+                lanes = stmt.kind is LoopKind.VECTORIZED or isinstance(stmt.kind, RunByInstruction)
+                inner = stmt if lanes else axis
                 yield from _register_accesses(stmt.body, buffers, inner)
             case Allocate():
                 yield from _register_accesses(stmt.body, buffers, axis)

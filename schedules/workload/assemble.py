@@ -1,4 +1,4 @@
-"""From tensors that know how they are computed to a computation of all that they need."""
+"""Collect tensors, and the stages that compute them, into one computation."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from .validate import validate
 
 
 class TensorSource(Protocol):
-    """A tensor and where it comes from, as a way to write computations keeps it.
+    """A tensor and how it is computed, as a front end represents it.
 
-    Its identity is the object: two may have the same name. `stages` are what computes it, the last
-    one the tensor itself, those before it split off from its expression; there are none for an
-    input. `reads` are the tensors that the expression names, some of which `stages` may read no
-    more.
+    Two different objects are two tensors, even under one name. `stages` compute the tensor: the
+    last stage writes it, the others were split off from its expression; an input has none. `reads`
+    are the tensors in the expression as written; simplification may have removed some of them from
+    `stages`.
     """
 
     @property
@@ -97,7 +97,8 @@ def _declared(inputs: Sequence[TensorSource], found: list[TensorSource]) -> list
 
 
 def _with_unique_names(computed: list[TensorSource], taken: set[str]) -> tuple[Stage, ...]:
-    """All stages; the ones split off get a number where two have the same name."""
+    """All stages; a number is appended to the name of a split-off stage where the name is in
+    use."""
     stages: list[Stage] = []
     used = set(taken)
     for tensor in computed:

@@ -1,7 +1,7 @@
-"""A computation as plain data: what `workload.py` gives a normal form, a key and a document.
+"""A computation as plain data; `workload.py` adds a normal form, a key and a JSON document.
 
-Everything in this room that checks, counts, orders or writes a computation is written on this
-value, so that nothing in it needs `Workload`, which stands on top.
+The modules of this package that check, count, normalise or serialise a computation take this class,
+so that none of them depends on `Workload`, which is built on top of them.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from ..algebra.scalar import loads
 from .tensors import Stage, Tensor
 
 C = TypeVar("C", bound="Computation")
-"""A computation of any class: what is made from one by `replace` is of the same class."""
+"""Type variable: `replace` of a subclass returns the same subclass."""
 
 
 @dataclass(frozen=True)
 class Computation:
-    """Inputs in argument order, stages in an order in which each reads only what is before it.
+    """Inputs in argument order, and stages in topological order.
 
     `outputs` names the stages whose tensors the caller gets, in argument order. `name` is for
     people and is not part of the identity. `declared_flops` and `declared_min_bytes` are the

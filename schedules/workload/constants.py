@@ -10,7 +10,8 @@ from .computation import C
 
 
 def with_constants(computation: C, names: Iterable[str], asked: str = "constant") -> C:
-    """`computation` with the inputs `names` (in any case) marked as well.
+    """`computation` with the inputs `names` (case-insensitive) marked constant, besides those
+    marked already.
 
     WorkloadError names the inputs there are; `asked` stands before the name that is none of them.
     """

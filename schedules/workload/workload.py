@@ -1,4 +1,4 @@
-"""Workload: one computation, in a normal form whose key is the same whoever wrote it.
+"""Workload: one computation with a normal form and a key that are equal for all its spellings.
 
 A workload is a list of input tensors and a list of stages. A stage computes one tensor: every
 element by one scalar expression, or as the reduction of one over further axes. Stages may read

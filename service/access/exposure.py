@@ -51,7 +51,7 @@ def _check_names(settings: Settings) -> None:
             raise CannotServe(
                 f"--allow-origin {origin}: not an origin",
                 advice="Name scheme and host as a browser does, such as https://ci.example.org; "
-                "there is no way to allow all.",
+                "all origins cannot be allowed.",
             )
     for network in settings.trusted_proxy:
         try:

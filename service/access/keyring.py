@@ -65,7 +65,7 @@ class Keyring:
         stored = await self._known_keys(now - self._fresh_secs)
         if text is None:
             if self._required or stored.rows:
-                raise NotAuthenticated("this service asks for a key", code="no_key")
+                raise NotAuthenticated("this service requires a key", code="no_key")
             return ANYBODY
         if not (self._required or stored.rows):
             return ANYBODY  # the key of another service; this one requires none

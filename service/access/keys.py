@@ -103,11 +103,11 @@ def matches_key(text: str, key: ApiKey | None) -> bool:
     return hmac.compare_digest(digest_of(text), stored) and key is not None
 
 
-def key_of_owner(asking: Principal, idempotency_key: str | None) -> str | None:
+def key_of_owner(caller: Principal, idempotency_key: str | None) -> str | None:
     """The idempotency key as stored: separate for each owner."""
-    if asking.owner is None or idempotency_key is None:
+    if caller.owner is None or idempotency_key is None:
         return idempotency_key
-    return hashlib.sha256(f"{asking.owner}\0{idempotency_key}".encode()).hexdigest()
+    return hashlib.sha256(f"{caller.owner}\0{idempotency_key}".encode()).hexdigest()
 
 
 def expiry_of(text: str, now: datetime) -> datetime:
@@ -127,7 +127,7 @@ def duration_of(text: str) -> timedelta:
 
 
 def _no_duration(text: str) -> InvalidField:
-    return InvalidField(f"{text[:40]!r}: a length of time such as 90d, 12h, 2w or 1y will do")
+    return InvalidField(f"{text[:40]!r}: must be a length of time such as 90d, 12h, 2w or 1y")
 
 
 def scopes_of(text: str) -> tuple[KeyScope, ...]:
@@ -145,7 +145,7 @@ def checked_owner(text: str) -> str:
     """A name of an owner. InvalidField."""
     if not _OWNER.fullmatch(text):
         raise InvalidField(
-            f"owner {text[:70]!r}: 1 to 64 letters, digits, dots, dashes, underscores or @ will do"
+            f"owner {text[:70]!r}: must be 1 to 64 letters, digits, dots, dashes, underscores or @"
         )
     return text
 
@@ -153,7 +153,7 @@ def checked_owner(text: str) -> str:
 def checked_note(text: str) -> str:
     """A comment on a key. InvalidField."""
     if len(text) > 200 or not (text.isprintable() or text == ""):
-        raise InvalidField(f"note {text[:40]!r}: up to 200 printable characters will do")
+        raise InvalidField(f"note {text[:40]!r}: must be at most 200 printable characters")
     return text
 
 

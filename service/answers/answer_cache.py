@@ -35,7 +35,7 @@ from tilewright.service.resolve.toolchains import toolchain_name
 if TYPE_CHECKING:
     from tilewright.db import Store, StoredEvidence
 
-BOOK_BYTES = 64 << 20
+CACHE_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +82,9 @@ class FoundAnswer:
     @property
     def body(self) -> bytes:
         """The JSON of the answer."""
-        return self.told(self.summary)
+        return self.body_for(self.summary)
 
-    def told(self, summary: bytes) -> bytes:
+    def body_for(self, summary: bytes) -> bytes:
         """The JSON of the answer, with the caller's description of the workload."""
         return b'{"workload":' + summary + b"," + self.rest[1:]
 
@@ -123,13 +123,13 @@ class _CachedAnswer:
 class AnswerCache:
     """Answers from one database under one toolchain. Thread-safe."""
 
-    def __init__(self, store: Store, toolchain: Toolchain, size_bytes: int = BOOK_BYTES) -> None:
+    def __init__(self, store: Store, toolchain: Toolchain, size_bytes: int = CACHE_BYTES) -> None:
         self._store = store
         self._toolchain = toolchain
         self.name = toolchain_name(toolchain)
         self._entries: BoundedCache[tuple[Any, ...], _CachedAnswer] = BoundedCache(size_bytes)
 
-    def at_once(self, question: Question) -> Outcome | None:
+    def cached(self, question: Question) -> Outcome | None:
         """The cached outcome if no query is needed to confirm it, else None."""
         entry = self._entries.get(question.identity)
         if entry is None or entry.token is None or entry.token != self._store.change_token():
@@ -141,26 +141,26 @@ class AnswerCache:
         cached."""
         token = self._store.change_token()
         found: dict[tuple[Any, ...], Outcome] = {}
-        asked: dict[tuple[Any, ...], Question] = {}
+        to_read: dict[tuple[Any, ...], Question] = {}
         for question in questions:
             name = question.identity
             entry = self._entries.get(name)
             if entry is not None and token is not None and entry.token == token:
                 found[name] = entry.outcome
             else:
-                asked[name] = question
-        if asked:
-            found |= self._read(token, asked)
+                to_read[name] = question
+        if to_read:
+            found |= self._read(token, to_read)
         return [found[question.identity] for question in questions]
 
     def _read(
-        self, token: object, asked: dict[tuple[Any, ...], Question]
+        self, token: object, to_read: dict[tuple[Any, ...], Question]
     ) -> dict[tuple[Any, ...], Outcome]:
         """Outcomes from the current rows. `token` is older than the rows: a commit in between
         causes another read, never a stale answer."""
         found = {}
         for elsewhere in (False, True):
-            part = {n: q for n, q in asked.items() if (q.minimum is not Grade.EXACT) is elsewhere}
+            part = {n: q for n, q in to_read.items() if (q.minimum is not Grade.EXACT) is elsewhere}
             if not part:
                 continue
             works = [question.work for question in part.values()]

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from tilewright.db.errors import StoreError
 from tilewright.service.answers.answer_cache import AnswerCache
-from tilewright.service.answers.preparers import Preparers
-from tilewright.service.answers.untuned import PrepareQueue
+from tilewright.service.answers.prepare_queue import PrepareQueue
+from tilewright.service.answers.preparer_pool import PreparerPool
 from tilewright.service.database_quota import DatabaseQuota
 from tilewright.service.resolve.parsed_workloads import ParsedWorkloads
 from tilewright.service.resolve.toolchains import toolchain, toolchain_name
@@ -28,26 +28,26 @@ MOST_PREPARERS = 4
 class AnswerService:
     """The answer cache, the cache of parsed workloads, and the queue of preparations."""
 
-    book: AnswerCache
-    spelled: ParsedWorkloads
-    untuned: PrepareQueue
+    cache: AnswerCache
+    parsed_workloads: ParsedWorkloads
+    prepare_queue: PrepareQueue
 
     def start(self) -> None:
         """Continue the preparations that are in the database."""
         try:
-            self.untuned.waiting()
+            self.prepare_queue.waiting()
         except StoreError as error:  # it may be usable at the next request
             log.warning("what waits to be prepared is not known: %s", error)
 
     def close(self) -> None:
         """Stop the helper processes."""
-        self.untuned.preparers.close()
+        self.prepare_queue.preparers.close()
 
 
 def make_answer_service(store: Store, settings: Settings) -> AnswerService:
     """The parts for one application, under the installed toolchain."""
     here = toolchain()
-    preparers = Preparers(
+    preparers = PreparerPool(
         store.url, preparer_count(settings.preparers), settings.json_log, settings.database_bytes
     )
     room = DatabaseQuota(store, settings.database_bytes)
@@ -58,7 +58,7 @@ def make_answer_service(store: Store, settings: Settings) -> AnswerService:
     )
 
 
-def preparer_count(asked: int | None) -> int:
-    """How many processes may prepare at once: `asked`, or one for each CPU but the last, on which
+def preparer_count(requested: int | None) -> int:
+    """The number of preparers: `requested`, or one for each CPU but the last, on which
     kernels are timed."""
-    return max(1, min(len(cpu_affinity()) - 1, MOST_PREPARERS)) if asked is None else asked
+    return max(1, min(len(cpu_affinity()) - 1, MOST_PREPARERS)) if requested is None else requested

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 # Start-up: a query parses no schedules; functions that do import the parser.
 
-AS_WRITTEN = "the expression as it stands"
+AS_WRITTEN = "the untransformed expression"
 UNMEASURED = "chosen without measurement"
 
 
@@ -37,7 +37,7 @@ def safe_trace(
     if plain_failed is None:
         return plain, f"{AS_WRITTEN}: {reason}"
     raise NoAnswer(
-        f"no schedule of {workload.name or workload.key} may be handed out: {reason},"
+        f"no schedule of {workload.name or workload.key} may be served: {reason},"
         f" and {AS_WRITTEN} failed it too ({plain_failed})",
         code="no_schedule_passed",
         advice="Search for one that passes: `tilewright tune WORKLOAD --trials N`; and report it:"
@@ -58,14 +58,16 @@ def record_refusal(
 def refuse_pins(failed: Iterable[tuple[str, str]]) -> None:
     """VerificationFailed with each pin that failed and the result of its full check; nothing for
     none."""
-    told = [f"{n} is pinned to a schedule that failed its full check ({why})" for n, why in failed]
-    if told:
+    reasons_given = [
+        f"{n} is pinned to a schedule that failed its full check ({why})" for n, why in failed
+    ]
+    if reasons_given:
         raise VerificationFailed(
-            "; ".join(told), advice="`tilewright lock --upgrade` pins what is best now."
+            "; ".join(reasons_given), advice="`tilewright lock --upgrade` pins what is best now."
         )
 
 
-def to_verify(best: TuningRecord | None, claims: int, toolchain: Toolchain) -> str:
+def unverified_note(best: TuningRecord | None, claims: int, toolchain: Toolchain) -> str:
     """A note on stored records that `verify` could turn into an answer although `toolchain` did not
     check them: the best, or a number of imported records; "" if there are none."""
     if best is not None and not same_toolchain(best.toolchain, toolchain):
@@ -78,20 +80,20 @@ def to_verify(best: TuningRecord | None, claims: int, toolchain: Toolchain) -> s
 
 def why_none_passed(checks: FullChecks, toolchain: Toolchain) -> str:
     """Why a search found no best; "" if no full check failed."""
-    return every_failed([str(failed) for failed in checks.failures(toolchain)])
+    return all_failed_message([str(failed) for failed in checks.failures(toolchain)])
 
 
-def rejected_words(report: Mapping[str, Any]) -> list[str]:
+def rejection_reasons(report: Mapping[str, Any]) -> list[str]:
     """Why each rejected candidate of a report (a document) was rejected."""
     rejected = report.get("rejected") or ()  # absent in reports of older versions
     return [f"{r['status']}: {r['detail']}" if r["detail"] else r["status"] for r in rejected]
 
 
-def every_failed(reasons: Iterable[str]) -> str:
+def all_failed_message(reasons: Iterable[str]) -> str:
     """`tuned, but every candidate failed the full check: ...`, each reason once; "" for no
     reasons."""
-    told = list(reasons)
-    if not told:
+    reasons_given = list(reasons)
+    if not reasons_given:
         return ""
-    each = "; ".join(dict.fromkeys(told))
+    each = "; ".join(dict.fromkeys(reasons_given))
     return f"tuned, but every candidate failed the full check: {each}"

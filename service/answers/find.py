@@ -72,7 +72,7 @@ def find_answer(
     candidates = [
         stored
         for one in evidence.best()
-        if _may_be_told(
+        if _may_be_served(
             evidence, stored := StoredRecord(one.record, target, one.key), target, toolchain
         )
     ]
@@ -82,12 +82,12 @@ def find_answer(
             StoredRecord(one.record, Target.from_json(one.target_document), one.key)
             for one in evidence.elsewhere()
         ]
-        candidates += [s for s in elsewhere if _may_be_told(evidence, s, target, toolchain)]
+        candidates += [s for s in elsewhere if _may_be_served(evidence, s, target, toolchain)]
         chosen = choose(candidates, target, toolchain, minimum)
     return StoredAnswer(*chosen) if chosen is not None else None
 
 
-def _may_be_told(
+def _may_be_served(
     evidence: StoredEvidence, stored: StoredRecord, target: Target, toolchain: Toolchain | None
 ) -> bool:
     """Whether the record's schedule may be served: no full check of it failed, neither as compiled

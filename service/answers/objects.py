@@ -43,22 +43,22 @@ class BuiltFile:
         return hashlib.sha256(self.data).hexdigest()
 
 
-def symbol_name(asked: str | None, workload: Workload) -> str:
+def symbol_name(requested: str | None, workload: Workload) -> str:
     """The C name: as asked, or derived from the workload's name. UsageProblem for a name that C,
     C++ or the C library reserves."""
-    if asked is None:
+    if requested is None:
         words = re.sub(r"[^A-Za-z0-9_]+", "_", workload.name.split(":")[0]).strip("_")
         stem = words[:50].rstrip("_") or "kernel"
         return f"kernel_{stem.replace('__', '_').lstrip('_')}" if name_problem(stem) else stem
-    reason = name_problem(asked)
+    reason = name_problem(requested)
     if reason:
-        stem = re.sub(r"[^A-Za-z0-9]+", "_", asked).strip("_")[:40] or "kernel"
+        stem = re.sub(r"[^A-Za-z0-9]+", "_", requested).strip("_")[:40] or "kernel"
         raise UsageProblem(
-            f"{asked!r} is no name for a kernel's C function: {reason}",
+            f"{requested!r} is no name for a kernel's C function: {reason}",
             code="bad_name",
             advice=f"Choose another, such as tw_{stem}.",
         )
-    return asked
+    return requested
 
 
 def shown(workload: Workload, trace: Trace, target: Target, what: str) -> str:
@@ -72,7 +72,7 @@ def shown(workload: Workload, trace: Trace, target: Target, what: str) -> str:
             return _nest_text(workload, trace)
         case "before-after":
             return (
-                "// before: the expression as it stands\n"
+                "// before: the untransformed expression\n"
                 + _nest_text(workload, Trace())
                 + "\n// after: the schedule chosen\n"
                 + _nest_text(workload, trace)
@@ -89,13 +89,15 @@ def shown(workload: Workload, trace: Trace, target: Target, what: str) -> str:
             return assembly_by_deadline(text, target)
         case _:
             raise UsageProblem(
-                f"--what {what!r}: trace, plan, nest, before-after, llvm or asm will do"
+                f"--what {what!r}: must be trace, plan, nest, before-after, llvm or asm"
             )
 
 
 def trace_text(trace: Trace) -> str:
     """One primitive a line."""
-    return "\n".join(str(step) for step in trace.steps) or "(no steps: the expression as it stands)"
+    return (
+        "\n".join(str(step) for step in trace.steps) or "(no steps: the untransformed expression)"
+    )
 
 
 def _nest_text(workload: Workload, trace: Trace) -> str:

@@ -15,7 +15,7 @@ from tilewright.service.answers import analytic
 from tilewright.service.answers.failed_checks import (
     record_refusal,
     safe_trace,
-    to_verify,
+    unverified_note,
     why_none_passed,
 )
 from tilewright.service.answers.find import StoredAnswer, evidence_document, find_answer
@@ -79,7 +79,7 @@ def default_answer(workload: Workload, target: Target, checks: FullChecks) -> An
     )
 
 
-def claimed(db: str | None, workload: Workload, target: Target) -> Answer | None:
+def answer_of_claim(db: str | None, workload: Workload, target: Target) -> Answer | None:
     """The schedule of the fastest imported record, which is not verified here; None if there is
     none."""
     from tilewright.db import open_store
@@ -89,10 +89,10 @@ def claimed(db: str | None, workload: Workload, target: Target) -> Answer | None
             claims = store.claims(workload.key, target.key)
     except StoreMissing:
         return None
-    return recorded(db, workload, target, claims[0].key) if claims else None
+    return answer_of_record(db, workload, target, claims[0].key) if claims else None
 
 
-def recorded(db: str | None, workload: Workload, target: Target, key: str) -> Answer:
+def answer_of_record(db: str | None, workload: Workload, target: Target, key: str) -> Answer:
     """The schedule of record `key`, whatever machine measured it. NoAnswer, UsageProblem."""
     name = "sha256:" + key.removeprefix("sha256:")
     with database.session(db) as store:
@@ -113,7 +113,7 @@ def recorded(db: str | None, workload: Workload, target: Target, key: str) -> An
         evidence=evidence_document(record),
         run_secs=record.result.run_secs_estimate if made_for.key == target.key else None,
         note=f"the schedule of {name}, made for {made_for.cpu}"
-        + (f"; it failed its full check ({failed}), and is handed out nowhere" if failed else ""),
+        + (f"; it failed its full check ({failed}), and is never served" if failed else ""),
         made_for=target_summary(made_for),
         created_at=record.created_at or None,
     )
@@ -144,7 +144,7 @@ def _no_answer(
             )
     work = workload.key, target.key
     try:
-        waiting = to_verify(best_record(named, *work), open_claims(named, *work), toolchain())
+        waiting = unverified_note(best_record(named, *work), open_claims(named, *work), toolchain())
     except StoreMissing:
         waiting = ""
     if waiting:

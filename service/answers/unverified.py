@@ -52,7 +52,7 @@ class CheckedTask:
         return any(check.result.ok for check in self.checks)
 
     @property
-    def told(self) -> str:
+    def outcome(self) -> str:
         """The result in a few words."""
         if self.error:
             return self.error

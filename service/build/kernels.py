@@ -22,7 +22,7 @@ from tilewright.service.answers.failed_checks import (
     record_refusal,
     refuse_pins,
     safe_trace,
-    to_verify,
+    unverified_note,
     why_none_passed,
 )
 from tilewright.service.answers.find import find_answer
@@ -67,20 +67,20 @@ class BuildIn(StrictModel):
     )
     threads: Annotated[int, Field(ge=1, le=4096)] | None = None
     min_grade: GradeName = Field(
-        default=Grade.EXACT, description="The least exact record that will do for a target."
+        default=Grade.EXACT, description="The lowest acceptable grade of a record."
     )
     every_cpu: bool = Field(
         default=False,
-        description="Add a variant that every CPU of the architecture can run, and where there is "
-        "no record that will do, take the schedule chosen without measuring.",
+        description="Add a variant that every CPU of the architecture can run; for a target with "
+        "no acceptable record, use the schedule chosen without measurement.",
     )
     records: list[str | None] | None = Field(
         default=None, description="The record of each target, to make a pinned object again."
     )
     traces: list[list[Any] | None] | None = Field(
         default=None,
-        description="With `records`: the schedule of each target that has no record, as an answer "
-        "told it; null where it is to be chosen.",
+        description="With `records`: the schedule of each target that has no record, as in an "
+        "answer; null if it must be chosen.",
     )
 
 
@@ -102,33 +102,33 @@ class Built:
     answers: tuple[Answer, ...]
 
 
-def build_kernel(store: Store | None, asked: BuildIn) -> Built:
+def build_kernel(store: Store | None, request: BuildIn) -> Built:
     """Choose schedules and compile them. `store` None is an empty database.
 
     NoAnswer: no acceptable schedule is stored. WorkloadError, TargetError, InvalidField,
     UsageProblem: the request is invalid. DeadlineError, CompileError: LLVM failed.
     """
-    workload = workloads.workload_of(asked.workload)
-    symbol = objects.symbol_name(asked.name, workload)
-    named = [_target(asked, number) for number in range(len(asked.targets))]
-    if asked.records is not None and len(asked.records) != len(named):
+    workload = workloads.workload_of(request.workload)
+    symbol = objects.symbol_name(request.name, workload)
+    named = [_target(request, number) for number in range(len(request.targets))]
+    if request.records is not None and len(request.records) != len(named):
         raise InvalidField("records: one for each target is needed", pointer="/records")
-    traces = asked.traces if asked.traces is not None else [None] * len(named)
+    traces = request.traces if request.traces is not None else [None] * len(named)
     if len(traces) != len(named):
         raise InvalidField("traces: one for each target is needed", pointer="/traces")
-    if asked.records is not None:
+    if request.records is not None:
         answers = [
             _pinned(store, workload, target, record_key, trace)
-            for target, record_key, trace in zip(named, asked.records, traces, strict=True)
+            for target, record_key, trace in zip(named, request.records, traces, strict=True)
         ]
         parts = _ordered(named, answers)
     else:
-        minimum = Grade(asked.min_grade)
-        parts = choose_parts(store, workload, named, minimum, every_cpu=asked.every_cpu)
-    return _built(asked, workload, symbol, parts)
+        minimum = Grade(request.min_grade)
+        parts = choose_variants(store, workload, named, minimum, every_cpu=request.every_cpu)
+    return _built(request, workload, symbol, parts)
 
 
-def choose_parts(
+def choose_variants(
     store: Store | None,
     workload: Workload,
     named: Sequence[Target],
@@ -143,7 +143,7 @@ def choose_parts(
     named = list(named)
     answers = [_found(store, workload, target, minimum, every_cpu) for target in named]
     if every_cpu:
-        for plain in plain_targets(named):
+        for plain in baseline_targets(named):
             if plain.key not in {target.key for target in named}:
                 answers.append(_analytic(workload, plain, _checks(store, workload.key, plain.key)))
                 named.append(plain)
@@ -152,11 +152,11 @@ def choose_parts(
 
 def _ordered(named: Sequence[Target], answers: Sequence[Answer]) -> list[BuildVariant]:
     by_key = {target.key: answer for target, answer in zip(named, answers, strict=True)}
-    pairs = ((target, by_key[target.key]) for target in in_order(named))
+    pairs = ((target, by_key[target.key]) for target in by_preference(named))
     return [BuildVariant(objects.variant_of(answer, target), answer) for target, answer in pairs]
 
 
-def in_order(named: Sequence[Target]) -> list[Target]:
+def by_preference(named: Sequence[Target]) -> list[Target]:
     """Targets in the order in which a CPU is tested for them: wide vectors first, then a CPU before
     a level, then as given. Each once."""
 
@@ -167,7 +167,7 @@ def in_order(named: Sequence[Target]) -> list[Target]:
     return sorted({target.key: target for target in named}.values(), key=rank)
 
 
-def plain_targets(named: Sequence[Target]) -> list[Target]:
+def baseline_targets(named: Sequence[Target]) -> list[Target]:
     """A target that every CPU of this architecture can run, if it is x86-64. InvalidField for
     several architectures, or several targets that code cannot distinguish at run time."""
     triples = sorted({target.triple for target in named})
@@ -182,22 +182,22 @@ def plain_targets(named: Sequence[Target]) -> list[Target]:
         ]
     if len({target.key for target in named}) > 1:
         raise InvalidField(
-            f"targets: an object for {triples[0]} is for one CPU, which it cannot ask what it is",
+            f"targets: an object for {triples[0]} is for one CPU: code cannot detect the CPU there",
             pointer="/targets",
         )
     return []
 
 
-def _target(asked: BuildIn, number: int) -> Target:
+def _target(request: BuildIn, number: int) -> Target:
 
-    spec = asked.targets[number]
+    spec = request.targets[number]
     if isinstance(spec, str) and spec not in ("native", *LEVELS):
         raise InvalidField(
-            f"targets/{number}: 'native', {', '.join(LEVELS)} or a target document will do,"
+            f"targets/{number}: 'native', {', '.join(LEVELS)} or a target document are possible,"
             f" got {spec[:80]!r}",
             pointer=f"/targets/{number}",
         )
-    target = located(f"/targets/{number}", lambda: target_names.target_of(spec, asked.threads))
+    target = located(f"/targets/{number}", lambda: target_names.target_of(spec, request.threads))
     return replace(target, probes=Probes())
 
 
@@ -283,7 +283,7 @@ def _of_trace(workload: Workload, target: Target, trace: Trace, note: str) -> An
 
 def _to_verify(store: Store, workload_key: str, target_key: str) -> str:
     best, claims = store.best(workload_key, target_key), store.claims(workload_key, target_key)
-    return to_verify(best, len(claims), toolchain())
+    return unverified_note(best, len(claims), toolchain())
 
 
 def _refuse(workload: Workload, failed: FullCheck | None) -> None:
@@ -295,7 +295,9 @@ def _checks(store: Store | None, workload_key: str, target_key: str) -> FullChec
     return NONE_KNOWN if store is None else store.full_checks(workload_key, target_key)
 
 
-def _built(asked: BuildIn, workload: Workload, symbol: str, parts: Sequence[BuildVariant]) -> Built:
+def _built(
+    request: BuildIn, workload: Workload, symbol: str, parts: Sequence[BuildVariant]
+) -> Built:
     files, uses_openmp = _compiled(workload, [part.variant for part in parts], symbol)
     by_kind = {file.kind: FileRef(file.sha256, len(file.data)) for file in files}
     return Built(
@@ -304,7 +306,7 @@ def _built(asked: BuildIn, workload: Workload, symbol: str, parts: Sequence[Buil
             workload=_spelled(workload),
             workload_key=workload.key,
             threads=max(part.variant.target.threads for part in parts),
-            min_grade=asked.min_grade,
+            min_grade=request.min_grade,
             variants=tuple(
                 LockedVariant(
                     part.variant.label,

@@ -113,13 +113,13 @@ class LockedVariant:
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Self:
-        """LockError names what is missing or will not do."""
+        """LockError names what is missing or invalid."""
         record_key, secs = _member(document, "record_key"), _member(document, "run_secs")
         trace, cpu = document.get("trace"), document.get("cpu", "")
         if record_key is not None and not _is_digest(record_key, "sha256:"):
-            raise LockError(f"record_key: sha256:HEX or null will do, got {str(record_key)[:80]!r}")
+            raise LockError(f"record_key: must be sha256:HEX or null, got {str(record_key)[:80]!r}")
         if secs is not None and not _is_duration(secs):
-            raise LockError(f"run_secs: seconds, or null, will do, got {str(secs)[:80]!r}")
+            raise LockError(f"run_secs: must be seconds or null, got {str(secs)[:80]!r}")
         if not (trace is None or isinstance(trace, list)) or not isinstance(cpu, str):
             raise LockError("cpu is text, and trace a list")
         return cls(
@@ -182,7 +182,7 @@ class LockedKernel:
 
     @classmethod
     def from_json(cls, document: Any) -> Self:
-        """LockError names what is missing or will not do."""
+        """LockError names what is missing or invalid."""
         name = str(_member(document, "name"))
         if not _NAME.fullmatch(name):
             raise LockError(f"a kernel's name must be a C name, got {name[:80]!r}")
@@ -246,7 +246,7 @@ class LockFile:
             _check_seals(entries, targets)
             names = [kernel.name for kernel in kernels]
             if len(set(names)) < len(names):
-                raise LockError("a name stands for two kernels")
+                raise LockError("two kernels have the same name")
             return cls(kernels, {str(key): dict(targets[key]) for key in targets})
         except LockError as error:
             raise type(error)(f"{where}: {error}") from error
@@ -256,9 +256,11 @@ class LockFile:
 
 def entry_sha256(entry: Mapping[str, Any], targets: Mapping[str, Any]) -> str:
     """The sha256 of an entry of a lock file and of the targets it names."""
-    said = {name: value for name, value in entry.items() if name != SEAL}
+    content = {name: value for name, value in entry.items() if name != SEAL}
     keys = sorted({variant["target_key"] for variant in entry.get("variants") or [entry]})
-    return hashlib.sha256(canonical_bytes([said, [targets.get(key) for key in keys]])).hexdigest()
+    return hashlib.sha256(
+        canonical_bytes([content, [targets.get(key) for key in keys]])
+    ).hexdigest()
 
 
 def _check_seals(entries: Sequence[Mapping[str, Any]], targets: Mapping[str, Any]) -> None:
@@ -279,7 +281,7 @@ def _member(document: Any, name: str) -> Any:
 def _digest(document: Mapping[str, Any], name: str) -> str:
     found = _member(document, name)
     if not _is_digest(found):
-        raise LockError(f"{name}: 64 hexadecimal digits will do, got {str(found)[:80]!r}")
+        raise LockError(f"{name}: must be 64 hexadecimal digits, got {str(found)[:80]!r}")
     return str(found)
 
 
@@ -306,14 +308,14 @@ def _grade(value: Any) -> str:
 def _workload(document: Mapping[str, Any]) -> str | dict[str, Any]:
     found = _member(document, "workload")
     if not isinstance(found, str | dict):
-        raise LockError(f"workload: a spelling or a document will do, got {str(found)[:80]}")
+        raise LockError(f"workload: must be a spelling or a document, got {str(found)[:80]}")
     return found
 
 
 def _threads(document: Mapping[str, Any]) -> int:
     found = _member(document, "threads")
     if not _is_count(found) or found == 0:
-        raise LockError(f"threads: a whole number of at least 1 will do, got {str(found)[:80]!r}")
+        raise LockError(f"threads: must be a whole number of at least 1, got {str(found)[:80]!r}")
     return int(found)
 
 

@@ -13,7 +13,7 @@ from tilewright.service.build.lock_file import LockedKernel, LockFile
 from tilewright.service.errors import NoAnswer, UsageProblem, VerificationFailed
 from tilewright.service.resolve.workloads import workload_of
 
-from .source import Builder, question
+from .source import Builder, build_request
 
 Document = dict[str, Any]
 
@@ -68,23 +68,23 @@ def write_lock(path: Path, lock: LockFile) -> None:
 
 
 def locked(
-    lock: LockFile, asked: Sequence[Mapping[str, Any]], builder: Builder, *, upgrade: bool
+    lock: LockFile, requests: Sequence[Mapping[str, Any]], builder: Builder, *, upgrade: bool
 ) -> LockUpdate:
     """`lock` with the requested kernels (`BuildIn` documents) added. A kernel that is locked
     already keeps its records, unless it computes something else now, its schedule failed a full
     check since, or `upgrade` is set. `upgrade` also requests all other kernels again."""
     changes = []
-    named = {str(document["name"]) for document in asked}
+    named = {str(document["name"]) for document in requests}
     again = [kernel for kernel in lock.kernels if upgrade and kernel.name not in named]
-    for document in [*map(dict, asked), *(question(lock, kernel) for kernel in again)]:
+    for document in [*map(dict, requests), *(build_request(lock, kernel) for kernel in again)]:
         new, targets = builder.build(document)
         old = lock.kernel(new.name)
-        fields = () if old is None else differing(old, new)
+        fields = () if old is None else differing_fields(old, new)
         if old is None:
             change = Change(new.name, "added", new)
         elif not fields:
             change = Change(new.name, "kept", old)
-        elif upgrade or _asks_another(old, new) or _is_refused(old, builder):
+        elif upgrade or _is_another_request(old, new) or _is_refused(old, builder):
             change = Change(new.name, "moved", new, fields)
         elif not is_stale(old, new):
             change = Change(new.name, "kept", old)
@@ -101,28 +101,28 @@ def checked(lock: LockFile, builder: Builder) -> LockUpdate:
     changes = []
     for kernel in lock.kernels:
         try:
-            new, _ = builder.build(question(lock, kernel))
+            new, _ = builder.build(build_request(lock, kernel))
             stale = is_stale(kernel, new) or _is_refused(kernel, builder)
-            fields = differing(kernel, new) if stale else ()
+            fields = differing_fields(kernel, new) if stale else ()
         except NoAnswer:
             fields = NOTHING_NOW
         changes.append(Change(kernel.name, "stale" if fields else "kept", kernel, fields))
     return LockUpdate(lock, tuple(changes))
 
 
-def not_pinned(lock: LockFile, asked: Sequence[Mapping[str, Any]]) -> list[str]:
+def not_pinned(lock: LockFile, requests: Sequence[Mapping[str, Any]]) -> list[str]:
     """Why a build cannot use `lock` for the requested kernels, one sentence each; looks nothing
     up."""
-    said = []
-    for document in asked:
+    problems = []
+    for document in requests:
         old = lock.kernel(str(document["name"]))
         if old is None:
-            said.append(f"{document['name']}: is not in the lock file")
+            problems.append(f"{document['name']}: is not in the lock file")
         elif workload_of(document["workload"]).key != old.workload_key:
-            said.append(f"{old.name}: is locked for another workload, {_spelled(old)}")
+            problems.append(f"{old.name}: is locked for another workload, {_spelled(old)}")
         elif document.get("threads", old.threads) != old.threads:
-            said.append(f"{old.name}: is locked for {old.threads} threads")
-    return said
+            problems.append(f"{old.name}: is locked for {old.threads} threads")
+    return problems
 
 
 def _spelled(kernel: LockedKernel) -> str:
@@ -136,7 +136,7 @@ def is_stale(old: LockedKernel, new: LockedKernel) -> bool:
     return old.object != new.object
 
 
-def differing(old: LockedKernel, new: LockedKernel) -> tuple[str, ...]:
+def differing_fields(old: LockedKernel, new: LockedKernel) -> tuple[str, ...]:
     """The fields in which two entries of a lock file differ."""
     before, after = old.to_json(), new.to_json()
     return tuple(sorted(n for n in {*before, *after} if before.get(n) != after.get(n)))
@@ -151,11 +151,11 @@ def _is_refused(kernel: LockedKernel, builder: Builder) -> bool:
     return False
 
 
-def _asks_another(old: LockedKernel, new: LockedKernel) -> bool:
+def _is_another_request(old: LockedKernel, new: LockedKernel) -> bool:
     """Whether the request differs from what was locked."""
 
-    def asked(kernel: LockedKernel) -> tuple[Any, ...]:
+    def requests(kernel: LockedKernel) -> tuple[Any, ...]:
         keys = [variant.target_key for variant in kernel.variants]
         return kernel.workload_key, kernel.threads, kernel.min_grade, keys
 
-    return asked(old) != asked(new)
+    return requests(old) != requests(new)

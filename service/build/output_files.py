@@ -40,7 +40,7 @@ def chosen(lock: LockFile, names: list[str]) -> tuple[LockedKernel, ...]:
     return tuple(kernels) or lock.kernels
 
 
-def gathered(lock: LockFile, names: list[str], source: Source) -> list[OutputFile]:
+def collected_files(lock: LockFile, names: list[str], source: Source) -> list[OutputFile]:
     """Every file of the named kernels from `source`, checked. Raises NotTheBytes before anything is
     written."""
     kernels = chosen(lock, names)

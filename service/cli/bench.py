@@ -18,7 +18,7 @@ def peer_names(text: str) -> list[str]:
     names = list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
     for name in names:
         if name not in known:
-            raise UsageProblem(f"--against {name}: {', '.join(known)} will do")
+            raise UsageProblem(f"--against {name}: must be one of {', '.join(known)}")
     return names
 
 

@@ -14,7 +14,7 @@ from tilewright.service.resolve.spelling import WorkloadSpelling
 
 MinGradeOption = Annotated[
     Grade,
-    Option("--min-grade", help="The least exact answer that will do."),
+    Option("--min-grade", help="The lowest acceptable grade."),
 ]
 
 
@@ -25,7 +25,7 @@ def best(
     machine: MachineOptions = MachineOptions(),  # noqa: B008  # a frozen value
     common: Common = Common(),  # noqa: B008
 ) -> None:
-    """The stored answer, without measuring. Exit code 3 where there is none."""
+    """Print the stored answer, without measuring. Exit code 3 if there is none."""
     workload = workloads.read_workload(spelling)
     target = targets.read_target(machine.target, machine.threads, probe=False)
     answer = stored.answer(common.db, workload, target, min_grade.value)

@@ -15,7 +15,7 @@ from tilewright.db.values.whole import RecordState, Selection
 from tilewright.service import database
 from tilewright.service.access.keys import duration_of
 from tilewright.service.cli.options import Common, command
-from tilewright.service.cli.output import writing
+from tilewright.service.cli.output import flushed_stdout
 from tilewright.service.cli.source_options import SourceOptions
 from tilewright.service.errors import ExitCode, UsageProblem
 from tilewright.service.resolve.spelling import WorkloadSpelling
@@ -73,11 +73,12 @@ def add_commands(app: typer.Typer) -> None:
         where: SourceOptions = SourceOptions(),  # noqa: B008  # a frozen value
         common: Common = Common(),  # noqa: B008  # a frozen value
     ) -> None:
-        """Write records, with their workloads and targets, as JSON lines: all, or those asked for.
+        """Write records, with their workloads and targets, as JSON lines: all, or a selection.
 
-        With --json the document on standard output tells what was written, so FILE is needed.
-        With --bundle, an archive for `fetch --offline` and CMake, from a service (TILEWRIGHT_URL)
-        or the database here.
+        With --json the document on standard output is the summary, so FILE is required.
+
+        With --bundle, write an archive for `fetch --offline` and CMake, from a service
+        (TILEWRIGHT_URL) or the local database.
         """
         from tilewright.service.cli.render import facts
 
@@ -94,7 +95,7 @@ def add_commands(app: typer.Typer) -> None:
         to_stdout = file is None or str(file) == "-"
         if to_stdout and common.json:
             raise UsageProblem("export --json needs a FILE: standard output holds the summary")
-        with database.session(common.db) as store, writing() if to_stdout else nullcontext():
+        with database.session(common.db) as store, flushed_stdout() if to_stdout else nullcontext():
             counts = database.export_to(store, None if to_stdout else file, chosen)
         if to_stdout:
             sys.stderr.write(f"{_counts(counts)}\n")
@@ -107,10 +108,11 @@ def add_commands(app: typer.Typer) -> None:
         file: Annotated[Path, typer.Argument(metavar="FILE", help="What `export` wrote, or -.")],
         common: Common = Common(),  # noqa: B008
     ) -> None:
-        """Read records in. What is there already is left alone; nothing becomes best unverified.
-        FILE may be a bundle: its objects are kept too.
+        """Import records. Existing records are unchanged; nothing becomes best unverified.
 
-        Exit code 1 if lines were not taken; the others are.
+        FILE may be a bundle: its objects are stored too.
+
+        Exit code 1 if lines were refused; the others are imported.
         """
         from tilewright.service.build.bundle import import_bundle, is_bundle
         from tilewright.service.cli.render import facts
@@ -135,7 +137,7 @@ def add_commands(app: typer.Typer) -> None:
 
     @command(group, "upgrade")
     def upgrade(common: Common = Common()) -> None:  # noqa: B008
-        """Bring the database to this version's schema."""
+        """Upgrade the database to this version's schema."""
         from tilewright.service.cli.render import facts
 
         document = database.upgrade(common.db)
@@ -164,10 +166,10 @@ def add_commands(app: typer.Typer) -> None:
         file: Annotated[Path, typer.Argument(metavar="FILE", help="What to make; not there yet.")],
         common: Common = Common(),  # noqa: B008
     ) -> None:
-        """Copy the database, as it is at one moment, while everything goes on.
+        """Copy a consistent snapshot of the database, while other processes use it.
 
-        FILE is a SQLite database, whatever it is a copy of: use it as it is, or move it back to
-        a server with `tilewright db move URL --db FILE`.
+        FILE is a SQLite database, whatever it is a copy of: use it directly, or move it back to a
+        server with `tilewright db move URL --db FILE`.
         """
         from tilewright.service.cli.render import facts
 
@@ -178,7 +180,7 @@ def add_commands(app: typer.Typer) -> None:
     def prune(
         *,
         dry_run: Annotated[
-            bool, typer.Option("--dry-run", help="Say what would go, and delete nothing.")
+            bool, typer.Option("--dry-run", help="Print what would be deleted, and delete nothing.")
         ] = False,
         built: Annotated[
             bool,
@@ -188,13 +190,12 @@ def add_commands(app: typer.Typer) -> None:
             ),
         ] = False,
         older_than: Annotated[
-            str, typer.Option("--older-than", metavar="LENGTH", help="What is younger stays.")
+            str, typer.Option("--older-than", metavar="LENGTH", help="Keep what is younger.")
         ] = "1d",
         common: Common = Common(),  # noqa: B008
     ) -> None:
-        """Delete what nobody points to: answers prepared for what was never tuned, which are made
-        again when somebody asks, with their files; workloads and targets without records.
-        """
+        """Delete unreferenced data: answers prepared for workloads that were never tuned, which are
+        made again on demand, with their files; workloads and targets without records."""
         from tilewright.service.cli.render import facts
 
         document = database.prune(
@@ -204,7 +205,7 @@ def add_commands(app: typer.Typer) -> None:
 
     @command(group, "stats")
     def stats(common: Common = Common()) -> None:  # noqa: B008
-        """Say how much is stored: of each table and kind, since when, and for whom."""
+        """Print how much is stored: by table and kind, since when, and for whom."""
         from tilewright.service.cli.render import database_stats
 
         document = database.stats(common.db)
@@ -219,7 +220,7 @@ def add_commands(app: typer.Typer) -> None:
     ) -> None:
         """Copy everything into another database, all or nothing, and compare the two.
 
-        This one stays as it is: name the other with --db or TILEWRIGHT_DB from then on.
+        This database is unchanged: select the other with --db or TILEWRIGHT_DB from then on.
         """
         from tilewright.service.cli.render import facts
 

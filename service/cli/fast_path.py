@@ -20,7 +20,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from tilewright.service.argument_specs import Argument, Option
 
-HOMES: Mapping[str, str] = {"best": "tilewright.service.cli.best"}
+FAST_COMMANDS: Mapping[str, str] = {"best": "tilewright.service.cli.best"}
 """The module with the function of each fast command."""
 
 _WHOLE = re.compile(r"\d{1,18}", re.ASCII)
@@ -39,10 +39,10 @@ class ArgumentSlot:
 
 def run_quickly(arguments: Sequence[str]) -> bool:
     """Run the command if it is fast and unambiguous; whether it was run."""
-    if not arguments or arguments[0] not in HOMES:
+    if not arguments or arguments[0] not in FAST_COMMANDS:
         return False
     name, *words = arguments
-    function = getattr(import_module(HOMES[name]), name)
+    function = getattr(import_module(FAST_COMMANDS[name]), name)
     values = read(function, words)
     if values is None:
         return False
@@ -53,10 +53,10 @@ def run_quickly(arguments: Sequence[str]) -> bool:
 def read(function: Callable[..., None], words: Sequence[str]) -> dict[str, Any] | None:
     """The arguments of `function` in `words`; None if Typer must parse them."""
     groups = groups_of(function)
-    places = list(places_of(function))
-    options = [(p.spec, p) for p in places if isinstance(p.spec, Option)]
-    flags = {spec.flag: place for spec, place in options}
-    alone = next((p for p in places if isinstance(p.spec, Argument)), None)
+    slots = list(slots_of(function))
+    options = [(p.spec, p) for p in slots if isinstance(p.spec, Option)]
+    flags = {spec.flag: slot for spec, slot in options}
+    alone = next((p for p in slots if isinstance(p.spec, Argument)), None)
     if any(spec.envvar is not None and spec.envvar in os.environ for spec, _ in options):
         return None
     found: dict[str, Any] = {}
@@ -64,22 +64,22 @@ def read(function: Callable[..., None], words: Sequence[str]) -> dict[str, Any] 
     while left:
         word = left.pop(0)
         flag, equals, value = word.partition("=")
-        place = flags.get(flag) if word.startswith("-") else alone
-        if place is None or not word:
+        slot = flags.get(flag) if word.startswith("-") else alone
+        if slot is None or not word:
             return None
-        if place is alone:
+        if slot is alone:
             value = word
-        elif place.type is bool:
+        elif slot.type is bool:
             value = "" if equals else flag
         elif not equals:
             value = left.pop(0) if left else ""
-        if not value or (value.startswith("-") and place.type is not bool):
+        if not value or (value.startswith("-") and slot.type is not bool):
             return None
-        made = _made(place, value)
-        if made is None or (place.name in found and not isinstance(made, list)):
+        made = _parsed(slot, value)
+        if made is None or (slot.name in found and not isinstance(made, list)):
             return None
-        found[place.name] = [*found.get(place.name, []), *made] if isinstance(made, list) else made
-    return _sorted_in(groups, places, found)
+        found[slot.name] = [*found.get(slot.name, []), *made] if isinstance(made, list) else made
+    return _grouped(groups, slots, found)
 
 
 def groups_of(function: Callable[..., None]) -> dict[str, type[Any]]:
@@ -89,37 +89,37 @@ def groups_of(function: Callable[..., None]) -> dict[str, type[Any]]:
     return {n: hints[n] for n in names if isinstance(hints[n], type) and is_dataclass(hints[n])}
 
 
-def places_of(function: Callable[..., None]) -> list[ArgumentSlot]:
+def slots_of(function: Callable[..., None]) -> list[ArgumentSlot]:
     """The slot of each argument of `function`."""
     groups = groups_of(function)
     found = []
     hints = get_type_hints(function, include_extras=True)
     for name in signature(function).parameters:
         if name not in groups:
-            found.append(_place("", name, hints[name]))
+            found.append(_slot("", name, hints[name]))
             continue
         own = get_type_hints(groups[name], include_extras=True)
-        found += [_place(name, f.name, own[f.name]) for f in fields(groups[name])]
+        found += [_slot(name, f.name, own[f.name]) for f in fields(groups[name])]
     return found
 
 
-def _place(group: str, name: str, hint: Any) -> ArgumentSlot:
+def _slot(group: str, name: str, hint: Any) -> ArgumentSlot:
     assert get_origin(hint) is Annotated, f"{name}: not described"
     plain, spec = get_args(hint)
     return ArgumentSlot(group, name, plain, spec)
 
 
-def _made(place: ArgumentSlot, text: str) -> Any:
+def _parsed(slot: ArgumentSlot, text: str) -> Any:
     """The value of one argument; None if Typer must parse it."""
-    (kind,) = {a for a in get_args(place.type) if a is not NoneType} or {place.type}
-    if get_origin(kind) is list or get_origin(place.type) is list:
+    (kind,) = {a for a in get_args(slot.type) if a is not NoneType} or {slot.type}
+    if get_origin(kind) is list or get_origin(slot.type) is list:
         return [text]
     if kind is bool:
         return True
     if kind is str:
         return text
     if kind is int:
-        least = place.spec.minimum if isinstance(place.spec, Option) else None
+        least = slot.spec.minimum if isinstance(slot.spec, Option) else None
         right = _WHOLE.fullmatch(text) and (least is None or int(text) >= least)
         return int(text) if right else None
     if kind is float:
@@ -129,12 +129,12 @@ def _made(place: ArgumentSlot, text: str) -> Any:
     return None
 
 
-def _sorted_in(
-    groups: Mapping[str, type[Any]], places: Sequence[ArgumentSlot], found: Mapping[str, Any]
+def _grouped(
+    groups: Mapping[str, type[Any]], slots: Sequence[ArgumentSlot], found: Mapping[str, Any]
 ) -> dict[str, Any]:
     """The arguments as the function takes them, with the groups built."""
-    values = {p.name: found[p.name] for p in places if not p.group and p.name in found}
+    values = {p.name: found[p.name] for p in slots if not p.group and p.name in found}
     for name, group in groups.items():
-        own = {p.name: found[p.name] for p in places if p.group == name and p.name in found}
+        own = {p.name: found[p.name] for p in slots if p.group == name and p.name in found}
         values[name] = group(**own)
     return values

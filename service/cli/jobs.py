@@ -43,7 +43,8 @@ def add_commands(app: typer.Typer) -> None:
         machine: MachineOptions = MachineOptions(),  # noqa: B008
         common: Common = Common(),  # noqa: B008
     ) -> None:
-        """Ask a service to tune a workload. With --wait, follow it and print the result."""
+        """Submit a workload for tuning to a service. With --wait, follow the job and print the
+        result."""
         output = common.output()
         with _client(service) as client:
             job = client.submit(
@@ -105,7 +106,7 @@ def add_commands(app: typer.Typer) -> None:
         service: Service = Service(),  # noqa: B008
         common: Common = Common(),  # noqa: B008
     ) -> None:
-        """Stop a job; what it found is kept. A job that others asked for too goes on for them."""
+        """Stop a job; its results are kept. A job that other owners want too continues for them."""
         output = common.output()
         with _client(service) as client:
             job = client.cancel(job_id)
@@ -113,7 +114,7 @@ def add_commands(app: typer.Typer) -> None:
         others = (job.sharing or {}).get("owners", 0)
         if not job.done and (job.sharing or {}).get("withdrawn"):
             output.remark(
-                f"you no longer wait for it; it goes on for {others} other"
+                f"you no longer wait for it; it continues for {others} other"
                 f" {'owner' if others == 1 else 'owners'}"
             )
 
@@ -141,7 +142,7 @@ def _follow(client: Client, job: Job, output: Output) -> Job:
         return client.wait(job.id)
     except KeyboardInterrupt:
         sys.stderr.write(
-            f"\ntilewright: no longer watching; the job goes on. tilewright watch {job.id}\n"
+            f"\ntilewright: no longer watching; the job continues. tilewright watch {job.id}\n"
         )
         raise typer.Exit(ExitCode.INTERRUPTED) from None
 

@@ -22,7 +22,7 @@ from tilewright.service.build.locking import (
     write_lock,
 )
 from tilewright.service.build.output_files import cmake_dir as find
-from tilewright.service.build.output_files import gathered, write
+from tilewright.service.build.output_files import collected_files, write
 from tilewright.service.build.source import Builder, LocalSource
 from tilewright.service.cli.payloads import target_payload, workload_payload
 from tilewright.service.cli.shared_options import CpusOption, LeastGrade, split_names
@@ -112,10 +112,10 @@ def add_commands(app: typer.Typer) -> None:
             "min_grade": str(min_grade or (Grade.SAME_CPU if cpus else Grade.EXACT)),
             **({} if threads is None else {"threads": threads}),
         }
-        asked = [{**_kernel(text), **how} for text in kernels or []]
-        _refuse_doubles([document["name"] for document in asked])
+        requests = [{**_kernel(text), **how} for text in kernels or []]
+        _refuse_doubles([document["name"] for document in requests])
         if only_locked:
-            return _say_whether_pinned(_read(file, needed=True), asked, file, common)
+            return _report_pins(_read(file, needed=True), requests, file, common)
         if check:
             with _builder(where, common) as builder:
                 found = checked(_read(file, needed=True), builder)
@@ -123,7 +123,7 @@ def add_commands(app: typer.Typer) -> None:
             with _only_writer(file, common):
                 before = _read(file, needed=not kernels)
                 with _builder(where, common) as builder:
-                    found = locked(before, asked, builder, upgrade=upgrade)
+                    found = locked(before, requests, builder, upgrade=upgrade)
                 if found.lock != before:
                     _keep(builder, found, common)
                     write_lock(file, found.lock)
@@ -167,10 +167,10 @@ def add_commands(app: typer.Typer) -> None:
         where: SourceOptions = SourceOptions(),  # noqa: B008
         common: Common = Common(),  # noqa: B008
     ) -> None:
-        """Objects and headers of a lock file, and a file for pkg-config.
+        """Write the objects and headers of a lock file, and a file for pkg-config.
 
-        From a bundle, else from a service (TILEWRIGHT_URL), else from the database here. Nothing
-        but the bytes that are locked is ever written.
+        From a bundle, else from a service (TILEWRIGHT_URL), else from the local database. Only the
+        locked bytes are ever written.
         """
         from tilewright.service.build.bundle import Bundle
         from tilewright.service.cli.render import facts
@@ -179,10 +179,10 @@ def add_commands(app: typer.Typer) -> None:
         if lock is None:
             raise UsageProblem(f"there is no lock file {lockfile}")
         if offline is not None:
-            files = gathered(lock, kernels or [], Bundle(offline))
+            files = collected_files(lock, kernels or [], Bundle(offline))
         else:
             with _builder(where, common) as builder:
-                files = gathered(lock, kernels or [], builder)
+                files = collected_files(lock, kernels or [], builder)
         written = write(files, folder)
         rows = [(f["kind"], f"{f['path']}  {f['bytes']} bytes") for f in written]
         common.output().result({"lock": str(lockfile), "files": written}, facts(rows))
@@ -298,13 +298,13 @@ def _keep(builder: Builder, found: LockUpdate, common: Common) -> None:
                 builder.keep(store, change.kernel)
 
 
-def _say_whether_pinned(
-    lock: LockFile, asked: list[dict[str, Any]], file: Path, common: Common
+def _report_pins(
+    lock: LockFile, requests: list[dict[str, Any]], file: Path, common: Common
 ) -> None:
     """`lock --locked`. Exits with NO_ANSWER if a build cannot use the file."""
     from tilewright.service.cli.render import facts
 
-    problems = not_pinned(lock, asked)
+    problems = not_pinned(lock, requests)
     document = {
         "file": str(file),
         "locked": not problems,
@@ -324,7 +324,7 @@ def _what_to_do(found: LockUpdate, file: Path) -> str:
 
     if any(change.fields == NOTHING_NOW for change in found.changes):
         return (
-            f"tilewright: nothing that will do is stored here for all of {file}: is it the right"
+            f"tilewright: not everything in {file} is stored here: is it the right"
             " --db? Else tune, or verify what was imported"
         )
     return (

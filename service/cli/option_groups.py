@@ -64,7 +64,7 @@ class MachineOptions:
             "--threads",
             metavar="N",
             minimum=1,
-            help="Threads a kernel may use; left out, 1 or what the target file says.",
+            help="Threads a kernel may use; by default 1 or the number in the target file.",
             panel=MACHINE_PANEL,
         ),
     ] = None
@@ -74,7 +74,7 @@ class MachineOptions:
             "--seed",
             metavar="N",
             minimum=0,
-            help="Fixes every choice made by chance.",
+            help="Seed of all random choices.",
             panel=MACHINE_PANEL,
         ),
     ] = 0

@@ -76,11 +76,11 @@ def _for_typer(hint: Any) -> Any:
     if get_origin(hint) is not Annotated:
         return hint
     plain, *notes = get_args(hint)
-    (found, *_) = [*(_told(n) for n in notes if isinstance(n, Option | Argument)), None]
+    (found, *_) = [*(_typer_parameter(n) for n in notes if isinstance(n, Option | Argument)), None]
     return hint if found is None else Annotated[plain, found]
 
 
-def _told(spec: Option | Argument) -> Any:
+def _typer_parameter(spec: Option | Argument) -> Any:
     if isinstance(spec, Argument):
         return typer.Argument(metavar=spec.metavar, help=spec.help, show_default=spec.shows_default)
     return typer.Option(

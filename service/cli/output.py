@@ -68,7 +68,7 @@ class Output:
         if callable(human):
             human = human()
         if human is not None:
-            with writing():
+            with flushed_stdout():
                 self.console().print(human, crop=False)  # a command to copy may be long
 
     def facts(self, document: Any, rows: Callable[[], Rows]) -> None:
@@ -85,11 +85,11 @@ class Output:
         if self.as_json:
             self.print_json(document)
         else:
-            with writing():
+            with flushed_stdout():
                 sys.stdout.write(text if text.endswith("\n") else text + "\n")
 
     def print_json(self, document: Any) -> None:
-        with writing():
+        with flushed_stdout():
             sys.stdout.write(json.dumps(document, indent=2, allow_nan=False) + "\n")
 
     def remark(self, text: str) -> None:
@@ -99,7 +99,7 @@ class Output:
 
 
 @contextmanager
-def writing() -> Iterator[None]:
+def flushed_stdout() -> Iterator[None]:
     """Flushes stdout at the end of the block. CannotWrite if it cannot be written. A reader that
     left (`| head`) is no error; `root.run` handles it."""
     try:

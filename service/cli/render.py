@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tilewright.peers.library_versions import described
-from tilewright.service.answers.failed_checks import rejected_words
+from tilewright.service.answers.failed_checks import rejection_reasons
 from tilewright.service.cli.facts import (
     Document,
     Rows,
@@ -128,7 +128,7 @@ def tune_summary(report: Document, *, again: str, mocked: bool = False) -> Rende
         rows.append(("verified", "no: timings are mocked, not measured" if mocked else verified))
         rows += evidence_rows(best)
     elif str(report["stopped_because"]).startswith("stopped on request"):
-        rows.append(("best", "none checked yet: the same command goes on and checks it"))
+        rows.append(("best", "none checked yet: the same command continues and checks it"))
     else:
         rows.append(("best", "none: no candidate passed"))
     rows += [
@@ -161,8 +161,8 @@ def tune_summary(report: Document, *, again: str, mocked: bool = False) -> Rende
 def _rejected_rows(report: Document) -> list[tuple[str, str]]:
     """A line for each candidate that failed the full check."""
     rejected = report.get("rejected") or ()  # absent in reports of older versions
-    pairs = zip(rejected, rejected_words(report), strict=True)
-    return [("rejected", f"trial {one['trial']}: {said}") for one, said in pairs]
+    pairs = zip(rejected, rejection_reasons(report), strict=True)
+    return [("rejected", f"trial {one['trial']}: {detail}") for one, detail in pairs]
 
 
 def _prior_rows(cost_model: Document) -> list[tuple[str, str]]:
@@ -170,7 +170,7 @@ def _prior_rows(cost_model: Document) -> list[tuple[str, str]]:
     trust, gain = cost_model.get("prior_trust"), cost_model.get("gain_over_prior")
     if trust is None or trust >= PRIOR_DOUBTED or gain is None or gain < PRIOR_BEATEN:
         return []
-    return [("prior", "wrong for this machine by what was measured; the search went by that")]
+    return [("prior", "wrong for this machine, as measurements showed; the search followed these")]
 
 
 def _phases(report: Document) -> str:

@@ -40,12 +40,12 @@ def run(arguments: Sequence[str]) -> int:
         # Start-up: Typer takes longer to import than a fast command takes.
         return int(import_module("tilewright.service.cli.typer_app").run_tree(arguments))
     except TilewrightError as error:
-        return _tell(problem_of(exhausted_resource(error) or error), as_json=as_json)
+        return _report(problem_of(exhausted_resource(error) or error), as_json=as_json)
     except BrokenPipeError:
         drop_stdout()
         return ExitCode.DONE
     except (MemoryError, OSError, RuntimeError, ImportError) as error:
-        return _tell(problem_of(not_a_bug(error)), as_json=as_json)
+        return _report(problem_of(expected_error(error)), as_json=as_json)
     except KeyboardInterrupt:
         sys.stderr.write("\ntilewright: interrupted\n")
         return ExitCode.INTERRUPTED
@@ -57,7 +57,7 @@ def run(arguments: Sequence[str]) -> int:
         return ExitCode.DONE
 
 
-def not_a_bug(error: Exception) -> ServiceError:
+def expected_error(error: Exception) -> ServiceError:
     """The error for exhausted resources or a missing library; raises any other error again."""
     found = exhausted_resource(error)
     if found is not None:
@@ -79,6 +79,6 @@ def missing_extra(error: ImportError) -> MissingExtra:
     )
 
 
-def _tell(problem: ProblemDetails, *, as_json: bool) -> int:
+def _report(problem: ProblemDetails, *, as_json: bool) -> int:
     print_problem(problem, as_json=as_json)
     return problem.exit_code

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from tilewright.service import database, timeouts
-from tilewright.service.answers.failed_checks import every_failed, rejected_words
+from tilewright.service.answers.failed_checks import all_failed_message, rejection_reasons
 from tilewright.service.cli.options import Common, MachineOptions
 from tilewright.service.cli.output import Output
 from tilewright.service.cli.progress import trial_reporter
@@ -52,15 +52,15 @@ def tune_with_progress(
         targets.read_target(machine.target, machine.threads, probe=False)
     workload = workloads.read_workload(spelling)
     parse_measurer(options.measurer)  # an invalid one is the first message
-    again = spelled(spelling, machine, common)
+    again = command_arguments(spelling, machine, common)
     with (
         interruptible(output, again),
         trial_reporter(output, workloads.flops_of(workload), options.budget.trials) as reporter,
     ):
         started = time.monotonic() - process_age_secs()
-        control = Control(_say_what_for, on_activity=reporter.on_activity, started=started)
+        control = Control(_print_wait, on_activity=reporter.on_activity, started=started)
         control.allow(options.budget.seconds)
-        with polite_interrupts(control) as stop, database.session(common.db) as store:
+        with interrupt_events(control) as stop, database.session(common.db) as store:
             control.doing(Activity("starting", "looking at this machine"))
             target = measured_target(machine.measurer, machine.target, machine.threads, control)
             _describe(workload, output)
@@ -79,7 +79,7 @@ def tune_with_progress(
         raise typer.Exit(ExitCode.INTERRUPTED)
     if report.best is None:
         if report.out_of_time is None:
-            why = every_failed(rejected_words(document)) or "no candidate passed"
+            why = all_failed_message(rejection_reasons(document)) or "no candidate passed"
             output.remark(f"tilewright: {why}; nothing is stored as the best")
         raise typer.Exit(ExitCode.FAILED)
 
@@ -99,7 +99,7 @@ def _describe(workload: Workload, output: Output) -> None:
         )
 
 
-def spelled(spelling: WorkloadSpelling, machine: MachineOptions, common: Common) -> str:
+def command_arguments(spelling: WorkloadSpelling, machine: MachineOptions, common: Common) -> str:
     """The arguments that name the workload and its stored answer, to be typed again."""
     words = [spelling.workload or ""] if spelling.expr is None else ["--expr", spelling.expr]
     for tensor in spelling.tensor or []:
@@ -121,7 +121,7 @@ def spelled(spelling: WorkloadSpelling, machine: MachineOptions, common: Common)
 
 _INTERRUPTED = (
     "tilewright: interrupted; every trial that was reported is stored.\n"
-    "  The same command goes on from there: tilewright tune {again} ...\n"
+    "  The same command continues from there: tilewright tune {again} ...\n"
 )
 
 
@@ -132,7 +132,7 @@ WORTH_A_HINT = 1.5
 _NOTHING_DONE = frozenset({"starting", "reference", "full check"})
 
 
-def _say_what_for(text: str) -> None:
+def _print_wait(text: str) -> None:
     """Print what the run waits for."""
     if text:
         sys.stderr.write(f"tilewright: {text}\n")
@@ -140,7 +140,7 @@ def _say_what_for(text: str) -> None:
 
 
 @contextmanager
-def polite_interrupts(control: Control) -> Iterator[threading.Event]:
+def interrupt_events(control: Control) -> Iterator[threading.Event]:
     """An event that the first Ctrl-C or SIGTERM sets; the second raises KeyboardInterrupt. After
     the first, the run is aborted after `INTERRUPTED_TUNE_SECS`, or sooner if its current step
     leaves nothing behind."""

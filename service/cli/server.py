@@ -41,7 +41,11 @@ def serve(settings: Settings, output: Output) -> int:
     configure(as_json=settings.json_log)
     db_url = database.database_url(settings.db or None)
     # A request waits no longer for a lock than its client does; others try again.
-    with listener, open_store(db_url, timeout_secs=settings.store_secs) as store, beside(settings):
+    with (
+        listener,
+        open_store(db_url, timeout_secs=settings.store_secs) as store,
+        fleet_processes(settings),
+    ):
         check_exposure(settings, store)
         app = create_app(settings, store, lambda: supervisor.health() if settings.workers else None)
         state = app.state.service
@@ -74,7 +78,7 @@ def serve(settings: Settings, output: Output) -> int:
         )
         if settings.workers:
             supervisor.start()
-        _say(output, settings, listener, store)
+        _print_address(output, settings, listener, store)
         try:
             server.run(sockets=[listener])
         finally:
@@ -82,7 +86,9 @@ def serve(settings: Settings, output: Output) -> int:
     return supervisor.exit_code or ExitCode.DONE
 
 
-def _say(output: Output, settings: Settings, listener: socket.socket, store: Store) -> None:
+def _print_address(
+    output: Output, settings: Settings, listener: socket.socket, store: Store
+) -> None:
     """Print the address, once the service listens."""
     url = f"http://{_shown(settings.host)}:{listener.getsockname()[1]}"
     if output.as_json:
@@ -92,11 +98,11 @@ def _say(output: Output, settings: Settings, listener: socket.socket, store: Sto
         output.remark(f"Tilewright at {url} (API at {url}/docs), records in {store.name}")
         if settings.fleet:
             output.remark(f"Fleet at {settings.fleet}: tilewright worker --join it")
-        output.remark("Ctrl-C stops; jobs that are not finished go on at the next start.")
+        output.remark("Ctrl-C stops; unfinished jobs continue at the next start.")
 
 
 @contextmanager
-def beside(settings: Settings) -> Iterator[None]:
+def fleet_processes(settings: Settings) -> Iterator[None]:
     """The fleet's scheduler, and this machine as a member, while the service runs. CannotServe."""
     if not settings.fleet:
         yield
@@ -115,7 +121,7 @@ def check_folder(folder: Path | None) -> None:
     """CannotServe if `--measurer-folder` is not a folder."""
     if folder is not None and not folder.is_dir():
         raise CannotServe(
-            f"--measurer-folder {folder}: there is no such folder",
+            f"--measurer-folder {folder}: no such folder",
             advice="Make it, or name another.",
         )
 
@@ -162,13 +168,13 @@ class _Server(uvicorn.Server):
         # What is loaded by now is permanent: full garbage collections during long answers skip it.
         gc.collect()
         gc.freeze()
-        systemd.tell(systemd.READY)
+        systemd.notify(systemd.READY)
         self._alive = asyncio.create_task(systemd.stay_alive())
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         if not self._stopping.is_set():
             self._stopping.set()
-            systemd.tell(systemd.STOPPING)
+            systemd.notify(systemd.STOPPING)
             last = threading.Timer(self._drain_secs, self._leave)
             last.daemon = True
             last.start()
@@ -184,7 +190,7 @@ class _Server(uvicorn.Server):
 
     def _leave(self) -> None:
         self._supervisor.kill()
-        sys.stderr.write("tilewright: requests still at work after the drain are abandoned\n")
+        sys.stderr.write("tilewright: requests still running after the drain are aborted\n")
         sys.stderr.flush()
         os._exit(self._supervisor.exit_code or ExitCode.DONE)
 

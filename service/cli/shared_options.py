@@ -28,7 +28,7 @@ LeastGrade = Annotated[
     Grade | None,
     typer.Option(
         "--min-grade",
-        help="The least exact answer that will do: exact; with --cpu, same-cpu.",
+        help="The lowest acceptable grade: exact; with --cpu, same-cpu.",
         show_default=False,
     ),
 ]

@@ -48,11 +48,10 @@ def add_commands(app: typer.Typer) -> None:
         machine: MachineOptions = MachineOptions(),  # noqa: B008  # a frozen value
         common: Common = Common(),  # noqa: B008
     ) -> None:
-        """Print the schedule that was chosen: as a trace, in sentences, as loops, as LLVM IR, as
-        assembly.
+        """Print the chosen schedule: as a trace, in sentences, as loops, as LLVM IR, as assembly.
 
-        The stored best; where there is none, the schedule chosen without measurement. With
-        --record and --target, one schedule is seen on any machine.
+        This is the stored best or, if there is none, the schedule chosen without measurement. With
+        --record and --target, it is one schedule on any machine.
         """
         from tilewright.service.answers import objects
 
@@ -62,7 +61,7 @@ def add_commands(app: typer.Typer) -> None:
         if record is None:
             answer = stored.answer(common.db, workload, target, "default")
         else:
-            answer = stored.recorded(common.db, workload, target, record)
+            answer = stored.answer_of_record(common.db, workload, target, record)
         text = objects.shown(workload, answer.trace, target, what.value)
         output.remark(f"# {answer.summary()}")
         for name, value in evidence_rows(answer.to_json()):
@@ -92,8 +91,8 @@ def add_commands(app: typer.Typer) -> None:
     ) -> None:
         """Write NAME.o and NAME.h: the best kernel, ready to link with -fopenmp.
 
-        With --cpu one object for many CPUs, which looks once what it runs on. The same records give
-        the same bytes, every time and everywhere.
+        With --cpu, write one object for many CPUs, which detects the CPU once. The same records
+        give the same bytes, every time and everywhere.
         """
         from tilewright.service.answers import objects
         from tilewright.service.cli.render import emitted_facts
@@ -108,14 +107,14 @@ def add_commands(app: typer.Typer) -> None:
             document = {**answer.to_json(), "files": objects.write(files, folder)}
             common.output().result(document, emitted_facts(document))
             return
-        from tilewright.service.build.kernels import choose_parts, variant_documents
+        from tilewright.service.build.kernels import choose_variants, variant_documents
 
         named = [
             targets.read_target(cpu, machine.threads, probe=False) for cpu in split_names(cpus)
         ]
         minimum = Grade(str(min_grade or Grade.SAME_CPU))
         with open_existing(common.db) as store:
-            parts = choose_parts(store, workload, named, minimum, every_cpu=True)
+            parts = choose_variants(store, workload, named, minimum, every_cpu=True)
         variants = [part.variant for part in parts]
         kernel, files = objects.emitted(workload, variants, symbol)
         for variant in variants:

@@ -17,7 +17,7 @@ STOPPING = "STOPPING=1"
 ALIVE = "WATCHDOG=1"
 
 
-def tell(word: str) -> None:
+def notify(word: str) -> None:
     """Send `word` to the manager that started this process, if there is one. Never fails or blocks:
     the service must not end because its manager does not read."""
     address = os.environ.get("NOTIFY_SOCKET", "")
@@ -36,10 +36,10 @@ def tell(word: str) -> None:
 
 def watchdog_secs() -> float | None:
     """How long the manager (`WatchdogSec=`) lets this process be silent; None for no limit."""
-    asked, pid = os.environ.get("WATCHDOG_USEC", ""), os.environ.get("WATCHDOG_PID", "")
-    if not asked.isdigit() or not int(asked) or pid not in ("", str(os.getpid())):
+    microseconds, pid = os.environ.get("WATCHDOG_USEC", ""), os.environ.get("WATCHDOG_PID", "")
+    if not microseconds.isdigit() or not int(microseconds) or pid not in ("", str(os.getpid())):
         return None
-    return int(asked) / 1e6
+    return int(microseconds) / 1e6
 
 
 async def stay_alive() -> None:
@@ -47,5 +47,5 @@ async def stay_alive() -> None:
     process that no longer answers is restarted."""
     allowed = watchdog_secs()
     while allowed is not None:
-        tell(ALIVE)
+        notify(ALIVE)
         await asyncio.sleep(allowed / 2)

@@ -79,7 +79,7 @@ def add_commands(app: typer.Typer) -> None:
                 metavar="BYTES",
                 min=1,
                 max=64,
-                help="Also time it on arrays that begin so far behind a cache line; NumPy's: 16.",
+                help="Also time it on arrays with this offset from a cache line; NumPy's: 16.",
             ),
         ] = 64,
         compile_secs: Annotated[
@@ -129,10 +129,10 @@ def add_commands(app: typer.Typer) -> None:
     ) -> None:
         """Rebuild the stored best in a fresh process and check it. Exit code 6 if it fails.
 
-        A best that computes wrong results is withdrawn. Where there is none, the fastest imported
-        record is checked, and is the best if it passes. With --all, every best that another
-        version of Tilewright or LLVM made, and what was imported; the same command goes on where
-        it was interrupted.
+        A best that computes wrong results is withdrawn. If there is none, the fastest imported
+        record is checked, and becomes best if it passes. --all checks every best of another version
+        of Tilewright or LLVM, and imported records; the same command continues after an
+        interruption.
         """
         from tilewright.service.answers.verification import verify_stored
         from tilewright.service.cli.render import verified_facts
@@ -147,7 +147,7 @@ def add_commands(app: typer.Typer) -> None:
         try:
             answer = stored.answer(common.db, workload, target, "exact", any_toolchain=True)
         except NoAnswer:
-            claim = stored.claimed(common.db, workload, target)
+            claim = stored.answer_of_claim(common.db, workload, target)
             if claim is None:
                 raise
             answer = claim

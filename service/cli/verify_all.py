@@ -29,7 +29,7 @@ def verify_everything(machine: MachineOptions, common: Common) -> None:
     for number, work in enumerate(works, start=1):
         output.remark(f"[{number}/{len(works)}] {work.name} on {work.target.cpu} ...")
         done.append(check_task(common.db, work, machine.seed))
-        output.remark(f"  {done[-1].told}")
+        output.remark(f"  {done[-1].outcome}")
     failed = sum(not one.passed for one in done)
     document = {
         "verified": len(done) - failed,
@@ -67,5 +67,5 @@ def _table(done: list[CheckedTask]) -> Any:
         check = one.checks[-1] if one.checks else None
         secs = check.result.run_secs_estimate if check is not None else None
         threads = str(one.waiting.target.threads)
-        rows.append([one.waiting.name, one.told, threads, duration(secs) if secs else ""])
+        rows.append([one.waiting.name, one.outcome, threads, duration(secs) if secs else ""])
     return grid(["workload", "", "threads", "time"], rows, words=2)

@@ -1,4 +1,4 @@
-"""Keeps a process running: starts it again whenever it ends."""
+"""Runs a process and restarts it whenever it ends."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ log = logging.getLogger("tilewright.fleet")
 
 @dataclass(slots=True)
 class RestartingProcess:
-    """Runs `command` (made anew for each start) until `stop`; use as a context manager.
+    """Runs `command` (built again for each start) until `stop`; use as a context manager.
 
-    The process has a group of its own, which ends as a whole: SIGTERM, `patience_secs`, SIGKILL.
+    The process has a group of its own, which is stopped as a whole: SIGTERM, `patience_secs`,
+    SIGKILL.
     """
 
     name: str
@@ -33,7 +34,7 @@ class RestartingProcess:
     _thread: threading.Thread | None = None
 
     def __enter__(self) -> RestartingProcess:
-        self._thread = threading.Thread(target=self.keep, name=self.name, daemon=True)
+        self._thread = threading.Thread(target=self.run_until_stopped, name=self.name, daemon=True)
         self._thread.start()
         return self
 
@@ -44,12 +45,12 @@ class RestartingProcess:
 
     @property
     def pid(self) -> int | None:
-        """The process there is now, if there is one."""
+        """The id of the running process, None if there is none."""
         with self._lock:
             return self._process.pid if self._process is not None else None
 
-    def keep(self) -> None:
-        """Run the process, again and again, until `stop`."""
+    def run_until_stopped(self) -> None:
+        """Run the process, and restart it, until `stop`."""
         pause_secs = timeouts.RESTART_PAUSE_SECS
         while not self._stopping.is_set():
             started = time.monotonic()
@@ -66,7 +67,7 @@ class RestartingProcess:
             self._stopping.wait(pause_secs)
 
     def stop(self) -> None:
-        """End the process and start no other. May be called from a signal handler's thread."""
+        """Stop the process for good. Safe to call from a signal handler's thread."""
         self._stopping.set()
         with self._lock:
             process = self._process
@@ -89,7 +90,7 @@ class RestartingProcess:
                 start_new_session=True,
             )
         code = process.wait()
-        _signal_group(process.pid, signal.SIGKILL)  # what it left behind
+        _signal_group(process.pid, signal.SIGKILL)  # its remaining children
         with self._lock:
             self._process = None
         return code

@@ -54,7 +54,7 @@ PAGES = (
 
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
-    """Helper processes live as long as the application serves."""
+    """Helper processes run as long as the application serves."""
     answers: AnswerService = app.state.service.answers
     await run_sync(answers.start)
     try:
@@ -68,8 +68,8 @@ def create_app(
     store: Store,
     worker: Callable[[], WorkerHealth | None] = lambda: None,
 ) -> FastAPI:
-    """The API over `store`, which stays the caller's to close. No job runs in this process;
-    `worker` tells how the one beside it does."""
+    """The API on `store`, which the caller closes. No job runs in this process; `worker` returns
+    the health of the worker process."""
     app = FastAPI(
         title="Tilewright",
         version=API_VERSION,
@@ -90,7 +90,7 @@ def create_app(
         identity=FileIdentity(store.path),
         worker=worker,
         answers=answers,
-        watch=PreparationWatch(store, answers.untuned, stopping),
+        watch=PreparationWatch(store, answers.prepare_queue, stopping),
     )
     error_handlers.install(app)
     middleware.install(app, app.state.service)
@@ -104,7 +104,7 @@ def create_app(
 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
-            complete(describe())  # which FastAPI keeps
+            complete(describe())  # FastAPI caches it
         return describe()
 
     app.openapi = openapi  # type: ignore[method-assign]  # FastAPI's documented way

@@ -1,4 +1,4 @@
-"""Answers for what went wrong: a problem document, or a page for who asked for one."""
+"""Error responses: a problem document, or a page if the request accepts one."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from tilewright.service.problems import ProblemDetails, problem_of
 def problem_response(
     problem: ProblemDetails, request: Request, headers: dict[str, str] | None = None
 ) -> Response:
-    """The answer for a problem: a page for who asked for one, else a problem document."""
+    """The response for a problem: a page if the request accepts one, else a problem document."""
     request.state.problem_code = problem.code
     if wants_page(request):
         hidden = replace(problem, detail=redacted(problem.detail))
         return problem_page(hidden, request, headers)
     request_id = str(getattr(request.state, "request_id", ""))
     document = problem.to_json(instance=request.scope["path"], request_id=request_id)
-    # What was sent is told back, and logged by some proxies: not a key, wherever it stood.
+    # The detail may quote the request, and proxies log responses: never a key, wherever it was.
     shown = json.loads(redacted(json.dumps(document)))
     return JSONResponse(
         shown,
@@ -46,7 +46,7 @@ def problem_response(
 
 
 def refusal(error: TilewrightError, request: Request) -> Response:
-    """The answer for an error of ours, with the headers that belong to its status."""
+    """The response for an error of ours, with the headers of its status."""
     problem = problem_of(error)
     headers = {}
     match problem.status:
@@ -57,7 +57,7 @@ def refusal(error: TilewrightError, request: Request) -> Response:
         case 405 if isinstance(error, MethodNotAllowed) and error.allow:
             headers["Allow"] = ", ".join(error.allow)
         case 408 | 413:
-            headers["Connection"] = "close"  # the rest of the body is not waited for
+            headers["Connection"] = "close"  # the rest of the body is not read
         case 429 | 503:
             secs = error.retry_after_secs if isinstance(error, TooBusy) else 5
             headers["Retry-After"] = str(secs)
@@ -65,7 +65,7 @@ def refusal(error: TilewrightError, request: Request) -> Response:
 
 
 def install(app: FastAPI) -> None:
-    """Answer every error of ours, of FastAPI and of Starlette with a problem document."""
+    """Answer every error of ours, FastAPI's and Starlette's with a problem document."""
 
     @app.exception_handler(TilewrightError)
     def ours(request: Request, error: Exception) -> Response:
@@ -76,7 +76,7 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(Exception)
     def bug(request: Request, error: Exception) -> Response:
-        # Starlette raises it again after this answer, so that it is logged with its traceback.
+        # Starlette raises it again after this response, so that it is logged with its traceback.
         return problem_response(
             ProblemDetails(
                 status=500,

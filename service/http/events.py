@@ -1,6 +1,6 @@
 """A job's events as server-sent events.
 
-The stream holds no queue: what is not sent yet is in the database, so a slow reader costs
+A stream has no queue: events that are not sent yet are in the database, so a slow reader costs
 nothing, and a reader that left resumes with `Last-Event-ID`.
 """
 
@@ -21,7 +21,7 @@ log = logging.getLogger("tilewright.http")
 
 
 async def always() -> bool:
-    """For streams that no key was needed for."""
+    """The check for streams without a key."""
     return True
 
 
@@ -31,10 +31,10 @@ async def job_events(
     after: int,
     still_admitted: Callable[[], Awaitable[bool]] = always,
 ) -> AsyncGenerator[bytes, None]:
-    """Every event after event `after`, then new ones as they come, then one `done`.
+    """Every event after event `after`, then new ones as they occur, then one `done`.
 
-    A comment each `heartbeat_secs` keeps proxies from closing the connection. It ends when the key
-    it was opened with does.
+    A comment every `heartbeat_secs` keeps proxies from closing the connection. The stream ends when
+    its key does.
     """
     yield b"retry: 1000\n\n"
     last_sent = anyio.current_time()
@@ -58,8 +58,8 @@ async def job_events(
 
 
 class EventStream(StreamingResponse):
-    """A stream that takes a place of `gate` for as long as it is sent, and whose reader is given up
-    when it takes nothing for `EVENT_READER_SECS`. TooBusy before it begins if there is no place."""
+    """A stream that counts against a limit while it is sent, and is closed when its reader accepts
+    nothing for `EVENT_READER_SECS`. TooBusy before it begins if the limit is reached."""
 
     media_type = "text/event-stream"
 
@@ -86,5 +86,6 @@ class EventStream(StreamingResponse):
             await super().stream_response(send_in_time)
         except TimeoutError:
             log.warning(
-                "an event stream is given up: nothing was read for %g s", timeouts.EVENT_READER_SECS
+                "an event stream is closed: its reader accepted nothing for %g s",
+                timeouts.EVENT_READER_SECS,
             )

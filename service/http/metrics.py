@@ -1,4 +1,4 @@
-"""Counters for Prometheus, one registry an application."""
+"""Prometheus metrics, one registry per application."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 Oldest = Mapping[str, tuple[str, datetime]]
-"""By state: the id of what has been in it for longest, and when it came."""
+"""By state: the id of the job that has been in it longest, and since when."""
 
 
 def _utc_now() -> datetime:
@@ -32,15 +32,15 @@ def _utc_now() -> datetime:
 
 @dataclass(slots=True)
 class JobAges:
-    """Seconds since things came: by their time of day when they are first seen, from then on by a
-    monotonic clock, so a clock that is set moves no age that is known."""
+    """Ages of jobs: from their time of day when first seen, from then on by a monotonic clock, so
+    that setting the clock does not change a known age."""
 
     clock: Callable[[], float] = time.monotonic
     now: Callable[[], datetime] = _utc_now
     _since: dict[str, float] = field(default_factory=dict)
 
     def of(self, oldest: Oldest) -> dict[str, float]:
-        """Seconds for each state of `oldest`; what is not in it any more is forgotten."""
+        """Age in seconds for each state of `oldest`; other jobs are forgotten."""
         moment = self.clock()
         self._since = {
             name: self._since.get(name, moment - max((self.now() - came).total_seconds(), 0.0))
@@ -54,8 +54,8 @@ WAIT_SECS_BUCKETS = (0.1, 0.5, 1, 5, 10, 30, 60)
 
 
 class Metrics:
-    """`tilewright_http_*` by method, route and status; what the worker of this process did; what
-    the store holds, read at scrape and left out where it cannot be. `docs/operations.md` lists
+    """`tilewright_http_*` by method, route and status; counts of this process's worker; state of
+    the database, read on each scrape and omitted if it cannot be read. `docs/operations.md` lists
     them. Durations are of monotonic clocks."""
 
     def __init__(self) -> None:
@@ -167,12 +167,12 @@ class Metrics:
         self._looking = threading.Lock()
 
     def request(self, method: str, route: str, status: int, secs: float) -> None:
-        """A request was answered: `secs` without what it waited on purpose."""
+        """Count a response; `secs` without intentional waiting."""
         self._requests.labels(method, route, str(status)).inc()
         self._seconds.labels(method, route).observe(secs)
 
     def waited(self, route: str, secs: float) -> None:
-        """A request waited on purpose."""
+        """Count the intentional waiting of a request."""
         self._waits.labels(route).observe(secs)
 
     def answer(self, grade: str) -> None:
@@ -182,7 +182,7 @@ class Metrics:
         self._store_errors.inc()
 
     def worker_counts(self, counts: dict[str, Any]) -> None:
-        """Add what a worker counted (`tally.Tally.take`). Safe to call from any thread."""
+        """Add the counts of a worker (`Counters.take`). Thread-safe."""
         for status, count in counts["trials"].items():
             self._trials.labels(status).inc(count)
         for state, secs, run_secs in counts["jobs"]:
@@ -192,7 +192,7 @@ class Metrics:
         self._store_errors.inc(counts["store_errors"])
 
     def look_at(self, store: Store, limit_bytes: int) -> bool:
-        """Take the store's counts of this moment; False where it cannot be read."""
+        """Read the counts of the database; False if it cannot be read."""
         try:
             records, found = store.counts().records, open_jobs(store)
             oldest, prepared = store.oldest_jobs(), store.preparation_counts()
@@ -214,8 +214,8 @@ class Metrics:
         return True
 
     def exposition(self, worker: WorkerHealth | None, *, version: str, with_store: bool) -> bytes:
-        """The text format; `with_store` with what `look_at` took, which is of no use once old.
-        The gauges of a worker say nothing where there is none."""
+        """The text format. `with_store` includes what `look_at` read just now. The gauges of a
+        worker are omitted if there is none."""
         role = Role.REPLICA if worker is None else worker.role
         for one in Role:
             self._role.labels(str(one)).set(one is role)

@@ -1,8 +1,8 @@
-"""Around every request: an id, a count, the names and pages that are let in, HEAD.
+"""Middleware: request ids and counts, permitted hosts and origins, HEAD.
 
-From the outside in: `RequestContext`, CORS (where origins are listed), `OriginFilter`, `HeadAsGet`,
-`GzipResponses`, `ConditionalResponses`, `Guard`, then the routes. The first is the last to see an
-answer.
+From the outside in: `RequestContext`, CORS (if origins are listed), `OriginFilter`, `HeadAsGet`,
+`GzipResponses`, `ConditionalResponses`, `Guard`, then the routes. The outermost sees a response
+last.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ READ_BY_PAGES = ("ETag", "Location", "Retry-After", "X-Request-Id")
 
 
 class RequestContext:
-    """Gives each request an id and counts its answer, streams included."""
+    """Gives each request an id and counts its response, streams included."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class RequestContext:
 
 
 class OriginFilter:
-    """Refuses what is meant for another service, and what a page of another origin sends."""
+    """Refuses requests for another host name, and requests of pages of another origin."""
 
     def __init__(self, app: ASGIApp, *, settings: Settings) -> None:
         self._app = app
@@ -116,7 +116,7 @@ class OriginFilter:
 
 
 class HeadAsGet:
-    """Answers HEAD as the route answers GET, without the body."""
+    """Answers HEAD like GET, without the body."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -129,14 +129,14 @@ class HeadAsGet:
         answered = False
 
         async def left() -> Message:
-            # Once it has the head there is nothing to wait for: an event stream ends here.
+            # With the head sent, there is nothing to wait for: an event stream ends here.
             return {"type": "http.disconnect"} if answered else await receive()
 
         async def head(message: Message) -> None:
             nonlocal answered
             if message["type"] == "http.response.start":
                 answered = True
-                scope["method"] = "HEAD"  # as those outside know it
+                scope["method"] = "HEAD"  # as the outer middleware knows it
                 await send(message)
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
 
@@ -144,7 +144,7 @@ class HeadAsGet:
 
 
 def install(app: FastAPI, state: ServiceState) -> None:
-    """Put everything around `app`; what is added first is the innermost."""
+    """Add all middleware to `app`; the first one added is the innermost."""
     settings = state.settings
     keyring = Keyring(state.store, required=keys_required(settings))
     app.add_middleware(Guard, keyring=keyring, store=state.store, limits=settings.limits)

@@ -1,4 +1,4 @@
-"""Waiting for preparations: one question to the database for all who wait, however many."""
+"""Waits for preparations: one query serves all waiting requests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import threading
 
     from tilewright.db import Store
-    from tilewright.service.answers.untuned import PrepareQueue
+    from tilewright.service.answers.prepare_queue import PrepareQueue
 
 log = logging.getLogger("tilewright.waiting")
 
@@ -30,16 +30,16 @@ class _EventWaiter:
 
 @dataclass(slots=True)
 class PreparationWatch:
-    """Wakes those who wait when what they wait for has come to an end, or the service does."""
+    """Wakes waiting requests when their preparations finish, or the service stops."""
 
     store: Store
-    untuned: PrepareQueue
+    prepare_queue: PrepareQueue
     stopping: threading.Event
     _waiters: set[_EventWaiter] = field(default_factory=set)
     _task: asyncio.Task[None] | None = None
 
     async def wait(self, keys: Collection[str], secs: float) -> None:
-        """Until every preparation of `keys` is finished or gone, `secs` have passed, or the
+        """Wait until every preparation of `keys` is finished or gone, `secs` have passed, or the
         service stops."""
         if not keys or secs <= 0:
             return
@@ -70,7 +70,7 @@ class PreparationWatch:
                     token, looked = now, loop.time()
                     try:
                         await self._look()
-                    except StoreError as error:  # who asks next is told
+                    except StoreError as error:  # the next request reports it
                         log.warning("preparations cannot be looked at: %s", error)
                         await asyncio.sleep(timeouts.PREPARATION_RECHECK_SECS)
                 await asyncio.sleep(timeouts.PREPARATION_POLL_SECS)
@@ -79,14 +79,14 @@ class PreparationWatch:
                 waiter.over.set()
 
     async def _look(self) -> None:
-        asking = list(self._waiters)  # others may come while the database is asked
-        keys = frozenset[str]().union(*(waiter.keys for waiter in asking))
+        waiters = list(self._waiters)  # more may arrive during the query
+        keys = frozenset[str]().union(*(waiter.keys for waiter in waiters))
         open_keys = await run_sync(self._unfinished, keys)
-        for waiter in asking:
+        for waiter in waiters:
             if not waiter.keys & open_keys:
                 waiter.over.set()
 
     def _unfinished(self, keys: frozenset[str]) -> set[str]:
-        self.untuned.waiting()
+        self.prepare_queue.waiting()
         states = self.store.preparation_states(sorted(keys))
         return {key for key, state in states.items() if not state.final}

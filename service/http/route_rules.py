@@ -1,8 +1,8 @@
-"""What each route asks for, in one table: the only place that opens anything to anybody.
+"""Access rules of all routes in one table: the only place that makes a route public.
 
-A route that is not here is for the scope `admin` alone where keys are asked for, and the test
-`tests/service/test_route_matrix.py` fails until it is listed. A path parameter `job_id` is looked
-at everywhere: a job of another owner is not there.
+A route that is not listed requires the scope `admin` if keys are required, and
+`tests/service/test_route_matrix.py` fails until it is listed. A path parameter `job_id` is checked
+on every route: another owner's job is not found.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from tilewright.service.access.keys import KeyScope
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """`scope` None: for anybody, key or none, and without a look at the database. `streams`: the
-    answer goes on, so an owner may only have some of them open."""
+    """`scope` None: public, without reading the database. `streams`: the response goes on, so an
+    owner may only have a limited number open."""
 
     scope: KeyScope | None
     streams: bool = False
@@ -85,7 +85,7 @@ RULES: dict[tuple[str, str], Rule] = {
 
 @dataclass(frozen=True, slots=True)
 class RouteMatch:
-    """What the table says of a request: `rule` None if its method, or its path, is not listed.
+    """The table's entry for a request: `rule` is None if the path or method is not listed.
     `methods` are those of the path, `parameters` the path's."""
 
     rule: Rule | None
@@ -94,7 +94,7 @@ class RouteMatch:
 
 
 class Rules:
-    """The table, looked up by path. HEAD is allowed what GET is."""
+    """The table with a lookup by path. HEAD is permitted where GET is."""
 
     def __init__(self, table: dict[tuple[str, str], Rule]) -> None:
         self._fixed: dict[str, dict[str, Rule]] = {}
@@ -107,7 +107,7 @@ class Rules:
         ]
 
     def find(self, method: str, path: str) -> RouteMatch:
-        """The most literal path that lists `method`."""
+        """The most literal path pattern that lists `method`."""
         if method == "HEAD":
             method = "GET"
         methods: list[str] = []
@@ -126,7 +126,7 @@ class Rules:
 
 
 def _literal(path: str) -> int:
-    """How many characters of a path's pattern stand for themselves."""
+    """Number of literal characters in a path pattern."""
     return len("".join(part.rpartition("}")[2] for part in path.split("{")))
 
 

@@ -1,4 +1,4 @@
-"""What every route works with: one value, made when the application is built."""
+"""The state that all routes share, made with the application."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ if TYPE_CHECKING:
 
 
 WRITERS = 8
-"""Requests that may wait for the database's write lock at once: readers never wait for it, and
-must not wait for those who do."""
+"""Simultaneous requests that may wait for the database's write lock. Readers never wait for it, and
+must not wait for writers."""
 
 THREADS_AT_ONCE = 4
-"""Threads of one interpreter that compute get in each other's way; who waits needs none. Lookups
-have their own, so that a long one does not keep single questions waiting."""
+"""Computing threads of one interpreter slow each other down. Lookups have their own, so that a long
+one does not delay single requests."""
 
 T = TypeVar("T")
 
 
 @dataclass(slots=True)
 class ConcurrencyLimit:
-    """Counts what is open at once; `enter` says no above `limit`."""
+    """A limit on simultaneous uses."""
 
     limit: int
     _open: int = 0
@@ -59,8 +59,8 @@ class ConcurrencyLimit:
 
 @dataclass(frozen=True, slots=True)
 class ServiceState:
-    """Settings, store and counters of one running service. `stopping` ends streams and waits;
-    `worker` tells how the worker of this process does, None where it has none."""
+    """Settings, database and counters of one running service. `stopping` ends streams and waits;
+    `worker` returns the health of this process's worker, None if it has none."""
 
     settings: Settings
     store: Store
@@ -78,8 +78,8 @@ class ServiceState:
 
     @property
     def room(self) -> DatabaseQuota:
-        """What the database may still take in."""
-        return self.answers.untuned.room
+        """The size limit of the database."""
+        return self.answers.prepare_queue.room
 
     @property
     def limits(self) -> RequestLimits:
@@ -87,7 +87,7 @@ class ServiceState:
 
     async def write(self, function: Callable[..., T], *args: object, **named: object) -> T:
         """Run `function`, which writes to the database, in a thread. Unavailable if too many others
-        are before it for too long, or what it wrote would be lost."""
+        wait before it, or if the write would be lost."""
         problem = self.identity.problem()
         if problem:
             raise Unavailable(problem, code="database_replaced")

@@ -1,7 +1,7 @@
-"""How long a request waited on purpose: for a job to end, for an answer to be prepared.
+"""Time that a request waits intentionally: for a job to end, for an answer to be prepared.
 
-Such time is the asker's wish and says nothing of how fast the service is, so it stands apart from
-latencies, in metrics and in the log.
+The caller asks for this time and it says nothing about the speed of the service, so metrics and the
+log report it separately from latency.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ _NAME = "waited_for"
 
 @dataclass(slots=True)
 class WaitTime:
-    """Seconds of one request; None where it did not ask for waiting."""
+    """Seconds of one request; None if it did not ask to wait."""
 
     secs: float | None = None
 
     @contextmanager
     def on_purpose(self) -> Iterator[None]:
-        """What the block takes is waiting."""
+        """Count the duration of the block as waiting."""
         start = time.monotonic()
         try:
             yield
@@ -33,6 +33,6 @@ class WaitTime:
 
 
 def wait_time_of(scope: Scope) -> WaitTime:
-    """That of a request, the same for all who ask."""
+    """The wait time of a request, one value for all users."""
     found: WaitTime = scope.setdefault("state", {}).setdefault(_NAME, WaitTime())
     return found

@@ -1,4 +1,4 @@
-"""What a worker did, counted for the process that serves `/metrics`."""
+"""Counts of a worker's work for the process that serves `/metrics`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 
 class Counters:
-    """Counts since `take` was called last. Safe to call from any thread."""
+    """Counts since the last `take`. Thread-safe."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -27,12 +27,12 @@ class Counters:
             self._trials[status] += 1
 
     def job(self, state: str, secs: float, run_secs: float) -> None:
-        """A job ended, so many seconds after it was submitted and after a worker took it up."""
+        """Count an ended job: seconds since its submission, and since a worker took it."""
         with self._lock:
             self._jobs.append((state, secs, run_secs))
 
     def machine_wait(self, job_id: str, *, waits: bool) -> None:
-        """From now on a job waits for the machine, which another process has, or waits no more."""
+        """A job begins or stops waiting for the machine, which another process uses."""
         with self._lock:
             self._count_waits()
             if waits:
@@ -46,7 +46,7 @@ class Counters:
             self._store_errors += 1
 
     def take(self) -> dict[str, Any]:
-        """The counts as JSON data; they begin anew."""
+        """The counts as JSON data; resets them."""
         with self._lock:
             self._count_waits()
             counts = {
@@ -60,7 +60,7 @@ class Counters:
             return counts
 
     def _count_waits(self) -> None:
-        """Add the time since this was done last; called with the lock."""
+        """Add the waiting time since the last call; requires the lock."""
         now = self._clock()
         for job_id, since in self._waits_since.items():
             self._machine_wait_secs += now - since

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 def job_document(
     job: StoredJob, place: tuple[int, str] | None = None, sharing: dict[str, Any] | None = None
 ) -> dict[str, Any]:
-    """The job's JSON. `best` is the verified winner once the job is done; `place` is that of
-    `queue.place`, `sharing` who wants the job, as told to whoever asks. `queued_secs` is how long
-    the job waited for its first worker, `elapsed_secs` the time from its submission to its end,
-    waiting included, which `progress.wall_secs` leaves out; None before."""
+    """The job's JSON. `best` is the verified best of a finished job; `place` is the result of
+    `queue.position_of`, `sharing` its owners as the caller may see them. `queued_secs` is the time
+    before its first worker, `elapsed_secs` from submission to the end including waits, which
+    `progress.wall_secs` excludes; None before."""
     form, result = job.request, job.result
     return {
         "id": job.id,
@@ -50,7 +50,7 @@ def _secs(start: datetime, end: datetime | None) -> float | None:
 
 
 def measurer_name(spec: str) -> str:
-    """`simulated:slow.json`: in which folder that is, is the service's business."""
+    """`simulated:slow.json`: the folder is not shown."""
     kind, colon, path = spec.partition(":")
     return f"{kind}{colon}{path.rpartition('/')[2]}"
 
@@ -61,8 +61,8 @@ def moment(at: datetime | None) -> str | None:
 
 
 def trial_document(trial: int, record: TuningRecord, checks: FullChecks) -> dict[str, Any]:
-    """One trial of a job: how it ended, every timed sample, the schedule, and what the full check
-    found of it among `checks`, those of its work; None where it was not checked in full."""
+    """One trial of a job: its status, every sample, the schedule, and the result of its full check
+    among `checks` (those of its task); None if it was not checked in full."""
     document = record.to_json()
     check = checks.check(record.trace, record.toolchain)
     return {

@@ -1,4 +1,4 @@
-"""What a worker tells its supervisor: that it lives, which role it has, and what it counted."""
+"""The worker's heartbeat to its supervisor: its role and its counts."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 
 class Role(StrEnum):
-    """What a process of the service does about jobs.
+    """The part of a process in running jobs.
 
     LEADER: its worker coordinates the database and runs jobs. STANDBY: its worker waits while
-    another process leads, and takes over. REPLICA: it has no worker (`serve --no-workers`). All
-    of them answer requests; the gauges of a worker's activity mean something at the leader only.
+    another process leads, and takes over. REPLICA: it has no worker (`serve --no-workers`). All of
+    them answer requests; gauges of a worker's activity are meaningful on the leader only.
     """
 
     LEADER = "leader"
@@ -30,16 +30,17 @@ class Role(StrEnum):
 
 @dataclass(slots=True)
 class Heartbeat:
-    """Beats on `fd` twice a second, from the first role on until `stop`; None beats nowhere."""
+    """Writes to `fd` every `WORKER_HEARTBEAT_SECS`, from the first role on until `stop`; None
+    disables it."""
 
     fd: int | None
-    tally: Counters
+    counters: Counters
     stop: threading.Event
     role: Role | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def take_role(self, role: Role) -> None:
-        """Beat with this role from now on."""
+        """Report this role from now on."""
         with self._lock:
             begins, self.role = self.role is None, role
         if begins and self.fd is not None:
@@ -50,9 +51,9 @@ class Heartbeat:
             try:
                 os.write(fd, (json.dumps(self._news()) + "\n").encode())
             except OSError:
-                return  # the supervisor is gone, and the kernel is about to end this process too
+                return  # the supervisor is gone, and the kernel is about to kill this process too
             if self.stop.wait(timeouts.WORKER_HEARTBEAT_SECS):
                 return
 
     def _news(self) -> dict[str, Any]:
-        return {"pid": os.getpid(), "role": self.role, **self.tally.take()}
+        return {"pid": os.getpid(), "role": self.role, **self.counters.take()}

@@ -1,4 +1,4 @@
-"""How many jobs a worker has open at once: on its own machine, and on its fleet."""
+"""Limits on the jobs that a worker runs at once, on its machine and on its fleet."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from tilewright.service import timeouts
 
 MOST_ON_A_FLEET = 16
-"""All of them are searched for by one process: more would wait for its core instead."""
+"""One process runs the search of all of them: more would only wait for its core."""
 
 
 @dataclass(slots=True)
 class JobSlots:
-    """The open jobs of one kind, by id, and whose they are. `count` says how many there may be,
-    beside those of owners who have no other (`queue.choose`)."""
+    """The open jobs of one kind, by id, and their owners. `count` is the number of slots, besides
+    those for owners who have no other job (`queue.choose`)."""
 
     count: Callable[[], int]
     threads: dict[str, threading.Thread] = field(default_factory=dict)
@@ -24,7 +24,7 @@ class JobSlots:
     oldest: str = ""
 
     def open_owners(self) -> list[str]:
-        """The owner of each open job; jobs that are over are forgotten."""
+        """The owner of each open job; finished jobs are dropped."""
         self.threads = {name: t for name, t in self.threads.items() if t.is_alive()}
         self.owners = {name: self.owners.get(name, "") for name in self.threads}
         return list(self.owners.values())
@@ -32,8 +32,8 @@ class JobSlots:
 
 @dataclass(slots=True)
 class FleetSize:
-    """As many jobs as the fleet at `address` has machines: while one searches, races its fastest
-    or has its best checked, which one machine does, the others measure for the rest."""
+    """One job for each machine of the fleet at `address`: while one job searches, races its fastest
+    candidates or has its best checked, which uses one machine, the others measure for the rest."""
 
     address: str
     at_least: int
@@ -42,13 +42,13 @@ class FleetSize:
 
     def __call__(self) -> int:
         if self.address and time.monotonic() - self._looked > timeouts.FLEET_SIZE_CACHE_SECS:
-            self._look()
+            self._poll()
             self._looked = time.monotonic()
         return max(self.at_least, min(self._size, MOST_ON_A_FLEET))
 
-    def _look(self) -> None:
-        """A fleet that does not answer is as large as it was."""
-        # Start-up: jobs that measure on this machine load nothing of a fleet.
+    def _poll(self) -> None:
+        """Read the number of machines; unchanged if the fleet does not answer."""
+        # Start-up: jobs that measure on this machine load no fleet code.
         from tilewright.tuner.measure.fleet.machines import fleet_status
         from tilewright.tuner.measure.protocol import MeasurerError
 

@@ -1,10 +1,10 @@
-"""One machine, several jobs: each works for a while, then the next has its turn.
+"""Time slices: jobs take turns on one machine.
 
-The machine is shared among owners by the seconds they have really used, whatever their jobs claim
-to cost: the next turn is that of the owner who has used least, and among the jobs of one owner they
-go round. A turn that lasts longer than it should, in a call that cannot be interrupted, is paid
-for: the others have the machine until they have used as much. Who comes, or comes back, begins
-level with those who are there: what somebody did not use before is no credit.
+Owners share the machine by the seconds they have really used, whatever their jobs declare: the next
+slice goes to the owner with the least use, and round-robin among that owner's jobs. A slice that
+takes longer than it should, in a call that cannot be interrupted, is charged: the others have the
+machine until they have used as much. An owner that arrives, or returns, starts level with the
+others: unused time is no credit.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tilewright.service import timeouts
 
 
 class TimeSlices:
-    """Whose turn it is. Safe to call from any thread; names of participants are unique."""
+    """Decides which participant has the machine. Thread-safe; names are unique."""
 
     def __init__(
         self,
@@ -29,15 +29,15 @@ class TimeSlices:
         self._turn_secs, self._look_secs = turn_secs, look_secs
         self._clock = clock
         self._owners: dict[str, str] = {}
-        """Of those in the row, in the order in which they came or had their last turn."""
+        """Participants in the order of their arrival or of their last slice."""
         self._used_secs: dict[str, float] = {}
         self._first: str | None = None
         self._began = clock()
         self._changed = threading.Condition()
 
     @contextmanager
-    def among(self, name: str, owner: str = "") -> Iterator[None]:
-        """Stand in the row, for `owner`, for as long as the block lasts."""
+    def participate(self, name: str, owner: str = "") -> Iterator[None]:
+        """Participate, for `owner`, during the block."""
         with self._changed:
             self._enter(name, owner)
         try:
@@ -46,22 +46,23 @@ class TimeSlices:
             with self._changed:
                 self._leave(name)
 
-    def is_over(self, name: str) -> bool:
-        """Whether it is the turn of `name`, has lasted long enough, and it is another's now."""
+    def slice_is_over(self, name: str) -> bool:
+        """Whether `name` has the machine, its slice is long enough, and another participant is
+        next."""
         with self._changed:
             mine = self._first == name and self._clock() - self._began >= self._turn_secs
             return mine and self._next() != name
 
-    def next(self, name: str, look: Callable[[int], None]) -> None:
-        """Pass the turn on if it is over, and wait for it to come back: see `wait`."""
-        if self.is_over(name):
+    def take_turn(self, name: str, look: Callable[[int], None]) -> None:
+        """Pass the machine on if the slice is over, and wait for the next slice: see `wait`."""
+        if self.slice_is_over(name):
             with self._changed:
                 self._pass_on()
         self.wait(name, look)
 
     def wait(self, name: str, look: Callable[[int], None]) -> None:
-        """Wait for the turn of `name`. `look` is called with how many are before it, some times a
-        second; what it raises ends the wait."""
+        """Wait for the slice of `name`. Calls `look` several times a second with the number of
+        participants before it; an exception in `look` ends the wait."""
         while True:
             with self._changed:
                 if self._first != name:
@@ -71,9 +72,11 @@ class TimeSlices:
                 return
             look(before)
 
-    def aside(self, name: str, others_first: Callable[[], bool], look: Callable[[], None]) -> None:
-        """While `others_first`, leave the row to the rest; then stand at its end. `look` is called
-        some times a second; what it raises ends the wait."""
+    def step_aside(
+        self, name: str, others_first: Callable[[], bool], look: Callable[[], None]
+    ) -> None:
+        """Leave while `others_first`, then queue again at the end. Calls `look` several times a
+        second; an exception in it ends the wait."""
         if not others_first():
             return
         with self._changed:
@@ -125,21 +128,21 @@ class TimeSlices:
         self._used_secs[owner] = self._used(owner)
 
     def _used(self, owner: str) -> float:
-        """What an owner has used by now, the turn under way included."""
+        """An owner's use so far, including the current slice."""
         under_way = self._first is not None and self._owners[self._first] == owner
         return self._used_secs[owner] + (self._clock() - self._began if under_way else 0.0)
 
     def _line(self) -> list[str]:
-        """All of the row in the order of their next turns, as things stand."""
+        """All participants in the order of their next slices."""
         names = [name for name in self._owners if name != self._first]
-        names += [] if self._first is None else [self._first]  # the last of equals
+        names += [] if self._first is None else [self._first]  # last among equals
         return sorted(names, key=lambda name: self._used(self._owners[name]))
 
     def _next(self) -> str:
         return self._line()[0]
 
     def _before(self, name: str) -> int:
-        """How many have their turns before `name`: who has it now, and those that come next."""
+        """The number of participants before `name`: the current one and those that come next."""
         if self._first == name:
             return 0
         line = [other for other in self._line() if other != self._first]

@@ -1,4 +1,5 @@
-"""Answers first: who asked waits for a preparation now, and for the job that tunes it later."""
+"""Priority of preparations over the jobs that tune the same workloads: somebody waits for the
+preparation."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from tilewright.service import timeouts
 
 @dataclass(slots=True)
 class YieldPolicy:
-    """Whether ticket jobs let preparations go first now. Threads may share it."""
+    """Decides whether ticket jobs yield to preparations now. Thread-safe."""
 
     most_secs: float = timeouts.YIELD_MAX_SECS
     look_secs: float = timeouts.PREPARATION_COUNT_SECS
@@ -23,12 +24,12 @@ class YieldPolicy:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def is_due(self, waiting: Callable[[], int]) -> bool:
-        """Whether `waiting`, which counts the preparations that are not finished, finds some, and
-        has not found some for too long. It is asked a few times a second at most."""
+        """Whether to yield: `waiting`, the number of unfinished preparations, is positive and has
+        not been so for too long. It is called a few times a second at most."""
         with self._lock:
             now = self.clock()
             if now - self._looked > self.most_secs:
-                self._since = None  # nobody has looked: what was then says nothing
+                self._since = None  # nobody called meanwhile: the old start proves nothing
             if now - self._looked >= self.look_secs:
                 self._looked = now
                 if not _some(waiting):
@@ -39,7 +40,7 @@ class YieldPolicy:
 
 
 def _some(waiting: Callable[[], int]) -> bool:
-    """A database that cannot be asked holds nobody up: whoever writes to it will tell."""
+    """Whether any preparation waits; False for an unusable database, so that no job is held up."""
     try:
         return waiting() > 0
     except TilewrightError:

@@ -1,4 +1,4 @@
-"""Workloads that were asked for before are not read again: their key follows from their text."""
+"""A cache of parsed workloads: their key follows from their text."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilewright.service.resolve import workloads
 from tilewright.service.resolve.bounded_cache import BoundedCache
-from tilewright.service.resolve.requests import admit
+from tilewright.service.resolve.requests import check_size
 
 if TYPE_CHECKING:
     from tilewright.schedules.workload.workload import Workload
@@ -20,23 +20,24 @@ MEMORY_BYTES = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class ParsedName:
-    """A valid workload that this service takes on: its key, and what answers say of it as JSON."""
+    """A valid workload that this service accepts: its key, and its summary as JSON."""
 
     key: str
     summary: bytes
 
 
 class ParsedWorkloads:
-    """Reads spellings and documents of workloads. Threads may share it."""
+    """Parses spellings and documents of workloads. Thread-safe."""
 
     def __init__(self, settings: Settings, size_bytes: int = MEMORY_BYTES) -> None:
         self._settings = settings
         self._named: BoundedCache[bytes, ParsedName] = BoundedCache(size_bytes)
 
-    def named(self, spelled: str | dict[str, Any]) -> ParsedName:
-        """The workload that `spelled` stands for. WorkloadError: none, or one that is too large."""
+    def parsed_name(self, spelled: str | dict[str, Any]) -> ParsedName:
+        """The key and summary of the workload `spelled`. WorkloadError if it is invalid or too
+        large."""
         text = json.dumps(spelled, separators=(",", ":"), sort_keys=True)
-        # A string and a document never have the same text: one begins with a quotation mark.
+        # Texts of a string and a document differ: one begins with a quotation mark.
         digest = hashlib.sha256(text.encode()).digest()
         known = self._named.get(digest)
         if known is None:
@@ -47,7 +48,7 @@ class ParsedWorkloads:
         return known
 
     def read(self, spelled: str | dict[str, Any]) -> Workload:
-        """The workload itself. WorkloadError as for `named`."""
+        """The workload itself. WorkloadError as for `parsed_name`."""
         workload = workloads.workload_of(spelled)
-        admit(workload, self._settings)
+        check_size(workload, self._settings)
         return workload

@@ -36,7 +36,7 @@ from tilewright.schedules.primitives.marks import MAX_UNROLLED
 from tilewright.schedules.trace import Trace
 
 
-def kinds(nest: object) -> dict[str, LoopKind]:
+def kinds(nest: object) -> dict[str, object]:
     return {loop.var: loop.kind for loop in loops(nest.body)}  # type: ignore[attr-defined]
 
 

@@ -11,7 +11,7 @@ from tilewright.db import Store
 from tilewright.db.values.records import ArtefactFile
 from tilewright.schedules.workload.workload import Workload
 from tilewright.service.http.app import create_app
-from tilewright.service.http.caching import names
+from tilewright.service.http.caching import etag_matches
 from tilewright.service.http.pages.session import COOKIE
 from tilewright.service.settings import Settings
 
@@ -99,4 +99,4 @@ def test_event_streams_are_never_packed(api: TestClient, store: Store) -> None:
      ("", False)],
 )  # fmt: skip
 def test_if_none_match(asked: str, known: bool) -> None:
-    assert names(asked, '"a"') is known
+    assert etag_matches(asked, '"a"') is known

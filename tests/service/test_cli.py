@@ -21,7 +21,7 @@ from tilewright.service.answers import analytic
 from tilewright.service.cli import run
 from tilewright.service.cli.options import Common, MachineOptions
 from tilewright.service.cli.payloads import workload_payload
-from tilewright.service.cli.run_tune import spelled
+from tilewright.service.cli.run_tune import command_arguments
 from tilewright.service.cli.typer_app import MODULES
 from tilewright.service.errors import ExitCode
 from tilewright.service.resolve import workloads
@@ -251,9 +251,9 @@ def test_python_files_give_workloads(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 def test_a_hint_can_be_typed_as_it_stands() -> None:
-    plain = spelled(WorkloadSpelling(workload=MATMUL), MachineOptions(), Common())
+    plain = command_arguments(WorkloadSpelling(workload=MATMUL), MachineOptions(), Common())
     assert plain == MATMUL
-    full = spelled(
+    full = command_arguments(
         WorkloadSpelling(
             expr="C[i] = A[i]", tensor=["A=f32[8]"], range=["i=8"], constant=["A"], allow_error=1e-3
         ),

@@ -13,7 +13,7 @@ import typer
 from tilewright.schedules.rewrites import REWRITES
 from tilewright.schedules.trace_document import REWRITES as NAMES
 from tilewright.service.cli import best, run
-from tilewright.service.cli.fast_path import HOMES, read
+from tilewright.service.cli.fast_path import FAST_COMMANDS, read
 from tilewright.service.cli.options import command
 from tilewright.service.grade import Grade
 from tilewright.tuner.machine.native_target import native_target
@@ -106,7 +106,15 @@ def test_a_quick_command_loads_no_more_than_it_needs(tmp_path: Any) -> None:
     )
     native_target(probe=False)  # kept in the cache folder from here on
     done = subprocess.run(
-        [sys.executable, "-c", program, *HOMES, "matmul:M=4,N=4,K=4", "--db", str(tmp_path / "x")],
+        [
+            sys.executable,
+            "-c",
+            program,
+            *FAST_COMMANDS,
+            "matmul:M=4,N=4,K=4",
+            "--db",
+            str(tmp_path / "x"),
+        ],
         capture_output=True,
         text=True,
         check=False,

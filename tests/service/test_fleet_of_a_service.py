@@ -18,7 +18,7 @@ from tilewright.service.answers.publish import Published
 from tilewright.service.http.app import create_app
 from tilewright.service.jobs import job_slots
 from tilewright.service.jobs.job_slots import FleetSize
-from tilewright.service.jobs.queue import place
+from tilewright.service.jobs.queue import position_of
 from tilewright.service.jobs.request import read_job
 from tilewright.service.jobs.run import JobContext
 from tilewright.service.jobs.worker import Worker
@@ -44,12 +44,12 @@ def test_a_fleet_has_as_many_jobs_as_machines_beside_those_of_this_machine(
         return fake_run()(*given, **steer)
 
     monkeypatch.setattr(machines, "fleet_status", lambda *_: [None] * 5)
-    means = JobContext(
+    context = JobContext(
         store, 60.0, stop, run=run, publish=lambda *_: Published(), fleet="tcp://127.0.0.1:1"
     )
     of_fleet = [queued(store, seed, "dask") for seed in range(7)]
     here = [queued(store, seed, "simulated:x") for seed in range(7, 10)]
-    worker = Worker(means, "test", poll_secs=0.01, jobs_at_once=2)
+    worker = Worker(context, "test", poll_secs=0.01, jobs_at_once=2)
     thread = threading.Thread(target=worker.work)
     thread.start()
     try:
@@ -60,7 +60,7 @@ def test_a_fleet_has_as_many_jobs_as_machines_beside_those_of_this_machine(
         left = [job.id for job in store.job_queue()]
         assert len(set(left) & set(of_fleet)) == 2
         (waits,) = set(left) & set(here)
-        told = place(store.job_queue(), waits)
+        told = position_of(store.job_queue(), waits)
         assert told is not None
         assert told[0] == 1, "not behind jobs of the fleet"
     finally:

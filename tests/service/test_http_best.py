@@ -196,10 +196,10 @@ def test_a_record_that_gets_no_files_is_immutable_at_once(
 
 def test_an_answer_names_its_files(api: TestClient, store: Store, workload: Workload) -> None:
     record = keep_best(store, workload)
-    bare = api.get(url(workload))
-    assert bare.json()["artefacts"] == {}
+    bare_key = api.get(url(workload))
+    assert bare_key.json()["artefacts"] == {}
     store.add_artefacts(record.key, OBJECT)
-    answer = api.get(url(workload), headers={"If-None-Match": bare.headers["etag"]})
+    answer = api.get(url(workload), headers={"If-None-Match": bare_key.headers["etag"]})
     file = answer.json()["artefacts"]["object"]
     assert (file["name"], file["bytes"]) == ("matmul.o", 7)
     assert api.get(file["url"]).content == OBJECT[0].data

@@ -34,10 +34,10 @@ def submit(api: TestClient, **fields: Any) -> dict[str, Any]:
 
 def work(store: Store, **more: Any) -> None:
     """Run the oldest waiting job with a stand-in for the machine."""
-    means = JobContext(
+    context = JobContext(
         store, 5.0, threading.Event(), run=fake_run(**more), publish=lambda *_: Published()
     )
-    assert Worker(means, "test").work_once()
+    assert Worker(context, "test").work_once()
 
 
 def test_submitting_gives_a_job_and_where_it_is(api: TestClient) -> None:

@@ -177,8 +177,8 @@ def test_a_full_disk_is_told_now_and_then_with_the_job_and_tried_less_often(
         monkeypatch.undo()
         raise TilewrightError("nothing can be measured here")
 
-    means = JobContext(store, 6.0, threading.Event(), run=run)
-    worker = Worker(means, "w", 0.01)
+    context = JobContext(store, 6.0, threading.Event(), run=run)
+    worker = Worker(context, "w", 0.01)
     assert worker.work_once()
     told = [json.loads(line) for line in lines.getvalue().splitlines()]
     missed = [line for line in told if "heartbeat missed" in line["event"]]
@@ -200,14 +200,14 @@ def test_metrics_know_trials_jobs_queue_and_errors(store: Store) -> None:
     health = WorkerHealth(ready=True, pid=1, deaths=2)
     app = create_app(Settings(), store, lambda: health)
     now = [100.0]
-    tally = Counters(clock=lambda: now[0])
+    counters = Counters(clock=lambda: now[0])
     for status in ("ok", "ok", "run_timeout"):
-        tally.trial(status)
-    tally.job("SUCCEEDED", 3.0, 2.0)
-    tally.store_error()
-    tally.machine_wait("one", waits=True)
+        counters.trial(status)
+    counters.job("SUCCEEDED", 3.0, 2.0)
+    counters.store_error()
+    counters.machine_wait("one", waits=True)
     now[0] = 102.5
-    app.state.service.metrics.worker_counts(json.loads(json.dumps(tally.take())))
+    app.state.service.metrics.worker_counts(json.loads(json.dumps(counters.take())))
     with TestClient(app) as api:
         api.post("/v1/jobs", json={"workload": MATMUL, "target": HOST.to_json()})
         text = api.get("/metrics").text
@@ -227,10 +227,10 @@ def test_metrics_know_trials_jobs_queue_and_errors(store: Store) -> None:
     ):
         assert line in text
     now[0] = 103.0
-    tally.machine_wait("one", waits=False)
+    counters.machine_wait("one", waits=False)
     now[0] = 110.0
     told = {"trials": {}, "jobs": [], "store_errors": 0, "machine_wait_secs": 0.5}
-    assert tally.take() == told, "told once, and no more is waited for"
+    assert counters.take() == told, "told once, and no more is waited for"
 
 
 def test_versions_are_labels_of_a_metric(api: TestClient) -> None:

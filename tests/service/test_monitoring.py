@@ -54,13 +54,13 @@ class Known:
 
 @pytest.fixture(scope="module")
 def known() -> dict[str, Known]:
-    metrics, tally = Metrics(), Counters()
+    metrics, counters = Metrics(), Counters()
     metrics.request("GET", "/", 200, 0.1)
     metrics.waited("/", 0.1)
     metrics.answer("exact")
-    tally.trial("ok")
-    tally.job("SUCCEEDED", 2.0, 1.0)
-    metrics.worker_counts(tally.take())
+    counters.trial("ok")
+    counters.job("SUCCEEDED", 2.0, 1.0)
+    metrics.worker_counts(counters.take())
     return {"up": Known(frozenset(SCRAPED), grows=False), **_samples(metrics)}
 
 

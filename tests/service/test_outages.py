@@ -27,7 +27,7 @@ from tests.support.service.served import PATIENCE_SECS
 from tilewright.db import Store, open_store
 from tilewright.db.errors import StoreFull, StoreHeld, StoreUnreachable
 from tilewright.db.values.job_states import JobState
-from tilewright.service.answers.preparers import Preparers
+from tilewright.service.answers.preparer_pool import PreparerPool
 from tilewright.service.answers.publish import Published
 from tilewright.service.client import Client
 from tilewright.service.jobs.heartbeat import Role
@@ -181,24 +181,24 @@ def test_a_full_disk_is_waited_out(store: Store, monkeypatch: pytest.MonkeyPatch
         add(records)
 
     monkeypatch.setattr(store, "add", add_if_there_is_room)
-    means = JobContext(
+    context = JobContext(
         store, 5.0, threading.Event(), run=fake_run(5), publish=lambda *_: Published()
     )
-    assert Worker(means, "test").work_once()
+    assert Worker(context, "test").work_once()
     assert not full, "every fault was met"
     assert read(store, job).state is JobState.SUCCEEDED
     assert [trial for trial, _ in store.job_trials(job.id)] == [1, 2, 3, 4, 5]
-    assert means.tally.take()["store_errors"] >= 3
+    assert context.counters.take()["store_errors"] >= 3
 
 
 def test_a_job_left_behind_is_taken_up_at_once(store: Store) -> None:
     job = queued(store)
     left = store.lease_job("killed", lease_secs=3600.0)
     assert left is not None
-    means = JobContext(
+    context = JobContext(
         store, 5.0, threading.Event(), run=fake_run(), publish=lambda *_: Published()
     )
-    worker = Worker(means, "next")
+    worker = Worker(context, "next")
     assert not worker.work_once(), "its lease has not ended"
     assert coordinate(store, threading.Event(), standby=False)
     assert worker.work_once(), "whoever coordinates knows that nobody else is at work"
@@ -312,17 +312,17 @@ def test_helpers_that_fail_are_started_less_and_less_often(
     """As on a full disk, where each that comes up cannot write."""
     now = [0.0]
     started: list[float] = []
-    preparers = Preparers("none", 2, clock=lambda: now[0])
+    preparers = PreparerPool("none", 2, clock=lambda: now[0])
 
     class Ended:
         def poll(self) -> int:
             return 4
 
-    def start(self: Preparers) -> Any:
+    def start(self: PreparerPool) -> Any:
         started.append(now[0])
         return Ended()
 
-    monkeypatch.setattr(Preparers, "_start", start)
+    monkeypatch.setattr(PreparerPool, "_start", start)
     for _ in range(600):
         preparers.wake(5)
         now[0] += 1.0

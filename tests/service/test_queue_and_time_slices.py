@@ -19,7 +19,7 @@ from tilewright.db.values.job_states import JobState
 from tilewright.db.values.jobs import StoredJob, WaitingJob
 from tilewright.schedules.target import Target
 from tilewright.service.answers.publish import Published
-from tilewright.service.jobs.queue import SHORT_TRIALS, choose, order, place
+from tilewright.service.jobs.queue import SHORT_TRIALS, choose, order, position_of
 from tilewright.service.jobs.run import JobContext
 from tilewright.service.jobs.tickets import tickets_for
 from tilewright.service.jobs.time_slices import TimeSlices
@@ -33,7 +33,7 @@ LONG, MIDDLE, SHORT = WaitingJob("1", 5000), WaitingJob("2", 500), WaitingJob("3
 
 
 def chosen(waiting: list[WaitingJob], open_jobs: int, *, has_oldest: bool = True) -> str | None:
-    job = choose(waiting, places=3, open_owners=[""] * open_jobs, has_oldest=has_oldest)
+    job = choose(waiting, slots=3, open_owners=[""] * open_jobs, has_oldest=has_oldest)
     return None if job is None else job.id
 
 
@@ -60,7 +60,7 @@ def test_the_last_place_is_for_short_jobs() -> None:
     assert chosen([MIDDLE], 2) is None
     assert chosen([MIDDLE, WaitingJob("4", SHORT_TRIALS)], 2) == "4"
     assert chosen([SHORT], 3) is None
-    assert choose([MIDDLE], places=1, open_owners=[], has_oldest=False) is MIDDLE
+    assert choose([MIDDLE], slots=1, open_owners=[], has_oldest=False) is MIDDLE
 
 
 def test_a_waiting_job_is_told_its_place_and_why(api: TestClient, store: Store) -> None:
@@ -76,30 +76,30 @@ def test_a_waiting_job_is_told_its_place_and_why(api: TestClient, store: Store) 
     told = api.get(f"/v1/jobs/{second['id']}").json()["queue"]
     assert told["position"] == 3
     assert "2 jobs are taken before" in told["reason"]
-    assert place(store.job_queue(), "unknown") is None
+    assert position_of(store.job_queue(), "unknown") is None
     api.post(f"/v1/jobs/{first['id']}:cancel")
     assert api.get(f"/v1/jobs/{first['id']}").json()["queue"] is None
 
 
 def test_turns_go_round_when_they_are_over() -> None:
     now = [0.0]
-    turns = TimeSlices(turn_secs=2.0, clock=lambda: now[0])
-    with turns.among("a"), turns.among("b"):
-        assert not turns.is_over("a"), "its time is not up"
+    time_slices = TimeSlices(turn_secs=2.0, clock=lambda: now[0])
+    with time_slices.participate("a"), time_slices.participate("b"):
+        assert not time_slices.slice_is_over("a"), "its time is not up"
         now[0] = 2.5
-        assert turns.is_over("a")
-        assert not turns.is_over("b"), "it is not its turn"
+        assert time_slices.slice_is_over("a")
+        assert not time_slices.slice_is_over("b"), "it is not its turn"
 
         def give_up(before: int) -> None:
             raise MeasurementAborted(str(before))
 
         with pytest.raises(MeasurementAborted, match="1"):
-            turns.next("a", give_up)
-        turns.wait("b", give_up)
-        assert not turns.is_over("b"), "its turn has just begun"
-    with turns.among("c"):
+            time_slices.take_turn("a", give_up)
+        time_slices.wait("b", give_up)
+        assert not time_slices.slice_is_over("b"), "its turn has just begun"
+    with time_slices.participate("c"):
         now[0] = 100.0
-        assert not turns.is_over("c"), "nobody waits"
+        assert not time_slices.slice_is_over("c"), "nobody waits"
 
 
 def test_a_short_job_ends_while_a_long_one_goes_on(store: Store) -> None:
@@ -113,10 +113,10 @@ def test_a_short_job_ends_while_a_long_one_goes_on(store: Store) -> None:
         trials = options.budget.trials if options.budget.trials < 10 else 1_000_000  # till it stops
         return fake_run(trials, before=before)(s, w, t, options, *more, **steer)
 
-    means = JobContext(
+    context = JobContext(
         store, 5.0, stop, TimeSlices(turn_secs=0.05), run=run, publish=lambda *_: Published()
     )
-    thread = threading.Thread(target=Worker(means, "test", poll_secs=0.01).work)
+    thread = threading.Thread(target=Worker(context, "test", poll_secs=0.01).work)
     thread.start()
     try:
         end = time.monotonic() + 60
@@ -137,12 +137,12 @@ def test_a_short_job_ends_while_a_long_one_goes_on(store: Store) -> None:
 
 def test_a_job_that_waits_for_its_turn_can_be_cancelled(store: Store) -> None:
     job = queued(store)
-    turns = TimeSlices()
-    means = JobContext(
-        store, 5.0, threading.Event(), turns, run=fake_run(), publish=lambda *_: Published()
+    time_slices = TimeSlices()
+    context = JobContext(
+        store, 5.0, threading.Event(), time_slices, run=fake_run(), publish=lambda *_: Published()
     )
-    with turns.among("another"):
-        thread = threading.Thread(target=Worker(means, "test").work_once)
+    with time_slices.participate("another"):
+        thread = threading.Thread(target=Worker(context, "test").work_once)
         thread.start()
         end = time.monotonic() + 60
         while "1 other job" not in str(read(store, job).progress.get("waiting_for")):
@@ -156,7 +156,7 @@ def test_a_job_that_waits_for_its_turn_can_be_cancelled(store: Store) -> None:
 
 def test_courtesy_ends_when_nothing_waits_and_is_bounded() -> None:
     now, waiting, counts = [0.0], [2], [0]
-    courtesy = YieldPolicy(most_secs=60.0, clock=lambda: now[0])
+    yield_policy = YieldPolicy(most_secs=60.0, clock=lambda: now[0])
 
     def due_at(secs: float) -> bool:
         now[0] = secs
@@ -165,7 +165,7 @@ def test_courtesy_ends_when_nothing_waits_and_is_bounded() -> None:
             counts[0] += 1
             return waiting[0]
 
-        return courtesy.is_due(count)
+        return yield_policy.is_due(count)
 
     assert due_at(0.0)
     assert due_at(0.1)
@@ -187,17 +187,17 @@ def test_courtesy_ends_when_nothing_waits_and_is_bounded() -> None:
 
 
 def test_who_stands_aside_leaves_the_row_to_others() -> None:
-    turns, looks, others = TimeSlices(), [0], [True, True, False]
-    with turns.among("ticket"), turns.among("job"):
+    time_slices, looks, others = TimeSlices(), [0], [True, True, False]
+    with time_slices.participate("ticket"), time_slices.participate("job"):
 
         def look() -> None:
             looks[0] += 1
-            turns.wait("job", lambda before: pytest.fail("its turn is now"))
+            time_slices.wait("job", lambda before: pytest.fail("its turn is now"))
 
-        turns.aside("ticket", lambda: others.pop(0), look)
+        time_slices.step_aside("ticket", lambda: others.pop(0), look)
         assert looks == [1]
         with pytest.raises(MeasurementAborted):
-            turns.wait("ticket", aborted)
+            time_slices.wait("ticket", aborted)
 
 
 def aborted(before: int) -> None:
@@ -222,11 +222,11 @@ def ticketed(store: Store, native: Target) -> StoredJob:
 
 def test_preparations_go_before_the_jobs_of_tickets(store: Store) -> None:
     ticket = ticketed(store, native_target(probe=False))
-    means = JobContext(
+    context = JobContext(
         store, 5.0, threading.Event(), run=fake_run(), publish=lambda *_: Published(),
-        courtesy=YieldPolicy(look_secs=0.0),
+        yield_policy=YieldPolicy(look_secs=0.0),
     )  # fmt: skip
-    worker = Worker(means, "test")
+    worker = Worker(context, "test")
     submitted = queued(store)
     assert worker.work_once(), "what somebody submitted waits for no preparation"
     assert read(store, submitted).done
@@ -259,11 +259,11 @@ def test_the_job_of_a_ticket_at_work_lets_a_preparation_go_first(store: Store) -
 
         return fake_run(3, before=before)(*words, **steer)
 
-    means = JobContext(
+    context = JobContext(
         store, 5.0, threading.Event(), run=run, publish=lambda *_: Published(),
-        courtesy=YieldPolicy(look_secs=0.0),
+        yield_policy=YieldPolicy(look_secs=0.0),
     )  # fmt: skip
-    assert Worker(means, "test").work_once()
+    assert Worker(context, "test").work_once()
     done = read(store, ticket)
     assert done.state is JobState.SUCCEEDED, done.error
     assert told == [0]

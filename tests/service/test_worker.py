@@ -35,10 +35,10 @@ def worker(
     stop: threading.Event | None = None,
     publish: Publish = lambda *_: Published({"object": {"key": "sha256:0"}}),
 ) -> Worker:
-    means = JobContext(
+    context = JobContext(
         store, LEASE_SECS, stop or threading.Event(), run=run or fake_run(), publish=publish
     )
-    return Worker(means, "test", poll_secs=0.01)
+    return Worker(context, "test", poll_secs=0.01)
 
 
 def test_a_request_survives_being_stored() -> None:
@@ -101,7 +101,7 @@ def test_a_cancelled_job_stops_at_its_next_trial_and_keeps_what_it_found(store: 
     assert cancelled.state is JobState.CANCELLED
     assert cancelled.result is not None
     assert cancelled.result["best"]["verified"], "the best so far is in the answer"
-    assert "built when it is asked for" in cancelled.result["warning"]
+    assert "built on demand" in cancelled.result["warning"]
     assert seen == [1, 2]
     assert len(store.job_trials(job.id)) == len(seen)
 
@@ -259,11 +259,11 @@ def test_a_job_longer_than_its_lease_stays_with_its_worker(
             assert store.lease_job("thief", 1.0) is None
 
         monkeypatch.setattr(store, "renew_lease", seen)
-        means = JobContext(
+        context = JobContext(
             store, LEASE_SECS, threading.Event(), run=fake_run(before=before),
             publish=lambda *_: Published(), clock=clock,
         )  # fmt: skip
-        assert Worker(means, "test").work_once()
+        assert Worker(context, "test").work_once()
         assert now[0] > 1000.0 + LEASE_SECS
         assert read(store, job).state is JobState.SUCCEEDED
 
@@ -301,7 +301,7 @@ def test_a_cancelled_job_is_over_in_time_whatever_its_thread_is_at(
     assert working.work_once()
     assert read(store, job).state is JobState.CANCELLED
     assert read(store, job).result is None
-    assert [state for state, *_ in working.means.tally.take()["jobs"]] == ["CANCELLED"]
+    assert [state for state, *_ in working.context.counters.take()["jobs"]] == ["CANCELLED"]
 
 
 def test_native_work_that_is_killed_at_the_workers_end_cancels_nothing(store: Store) -> None:
@@ -354,7 +354,7 @@ def test_a_job_is_given_up_after_its_workers_ended_and_keeps_its_best(store: Sto
 def run_once(store: Store, job: StoredJob, run: Callable[..., Any]) -> None:
     leased = store.lease_job("one more", LEASE_SECS, job_id=job.id)
     assert leased is not None
-    JobRun(worker(store, run).means, leased).to_its_end()
+    JobRun(worker(store, run).context, leased).run_to_end()
 
 
 def test_a_job_whose_workers_end_is_left_alone_for_a_while(store: Store) -> None:

@@ -6,7 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from tilewright.tuner.process.contention import LEAST_SECS, ContentionMonitor, CpuTimes, cpu_times
+from tilewright.tuner.process.contention import (
+    MIN_CONTENTION_SECS,
+    ContentionMonitor,
+    CpuTimes,
+    cpu_times,
+)
 
 STAT = """cpu  900 0 0 900 0 0 0 0 0 0
 cpu0 100 20 30 1000 5 1 2 40 10 0
@@ -43,18 +48,18 @@ def test_others_worked(used: float, stolen: float, own: float, wall: float, work
     times = iter([CpuTimes(5.0, 1.0), CpuTimes(5.0 + used, 1.0 + stolen), CpuTimes(9.0, 2.0)])
     owns, clocks = iter([3.0, 3.0 + own, 9.0]), iter([7.0, 7.0 + wall, 9.0])
     others = ContentionMonitor(lambda: next(times), lambda: next(owns), lambda: next(clocks))
-    assert others.worked() is worked
+    assert others.contended() is worked
 
 
 def test_each_question_is_about_the_time_since_the_last() -> None:
     times = iter([CpuTimes(0.0, 0.0), CpuTimes(1.0, 0.0), CpuTimes(1.0, 0.0)])
     others = ContentionMonitor(lambda: next(times), lambda: 0.0, lambda: 0.0)
-    assert [others.worked(), others.worked()] == [True, False]
+    assert [others.contended(), others.contended()] == [True, False]
 
 
 def test_a_system_that_does_not_tell_is_taken_for_quiet() -> None:
-    assert not ContentionMonitor(lambda: None, lambda: 0.0, lambda: 0.0).worked()
+    assert not ContentionMonitor(lambda: None, lambda: 0.0, lambda: 0.0).contended()
 
 
 def test_a_tick_of_each_cpu_is_less_than_what_counts() -> None:
-    assert LEAST_SECS > 2 * 0.01
+    assert MIN_CONTENTION_SECS > 2 * 0.01

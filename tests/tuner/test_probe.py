@@ -17,6 +17,7 @@ from llvmlite import binding as llvm
 from tests.support.paths import ROOT, TARGET_FILES, example_target
 from tilewright.schedules.dtypes import FLOATS, DType
 from tilewright.schedules.errors import TargetError
+from tilewright.schedules.nest.instructions import BY_NAME
 from tilewright.schedules.target import Cache, Probes, Target
 from tilewright.tuner import timeouts
 from tilewright.tuner.backend.cpu.probing import kernels, machine, prober, rounds
@@ -274,8 +275,8 @@ def test_dot_products_are_probed_by_their_instruction(
     plain = Target(
         "x86_64-unknown-linux-gnu", "x86-64-v3", (), bits, 16, (Cache(32768, 8),), cores=1
     )
-    assert kernels.dot_kernel(plain, name, "probe") is None
-    kernel = kernels.dot_kernel(replace(plain, features=features), name, "probe")
+    assert kernels.dot_kernel(plain, BY_NAME[name], "probe") is None
+    kernel = kernels.dot_kernel(replace(plain, features=features), BY_NAME[name], "probe")
     assert kernel is not None
     text = assembly_of(kernel.text, replace(plain, features=features))
     loop = text[text.index("LBB0_1:") : text.index("LBB0_2") if "LBB0_2" in text else None]

@@ -159,14 +159,14 @@ def test_what_has_no_steps_is_not_staggered(text: str) -> None:
     )
 
 
-def chosen(space: ScheduleSpace, **knobs: int) -> set[LoopKind | type]:
+def chosen(space: ScheduleSpace, **knobs: int) -> set[object]:
     """The kinds of loops and steps in the first sketch's trace with these knob values."""
     sketch = space.sketches[0]
     values = {k.name: k.values[i] for k, i in zip(sketch.knobs, sketch.default(), strict=True)}
     values |= knobs
     trace = sketch.trace([knob.values.index(values[knob.name]) for knob in sketch.knobs])
     nest = lower(space.workload, trace)
-    found: set[LoopKind | type] = {loop.kind for loop in loops(nest.body)}
+    found: set[object] = {loop.kind for loop in loops(nest.body)}
     return found | {type(s) for s in (*walk(nest.body), *trace.steps)}
 
 

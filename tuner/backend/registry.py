@@ -1,4 +1,4 @@
-"""Which back end makes kernels for a target: the one list of them."""
+"""The list of back ends, and the one for a target."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ BACKENDS: tuple[Backend, ...] = (Cpu(),)
 
 
 def backend_for(target: Target) -> Backend:
-    """The first that makes kernels for `target`; TargetError if none does."""
+    """The first back end that makes kernels for `target`; TargetError if none does."""
     for backend in BACKENDS:
         if backend.makes(target):
             return backend

@@ -4,8 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tilewright.schedules.algebra.affine import Affine
-from tilewright.schedules.algebra.scalar import Binary, BinaryOp, Reducer, Scalar, Select, loads
+from tilewright.schedules.algebra.affine import ZERO, Affine
+from tilewright.schedules.algebra.scalar import (
+    Binary,
+    BinaryOp,
+    Load,
+    Reducer,
+    Scalar,
+    Select,
+    loads,
+)
+from tilewright.schedules.nest.instructions import MULTIPLY_ADDS, InstructionCall
 from tilewright.schedules.nest.loop_ir import PrefetchHint, StoreElement, Update
 
 from .addresses import Array
@@ -14,7 +23,7 @@ from .memory import BufferAddresses
 from .module import ModuleText
 from .scalars import Scalars, is_zero
 from .text import FunctionText
-from .values import Val, literal
+from .values import Val, lane_choice, literal, suffix
 
 
 class LeafWriter:
@@ -41,6 +50,13 @@ class LeafWriter:
         divisible = isinstance(leaf, StoreElement) or not _is_sum_of_products(leaf)
         reads = frozenset(load.tensor for load in loads(leaf.value))
         self.text.begin_statement(reads if divisible else None)
+        self._where_guards_hold(leaf, lambda mask: self._write(leaf, mask))
+
+    def _where_guards_hold(
+        self, leaf: StoreElement | Update, write: Callable[[Val | None], None]
+    ) -> None:
+        """What `write` writes for a mask of the lanes in which the guards of `leaf` hold, in a
+        branch where others must hold."""
         mask: Val | None = None
         scalar_guard: Val | None = None
         for guard in leaf.guards:
@@ -56,7 +72,40 @@ class LeafWriter:
                         known if scalar_guard is None else self.scalars.both(scalar_guard, known)
                     )
         with self.text.only_where(scalar_guard, frozenset({leaf.buffer})):
-            self._write(leaf, mask)
+            write(mask)
+
+    def instruction(self, call: InstructionCall) -> None:
+        """The instruction that runs a loop, where the guards of its leaf hold."""
+        self.text.begin_statement(None)
+        self._where_guards_hold(call.leaf, lambda _: self._call(call))
+
+    def _call(self, call: InstructionCall) -> None:
+        row, leaf, lanes = call.instruction, call.leaf, call.loop.extent
+        axis = VectorAxis(call.loop.var, lanes)
+        old = self.memory.load(leaf.buffer, leaf.index, row.sums, axis, None)
+        operands = [self._operand(call, load) for load in (call.left, call.right)]
+        given = [old, *operands] if row.sums_first else [*operands, old]
+        name = call.form.function
+        if not call.form.bits:
+            name = f"{name}.{suffix(row.sums, lanes)}"
+        function = self.module.intrinsic(name, old.type, tuple(x.type for x in given))
+        arguments = ", ".join(x.typed for x in given)
+        new = self.text.assign(f"call {old.type} {function}({arguments})", "f")
+        self.memory.store(leaf.buffer, leaf.index, Val(new, row.sums, lanes), axis, None)
+
+    def _operand(self, call: InstructionCall, load: Load) -> Val:
+        """The steps of all lanes as one vector; those that lanes share are repeated."""
+        steps, lanes = call.instruction.steps, call.loop.extent
+        first = {call.loop.var: ZERO, call.step: ZERO}
+        index = tuple(i.substitute(first) for i in load.index)
+        if not call.is_shared(load):
+            return self.memory.load_side_by_side(load.tensor, index, steps * lanes)
+        once = self.memory.load_side_by_side(load.tensor, index, steps)
+        if steps == 1:
+            return self.scalars.broadcast(once, lanes)
+        chosen = lane_choice([*range(steps)] * lanes)
+        text = f"shufflevector {once.typed}, {once.type} poison, {chosen}"
+        return Val(self.text.assign(text, "l"), once.dtype, steps * lanes)
 
     def _write(self, leaf: StoreElement | Update, mask: Val | None) -> None:
         axis = self.scalars.axis
@@ -149,7 +198,7 @@ class LeafWriter:
 def _is_sum_of_products(leaf: Update) -> bool:
     """Whether multiplying and adding is one step."""
     value = leaf.value
-    if leaf.reducer is not Reducer.SUM or not value.dtype.is_float:
+    if leaf.reducer is not Reducer.SUM or value.dtype not in MULTIPLY_ADDS:
         return False
     if isinstance(value, Select):
         return _multiplies(value.on_true) and is_zero(value.on_false)

@@ -59,6 +59,23 @@ class BufferAddresses:
                 loaded[key] = self._loads.lanes(place, offset, dtype, axis, where)
         return loaded[key]
 
+    def load_side_by_side(self, tensor: str, index: tuple[Affine, ...], count: int) -> Val:
+        """`count` elements of an array from the one at `index` on."""
+        place, axis = self.places[tensor], VectorAxis("side by side", count)
+        assert isinstance(place, Array)
+        dtype, offset = place.buffer.dtype, self._offset(place.buffer, index)
+        if count > 1:
+            offset = offset + Var(axis.var)
+        loaded = self.text.levels[-1].loaded
+        key = (tensor, offset, axis, None)
+        if key not in loaded:
+            loaded[key] = (
+                self._loads.lanes(place, offset, dtype, axis, None)
+                if count > 1
+                else self._loads.one(place, offset, dtype, None)
+            )
+        return loaded[key]
+
     def store(
         self,
         tensor: str,

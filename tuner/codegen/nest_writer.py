@@ -11,6 +11,8 @@ from typing import assert_never
 from tilewright.schedules.algebra.affine import Cond, Ge0, Interval, interval, var
 from tilewright.schedules.dtypes import DType
 from tilewright.schedules.lowering.storage import ALIGN_BYTES, Storage
+from tilewright.schedules.nest.finding import buffers_in
+from tilewright.schedules.nest.instructions import call_of
 from tilewright.schedules.nest.loop_ir import (
     Allocate,
     Buffer,
@@ -19,6 +21,7 @@ from tilewright.schedules.nest.loop_ir import (
     LoopKind,
     Nest,
     PrefetchHint,
+    RunByInstruction,
     Stmt,
     StoreElement,
     Update,
@@ -208,6 +211,10 @@ class NestWriter:
                 self._parallel(loop)
             case LoopKind.SERIAL:
                 self._serial(loop, literal(0, DType.I64).name, self._trips(loop))
+            case RunByInstruction(name):
+                call = call_of(loop, name, buffers_in(self.nest), self.indices.ranges)
+                assert not isinstance(call, str), f"{loop.var} is no {name}: {call}"
+                self.leaves.instruction(call)
             case _:
                 assert_never(loop.kind)
 

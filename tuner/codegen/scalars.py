@@ -30,6 +30,7 @@ from tilewright.schedules.algebra.scalar import (
     walk,
 )
 from tilewright.schedules.dtypes import DType
+from tilewright.schedules.nest.instructions import MULTIPLY_ADDS
 
 from .indices import Indices, VectorAxis
 from .memory import BufferAddresses
@@ -320,9 +321,10 @@ class Scalars:
         """`a * b + c` with one rounding where the target has the instruction."""
         lanes = max(a.lanes, b.lanes, c.lanes)
         a, b, c = (self.broadcast(v, lanes) for v in (a, b, c))
-        intrinsic = "fma" if self.module.instructions.multiply_add else "fmuladd"
+        (fused,) = MULTIPLY_ADDS[c.dtype].forms
+        name = fused.function if self.module.instructions.multiply_add else "llvm.fmuladd"
         function = self.module.intrinsic(
-            f"llvm.{intrinsic}.{suffix(c.dtype, lanes)}", c.type, (a.type, b.type, c.type)
+            f"{name}.{suffix(c.dtype, lanes)}", c.type, (a.type, b.type, c.type)
         )
         name = self.text.assign(f"call {c.type} {function}({a.typed}, {b.typed}, {c.typed})", "f")
         return Val(name, c.dtype, lanes)

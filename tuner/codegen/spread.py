@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-MOST_STEP = 4
+MAX_LANE_STRIDE = 4
 """Longest step taken from whole vectors; with longer ones more is loaded than is used."""
 
 
@@ -20,7 +20,7 @@ class Spread:
     def of(cls, step: int, lanes: int) -> Spread | None:
         """For lanes `step` elements apart, which may be negative; None where that is too far. The
         vectors hold nothing before the first and nothing behind the last element of a lane."""
-        if lanes < 2 or step in (0, 1) or abs(step) > MOST_STEP:
+        if lanes < 2 or step in (0, 1) or abs(step) > MAX_LANE_STRIDE:
             return None
         last = step * (lanes - 1)
         low, high = min(0, last), max(0, last)

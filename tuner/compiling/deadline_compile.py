@@ -1,9 +1,9 @@
-"""Compiling where somebody waits, outside of a search: what may take long has a deadline, and what
-may end the process is done in another one.
+"""Compiling outside of a search, where a caller waits: long compiles have a deadline, and dangerous
+ones happen in a helper process.
 
-LLVM ends the process for CPUs that cannot run the code asked for, for features that contradict each
-other and for others at random, and lists them nowhere. So what is compiled here is for this machine
-or for a level of x86-64; all else, whatever it is called, is compiled aside.
+LLVM ends its process for CPUs that cannot run the requested code, for features that contradict each
+other and for some others, without a list of them. So this process compiles only for this machine or
+for a level of x86-64; everything else is compiled in the helper.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from ..process.frames import Frame
 from .helper_process import CompileError, shared_helper
 
 MAX_INLINE_LINES = 16_000
-"""Lines of LLVM IR up to which a module is compiled in this process: that takes a second or two,
-and a process of its own half a second more."""
+"""Longer LLVM IR is compiled in the helper. This many lines take a second or two; starting the
+helper takes half a second."""
 
 
 def emit_by_deadline(ir_text: str, target: Target) -> bytes:
@@ -54,12 +54,14 @@ def build_by_deadline(document: dict[str, Any]) -> tuple[bytes, list[tuple[str, 
 
 
 def is_well_known(target: Target) -> bool:
-    """Whether LLVM is sure to compile for it: this machine, or less of it, or a level of x86-64."""
+    """Whether LLVM certainly compiles for it: this machine, a subset of its features, or a level of
+    x86-64."""
     return x86_levels.is_well_known(target, *host_names())
 
 
 def missing_features(target: Target) -> str:
-    """What this machine lacks to run code for `target`: features, or its triple; "" if nothing."""
+    """The features of `target` that this machine lacks, or its triple; "" if code for it runs
+    here."""
     triple, _, features = host_names()
     if target.architecture != triple.partition("-")[0]:
         return target.triple
@@ -85,8 +87,8 @@ def _in_helper(ir_text: str, target: Target, *, asm: bool) -> bytes:
 def _call_helper(
     function: str, document: dict[str, Any], what: str, targets: Sequence[Target]
 ) -> Frame:
-    """What the helper gives. Where it ended by a description of hardware: TargetError, which no
-    other schedule would mend."""
+    """The helper's result. TargetError if the target's description ended the helper, as no other
+    schedule would help."""
     try:
         return shared_helper().call(function, document, what)
     except CompileError:

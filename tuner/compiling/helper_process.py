@@ -1,7 +1,5 @@
-"""Work that may take for ever, done in a process of its own with a deadline.
-
-Whoever answers others (the API, a build, a notebook) asks for it here.
-"""
+"""Unbounded work in a helper process with a deadline, for callers that must not hang: the API, a
+build, a notebook."""
 
 from __future__ import annotations
 
@@ -17,10 +15,9 @@ from importlib import import_module
 from typing import IO, Any
 
 from tilewright.schedules.errors import ScheduleError, TargetError, TilewrightError, WorkloadError
-from tilewright.tuner.process.child_command import module_command
 
 from .. import timeouts
-from ..process.child_command import tail
+from ..process.child_command import module_command, tail
 from ..process.environment import child_environment
 from ..process.frames import Frame, FrameReader, write_frame
 from ..process.serving import end_with, limit_memory, take_over_pipes
@@ -37,9 +34,9 @@ class CompileError(TilewrightError):
 
 @dataclass(slots=True)
 class HelperProcess:
-    """One helper process, started with the first call and replaced when it is late or gone.
+    """One helper process, started by the first call and replaced when it is late or has ended.
 
-    Calls of several threads take turns, and the deadline includes the wait for one's turn.
+    Calls of several threads take turns; a call's deadline includes the wait for its turn.
     """
 
     deadline_secs: float = timeouts.COMPILE_DEADLINE_SECS
@@ -51,11 +48,11 @@ class HelperProcess:
     def call(
         self, function: str, document: dict[str, Any], what: str, secs: float | None = None
     ) -> Frame:
-        """What `function`, "module:function" of a document, gives. `what` names the work in
-        messages; `secs` is less time than the deadline, where less is left.
+        """The result of `function` ("module:function") on `document`. `what` names the work in
+        messages; `secs` shortens the deadline.
 
         DeadlineError; CompileError if the process ended; ScheduleError, TargetError and
-        WorkloadError of the function; RuntimeError: it met a bug of ours.
+        WorkloadError of the function; RuntimeError for a bug in our code.
         """
         allowed = self.deadline_secs if secs is None else min(secs, self.deadline_secs)
         end = time.monotonic() + allowed
@@ -72,7 +69,7 @@ class HelperProcess:
             self._turn.release()
 
     def close(self) -> None:
-        """End the process, whatever it is doing."""
+        """Kill the process."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -82,7 +79,7 @@ class HelperProcess:
         self._process = self._reader = self._errors = None
 
     def forget(self) -> None:
-        """Leave the process to who forked this one, and start another when it is needed."""
+        """In a forked child: leave the process to the parent, and start another when needed."""
         self._process = self._reader = self._errors = None
         self._turn = threading.Lock()
 
@@ -127,7 +124,7 @@ class HelperProcess:
                     raise DeadlineError(late_message(what, allowed))
 
     def _last_words(self) -> str:
-        """How the process ended, which LLVM may have said."""
+        """How the process ended, in LLVM's words if it wrote any."""
         assert self._process is not None
         assert self._errors is not None
         code = self._process.wait()
@@ -140,7 +137,7 @@ class HelperProcess:
 
 
 def _result(frame: Frame) -> Frame:
-    """The frame of work that went well; else its error, raised again here."""
+    """The frame of a successful call; the error of a failed one is raised here."""
     error = frame.document.get("error")
     if error is None:
         return frame
@@ -160,7 +157,7 @@ _shared = HelperProcess()
 
 
 def shared_helper() -> HelperProcess:
-    """The helper of this process; it ends with it."""
+    """The helper shared by all threads of this process; it ends with the process."""
     return _shared
 
 
@@ -183,7 +180,7 @@ def _carried_out(function: str, document: dict[str, Any]) -> Frame:
         return Frame({"error": "compile", "detail": str(error)})
     except MemoryError:
         return Frame({"error": "compile", "detail": "more memory was needed than is allowed"})
-    except Exception as error:  # noqa: BLE001  # told to who asked
+    except Exception as error:  # noqa: BLE001  # the caller raises it
         if type(error) is RuntimeError:  # the one exception of llvmlite
             detail = " ".join(str(error).strip().splitlines()[:3])
             return Frame({"error": "compile", "detail": f"LLVM refuses the module: {detail}"})

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from tilewright.schedules.nest.instructions import FMA_F32
 from tilewright.schedules.target import Target
 
 from . import x86
@@ -51,13 +52,14 @@ def _instruction_set(
         return _x86(architecture, names, vector_bits)
     # AArch64, and a safe reading of every other vector unit.
     has_floats = not names.isdisjoint({"neon", "v8a", "fp-armv8"})
-    return InstructionSet(multiply_add=has_floats, floor=True, halves=has_floats)
+    fma = FMA_F32.has_form_on(names)
+    return InstructionSet(multiply_add=fma, floor=True, halves=has_floats)
 
 
 def _x86(architecture: str, features: frozenset[str], vector_bits: int) -> InstructionSet:
     streams = architecture == x86.X86_64
     return InstructionSet(
-        multiply_add=not features.isdisjoint({"fma", "avx512f"}),
+        multiply_add=FMA_F32.has_form_on(features),
         floor=vector_bits > 128 or "sse4.1" in features,  # what a CPU implies need not be listed
         halves=not features.isdisjoint({"f16c", "avx512f"}),
         masked_load_bits=x86.masked_load_bits(features),

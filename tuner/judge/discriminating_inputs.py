@@ -1,10 +1,9 @@
-"""Inputs made to tell: few values, chosen so that inexact operations are exact and that every
-place that blocks, lanes, tails and threads set apart has its turn.
+"""Discriminating inputs: few values, for which inexact operations are exact, at places that blocks,
+lanes, tails and threads treat differently.
 
-The error analysis (`tilewright.schedules.reference.error_exact`) finds exact on its own what is
-exact of them. None of the draws depends on a schedule: places are walked through in order where
-rows are many enough, and in an order that takes those that kernels set apart first where they are
-not.
+The error analysis (`tilewright.schedules.reference.error_exact`) finds by itself that results are
+exact for them. No draw depends on a schedule: with enough rows all places are used in order,
+otherwise the places that kernels are likely to treat differently come first.
 """
 
 from __future__ import annotations
@@ -37,27 +36,27 @@ from tilewright.schedules.workload.workload import Workload
 Array = npt.NDArray[Any]
 
 ANCHOR = 2.0**14
-"""A power of two so large that exp(-ANCHOR) is zero in every type, scaled by 1/16 as well, and
-that tanh, erf and sigmoid are 0 or 1 there; its eighth power is finite in f32."""
+"""A power of two so large that exp(-ANCHOR) is zero in every type, even scaled by 1/16, and that
+tanh, erf and sigmoid of it are 0 or 1; its eighth power is finite in f32."""
 FAR_BELOW_BITS = 19
-"""Long sums count at most about 2**19 ones: one more or less still shows after a division."""
+"""Long sums have at most about 2**19 ones: one more or less still shows after a division."""
 BALANCED_BITS = 15
 MIDDLING_BITS = (12, 10)
-"""Sizes from 2**-12 to 2**10 are common ones of arguments and divisors."""
+"""Magnitudes from 2**-12 to 2**10 are common for arguments and divisors."""
 _BELOW_END = 0.01  # of a binary exponent: narrow types do not round it to infinity
 _R2 = (0.7548776662466927, 0.5698402909980532)
 LANES = 64
-"""Positions are told apart up to this modulus: lanes of the widest vectors times four chains."""
+"""Positions are distinguished modulo this: lanes of the widest vectors times four chains."""
 _REST = 4096
 SPARSE_PLACES = 4
 _VANISHING = (UnaryOp.EXP, UnaryOp.SIGMOID)
 
 
-# --- what is combined, and along which dimensions --------------------------------------------
+# --- reductions and their dimensions ---------------------------------------------------------
 
 
 def combiner_of(stage: Stage) -> Reducer | None:
-    """By what an element of `stage` combines several values of the body; None if it is one."""
+    """The reducer that combines values of the body of `stage`; None if an element is one value."""
     match stage.kind:
         case Elementwise():
             return None
@@ -73,14 +72,14 @@ def combined_values(stage: Stage) -> int:
 
 
 def reduced_dims(workload: Workload) -> Mapping[str, tuple[int, ...]]:
-    """The dimensions of each input that some reduction runs along, also by way of other stages;
-    the last one where there is none."""
+    """The dimensions of each input along some reduction, also of later stages; its last dimension
+    where there is none."""
     found = summed_dims(workload)
     return {t.name: found[t.name] or tuple(range(len(t.shape)))[-1:] for t in workload.inputs}
 
 
 def summed_dims(workload: Workload) -> Mapping[str, tuple[int, ...]]:
-    """The dimensions of each input that some reduction runs along, also by way of other stages."""
+    """The dimensions of each tensor along some reduction, also of later stages."""
     found: dict[str, set[int]] = {t.name: set() for t in workload.inputs}
     found |= {s.name: set() for s in workload.stages}
     for stage in reversed(workload.stages):
@@ -96,7 +95,7 @@ def _indexed_by(read: Load, names: set[str]) -> set[int]:
 
 
 def subtracts_sums(workload: Workload) -> bool:
-    """Whether what depends on a sum is subtracted or added somewhere, as a mean is."""
+    """Whether a value that depends on a sum is subtracted or added somewhere, like a mean."""
     sums = set[str]()
     for stage in workload.stages:
         for node in walk(stage.body):
@@ -110,7 +109,7 @@ def subtracts_sums(workload: Workload) -> bool:
 
 
 def sums_of_vanishing(workload: Workload) -> bool:
-    """Whether something is summed up that depends on a function that vanishes far below zero."""
+    """Whether a sum depends on a function that vanishes far below zero, such as exp."""
     inexact = set[str]()
     for stage in workload.stages:
         vanishes = any(isinstance(n, Unary) and n.op in _VANISHING for n in walk(stage.body))
@@ -122,8 +121,8 @@ def sums_of_vanishing(workload: Workload) -> bool:
 
 
 def size_dependent_inputs(workload: Workload) -> list[int]:
-    """Numbers of the inputs that arguments depend on which kernels compute with in another way
-    for another size: those of a function, a quotient, a conversion to what holds less."""
+    """Numbers of the float inputs that reach operations whose code depends on the magnitude of the
+    argument: functions, quotients, conversions to a smaller range."""
     wanted = set[str]()
     for stage in reversed(workload.stages):
         if stage.name in wanted:
@@ -151,8 +150,8 @@ def _by_size(node: Scalar) -> bool:
 
 @cache
 def discriminating_places(length: int) -> tuple[int, ...]:
-    """Places of a line in the order they are wanted: its ends, one of each residue modulo the
-    lanes, both sides of powers of two and of even shares, then others by chance."""
+    """Places of a line by priority: its ends, one of each residue modulo the lanes, both sides of
+    powers of two and of even divisions, then random ones."""
     ends = [p for n in range(LANES // 2) for p in (length - 1 - n, n)]
     steps = max(length // LANES, 1)
     residues = [n + LANES * (n * 37 % steps) for n in range(LANES)]
@@ -167,7 +166,7 @@ def discriminating_places(length: int) -> tuple[int, ...]:
 
 
 def discriminating_place_count(length: int) -> int:
-    """How many places a line of `length` has that kernels are likely to set apart."""
+    """How many places of a line of `length` kernels are likely to treat differently."""
     return min(length, 4 * LANES)
 
 
@@ -236,9 +235,9 @@ def _powers(count: int, rng: np.random.Generator) -> Array:
 
 
 def spread(dtype: DType, count: int, first: int, positive: bool) -> Array:
-    """`count` numbers of every size that the type has, a half of them below zero, a quarter if
-    `positive`: from number `first` on of a sequence that fills two dimensions evenly, size and sign
-    (R2 of M. Roberts, "The unreasonable effectiveness of quasirandom sequences", 2018)."""
+    """`count` numbers of all magnitudes of the type, half of them negative, a quarter if
+    `positive`: elements `first` and on of a low-discrepancy sequence over magnitude and sign (R2 of
+    M. Roberts, "The unreasonable effectiveness of quasirandom sequences", 2018)."""
     number = np.arange(first, first + count, dtype=np.float64)
     share, sign = (number * _R2[0]) % 1.0, (number * _R2[1]) % 1.0
     third = np.arange(first, first + count) % 3
@@ -251,9 +250,9 @@ def spread(dtype: DType, count: int, first: int, positive: bool) -> Array:
 
 
 def balanced(shape: tuple[int, ...], terms: int, rng: np.random.Generator) -> Array:
-    """Integers between 1 and 4 of both signs in groups of two neighbours along each axis, the
-    last one of an odd axis of three, whose sum along it is zero: so is each mean. In sums of more
-    than 2**15 terms most groups are zero, but those at the ends."""
+    """Integers between 1 and 4 of both signs, with sum zero in groups of two neighbours along each
+    axis (three at the end of an odd axis), so that each mean is zero. In sums of more than 2**15
+    terms most groups are zero, except at the ends."""
     groups = [max(n // 2, 1) for n in shape]
     high = 4 if len(shape) < 3 else 2
     values = rng.integers(1, high, groups, np.int8, endpoint=True).astype(np.float32)

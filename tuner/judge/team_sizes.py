@@ -1,4 +1,4 @@
-"""Which numbers of threads a parallel kernel is checked with."""
+"""The numbers of threads (OpenMP team sizes) that a parallel kernel is checked with."""
 
 from __future__ import annotations
 
@@ -6,15 +6,14 @@ _ALL_UP_TO = 8
 
 
 def checked_team_sizes(threads: int) -> tuple[int, ...]:
-    """Team sizes for the full check of a kernel made for `threads`, ascending; `further_team_sizes`
-    are the others, each called once where that takes little time.
+    """Team sizes for the full check of a kernel for `threads` threads, ascending.
 
-    Promised is the whole output for every number from 1 to `threads`: the runtime may give fewer
-    than a region asks for, and never gives more. Up to eight, each is checked: machines and limits
-    of containers are mostly there. Beyond, the cost of all would grow with the square of `threads`
-    and shares follow from one formula in the number of threads, so a sample does: powers of two and
-    their neighbours (shares that are even, and those that just are not), `threads` itself, one less
-    and half of it.
+    A kernel must be right for every number from 1 to `threads`: the runtime may give a region fewer
+    threads than it asks for, never more. Up to eight all are checked: most machines and container
+    limits lie there. Beyond, the cost of all would grow with the square of `threads`, and each
+    thread's share follows from one formula, so a sample suffices: powers of two and their
+    neighbours (shares that divide evenly, and just not), `threads`, `threads - 1` and half of it.
+    The others, `further_team_sizes`, are called once if that takes little time.
     """
     teams = set(range(1, min(threads, _ALL_UP_TO) + 1)) | {threads, threads - 1, threads // 2}
     power = 2 * _ALL_UP_TO
@@ -25,7 +24,7 @@ def checked_team_sizes(threads: int) -> tuple[int, ...]:
 
 
 def further_team_sizes(threads: int) -> tuple[int, ...]:
-    """The team sizes up to `threads` that `checked_team_sizes` leaves out, in an order in which the
-    first of them are spread: the last binary digits of a number count most."""
+    """The team sizes up to `threads` that `checked_team_sizes` leaves out, in bit-reversed order,
+    so that any prefix is spread evenly."""
     left = set(range(1, threads + 1)) - set(checked_team_sizes(threads))
     return tuple(sorted(left, key=lambda n: f"{n:032b}"[::-1]))

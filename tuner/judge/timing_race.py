@@ -1,10 +1,10 @@
-"""When to go on timing a candidate and what its time is: the race, without a clock of its own.
+"""The timing race: when to stop timing a candidate, and the estimate of its time. Pure: no clock.
 
-A candidate climbs rungs: a few samples each, and only one that may still win goes on. Between
-samples runs a burst of register-only arithmetic, the reference: noise that adds (preemption) is
-removed by the minimum over samples, noise that multiplies (clock drift) by dividing by the
-fastest burst of the same race. Times are comparable within a session, which fixes what a burst
-takes. Sources: Chen and Revels, arXiv 1608.04295 (minimum); paired references as in duet
+A candidate climbs rungs of a few samples each, as in successive halving; one that cannot win any
+more leaves. A burst of register-only arithmetic, the reference, runs between samples. The minimum
+over samples removes additive noise (preemption), division by the fastest burst of the race removes
+multiplicative noise (clock drift). Times are comparable within a session, which fixes the burst's
+time. Sources: Chen and Revels, arXiv 1608.04295 (minimum); paired references as in duet
 benchmarking, Bulej et al., ICPE 2020.
 """
 
@@ -16,15 +16,15 @@ from math import ceil, inf
 SAMPLE_SECS = 0.4e-3  # a sample is long against the clock's resolution, short against drift
 SLOW_CALL_SECS = 20e-3
 RUN_IN_SECS = 5e-3
-"""Until caches, TLB and branch predictor know a kernel it is up to 1.8x slower: only what is more
-than twice too slow is out before."""
+"""A kernel is up to 1.8x slower until caches, TLB and branch predictor are warm: before that, only
+a candidate more than twice too slow leaves the race."""
 _CLOCK_DRIFT = 1.1  # a larger ratio of bursts is a disturbance, not a clock
-_AGREEMENT = 1.005  # the third best sample within this of the best: more will not tell more
+_AGREEMENT = 1.005  # the third best sample this near the best: further samples add nothing
 
 
 @dataclass(frozen=True, slots=True)
 class RaceRung:
-    """`samples` samples; then a candidate slower than `keep_below` times the incumbent is out."""
+    """After `samples` samples, a candidate slower than `keep_below` times the incumbent leaves."""
 
     samples: int
     keep_below: float
@@ -36,7 +36,7 @@ SLOW_RUNGS = (RaceRung(1, 1.25), RaceRung(1, 1.08))
 
 @dataclass(frozen=True, slots=True)
 class TimingPlan:
-    """What to time next: `rounds` samples of `calls` calls each, a burst around each."""
+    """The next measurement: `rounds` samples of `calls` calls each, between bursts."""
 
     calls: int
     rounds: int
@@ -44,11 +44,11 @@ class TimingPlan:
 
 @dataclass(frozen=True, slots=True)
 class TimingRace:
-    """One candidate's timing so far; `plan` says what comes next, `add` what was found.
+    """One candidate's timing so far; `plan` gives the next measurement, `add` adds its result.
 
-    `warm_secs` is one call after the first; `session_burst_secs` what the reference burst takes
-    at the session's clock; `incumbent_secs` the best estimate of the session, None at first;
-    `final_secs` how long the last rung may take.
+    `warm_secs` is the time of one call after the first; `session_burst_secs` that of the reference
+    burst at the session's clock; `incumbent_secs` the best estimate of the session, None at first;
+    `final_secs` limits the time of the last rung.
     """
 
     warm_secs: float
@@ -66,7 +66,7 @@ class TimingRace:
 
     @property
     def calls(self) -> int:
-        """Calls a sample, from the fastest seen so far: the warm run may have been disturbed."""
+        """Calls per sample, by the fastest call so far: the warm run may have been disturbed."""
         call_secs = min((self.warm_secs, *self.samples))
         return max(1, ceil(SAMPLE_SECS / max(call_secs, 1e-9)))
 
@@ -75,14 +75,14 @@ class TimingRace:
         return self.spent_secs / len(self.samples)
 
     def plan(self) -> TimingPlan | None:
-        """What to time next, None when there is nothing more to learn."""
+        """The next measurement, None when the race is over."""
         if not self.samples:
-            # Also after a hopeless warm run: threads that had gone to sleep make it say little.
+            # Even after a slow warm run: threads may have had to wake up.
             return TimingPlan(self.calls, self._rungs[0].samples)
         if self._is_beaten():
             return None
         if self.rung < len(self._rungs):
-            # On a machine busy with other things even a fast kernel's samples can take for ever.
+            # On a busy machine the samples of a fast kernel may take arbitrarily long.
             given_up = self._rungs is FAST_RUNGS and self.spent_secs > 4 * self.final_secs
             run_in = ceil((RUN_IN_SECS - self.spent_secs) / self._sample_secs)
             rounds = max(self._rungs[self.rung].samples, run_in)
@@ -93,7 +93,7 @@ class TimingRace:
         return TimingPlan(self.calls, max(1, min(int(left_secs / self._sample_secs), 8)))
 
     def add(self, samples: tuple[float, ...], bursts: tuple[float, ...]) -> TimingRace:
-        """The race after the plan was carried out: seconds a call, seconds a burst."""
+        """The race with the samples of a plan: seconds per call, seconds per burst."""
         return replace(
             self,
             samples=self.samples + samples,
@@ -104,7 +104,7 @@ class TimingRace:
 
     @property
     def estimate_secs(self) -> float:
-        """Seconds a call at the session's clock: fastest sample, by the ratio of the bursts."""
+        """Seconds per call at the session's clock: the fastest sample times the ratio of bursts."""
         ratio = self.session_burst_secs / min(self.bursts)
         return min(self.samples) * min(max(ratio, 1 / _CLOCK_DRIFT), _CLOCK_DRIFT)
 
@@ -116,7 +116,7 @@ class TimingRace:
         return self.estimate_secs > worst * self.incumbent_secs
 
     def _agrees(self) -> bool:
-        """Enough samples of a candidate in the last rung, and the best three say the same."""
+        """Whether there are enough samples and the best three agree."""
         if len(self.samples) < 16:
             return False
         best = sorted(self.samples)

@@ -1,9 +1,9 @@
-"""How fast a machine computes on narrow operands: by which of its instructions, and whether that is
+"""How fast a machine computes on narrow operands: by which instruction, and whether its rate was
 probed.
 
-Generated code widens narrow operands first. What other schedules could do with them is more: dot
-products add up several products a lane, and a vector has more lanes of fewer bits. A bound that
-left this out would be one of our code, not of the machine.
+Today's generated code widens narrow operands first. A machine can do more: dot-product instructions
+add several products per lane, and a vector has more lanes of narrower elements. Without them the
+bound would be one of our code, not of the machine.
 """
 
 from __future__ import annotations
@@ -11,15 +11,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilewright.schedules.dtypes import DType
+from tilewright.schedules.nest.instructions import fastest_for
 from tilewright.schedules.target import Target
-
-from ..isa.dots import dot_for
 
 
 @dataclass(frozen=True, slots=True)
 class NarrowOperands:
-    """What some of the work is done on: elements of `dtype`, of which products are added up, or
-    which are compared and added one by one."""
+    """Elements of `dtype` that part of the work reads: their `products` are summed, or they are
+    compared and added one by one."""
 
     dtype: DType
     products: bool
@@ -27,8 +26,8 @@ class NarrowOperands:
 
 @dataclass(frozen=True, slots=True)
 class InstructionRates:
-    """Operations a second of one thread, two threads, ...; `by` is the instruction's name, or the
-    type's. `probed` is False where they follow from those of f32."""
+    """Operations per second on one thread, two threads, ...; `by` names the instruction or the
+    type. `probed` is False where the rate is derived from that of f32."""
 
     by: str
     flops: tuple[float, ...]
@@ -38,9 +37,9 @@ class InstructionRates:
 def rates_for(
     operands: NarrowOperands, target: Target, f32_flops: tuple[float, ...]
 ) -> InstructionRates | None:
-    """How fast `target` can work on `operands`, where that is not as fast as on what they are
-    widened to; `f32_flops` are those of f32's multiply-adds."""
-    dot = dot_for(operands.dtype, target) if operands.products else None
+    """The rates of `target` on `operands`; None if they are those of the widened type. `f32_flops`
+    are the rates of f32 multiply-adds."""
+    dot = fastest_for(operands.dtype, target) if operands.products else None
     if dot is not None:
         threads = range(1, len(f32_flops) + 1)
         known = tuple(target.probes.peak_of(dot.name, p) * 1e9 for p in threads)

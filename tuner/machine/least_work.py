@@ -1,4 +1,4 @@
-"""The least work of a workload: what every schedule of it has to do, whichever form it computes.
+"""The least work of a workload: the operations and bytes of every schedule of any of its forms.
 
 Operations are counted in slots of the multiply-add pipes, and each tensor's bytes once.
 """
@@ -25,24 +25,26 @@ from tilewright.schedules.algebra.scalar import (
 )
 from tilewright.schedules.dtypes import DType
 from tilewright.schedules.form import Form
+from tilewright.schedules.nest.instructions import EIGHT_BITS
 from tilewright.schedules.rewrites.precompute_factors import factors_of
 from tilewright.schedules.sketches.forms.rewriting import regrouped, rewrites_for
 from tilewright.schedules.workload.flops import counted_flops, useful_flops
 from tilewright.schedules.workload.tensors import Elementwise, Reduction, Stage
 from tilewright.schedules.workload.workload import Workload
 
-from ..isa.dots import EIGHT_BITS
 from .instruction_rates import NarrowOperands
 
 SMALLEST_ERROR = 1e-9
-"""An allowed error that permits regrouping, which states none, and no rewrite that states one."""
+"""An allowed error that permits regrouping, which states no error, but no rewrite that states
+one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """`slots` are the fewest lane-slots of the multiply-add pipes that a call needs, `min_bytes`
-    what it reads and writes at least, `dtype` the type it computes in. `narrow` are the slots whose
-    operands machines may have faster ways for than one multiply-add in `dtype` a lane."""
+    """The least work of a call: `slots` of the multiply-add pipes (one lane of one multiply-add),
+    and `min_bytes` read and written. `dtype` is the type it computes in. `narrow` are the slots
+    with narrow operands, for which a machine may have faster instructions than multiply-adds in
+    `dtype`."""
 
     slots: float
     min_bytes: int
@@ -70,11 +72,11 @@ def _forms(workload: Workload) -> tuple[Form, ...]:
 
 
 def saved_by_allowing_error(workload: Workload) -> float:
-    """How many times less there is to do where `workload` allows an error, however small: its
-    products of more than two factors may then be summed in steps. 1.0 where nothing is gained.
+    """How many times less work there is if `workload` allows any error: its products of more than
+    two factors may then be summed in steps. 1.0 where nothing is gained.
 
-    Infinities and zeros can tell (`rewrites.precompute_factors.may_distribute`), so floats need
-    permission.
+    With infinities and zeros the result differs (`rewrites.precompute_factors.may_distribute`), so
+    floats need permission.
     """
     normal = workload.normalised()
     products = any(len(factors_of(stage)) > 2 for stage in normal.stages)
@@ -89,21 +91,21 @@ def _all_slots(workload: Workload) -> float:
 
 
 def _useful_slots(workload: Workload) -> dict[NarrowOperands | None, float]:
-    """Slots by what their operands are; None where that is what the workload computes in."""
-    # The share of the work that is not padding is known over all stages; so is the mix.
+    """Slots by their narrow operands; under None those with operands of the workload's type."""
+    # `useful_flops` is a sum over all stages, so the share without padding is one for all.
     share = useful_flops(workload) / max(counted_flops(workload), 1)
-    ahead = _ahead_of_calls(workload)
+    constant = _constant_stages(workload)
     found: dict[NarrowOperands | None, float] = {}
     for stage in workload.stages:
-        if stage.name not in ahead:
+        if stage.name not in constant:
             operands = operands_of(stage, workload)
             found[operands] = found.get(operands, 0.0) + share * pipe_slots(stage)
     return found
 
 
 def operands_of(stage: Stage, workload: Workload) -> NarrowOperands | None:
-    """What `stage` works on, where that says more than the type `workload` computes in: narrow
-    operands alone, or integers that are not multiplied, which take as many bits as they have."""
+    """The narrow operands of `stage`: elements narrower than the type it computes in, or integers
+    that are not multiplied, of which a vector has more lanes. None for other stages."""
     read = {workload.tensors[load.tensor].dtype for load in loads(stage.body)}
     if not read:
         return None
@@ -119,9 +121,9 @@ def operands_of(stage: Stage, workload: Workload) -> NarrowOperands | None:
     return NarrowOperands(widest, products=False) if integers and not multiplies else None
 
 
-def _ahead_of_calls(workload: Workload) -> set[str]:
-    """Stages that see constant inputs and nothing else: they can be computed once, before the
-    first call. An output is written in every call."""
+def _constant_stages(workload: Workload) -> set[str]:
+    """Stages that read constant inputs alone: they can be computed once, before the first call. An
+    output is written in every call."""
     known = {tensor.name for tensor in workload.constants}
     found = set[str]()
     for stage in workload.stages:
@@ -135,11 +137,11 @@ def _ahead_of_calls(workload: Workload) -> set[str]:
 def pipe_slots(stage: Stage) -> float:
     """Fewest lane-slots of the multiply-add pipes one call of `stage` needs, padding included.
 
-    An operation counts once for each setting of the axes it depends on, however often it is
-    written: what is the same is computed once, what does not change is computed outside. A
-    multiplication whose result is only added is one slot with that addition. Additions and
-    comparisons may run on other pipes, at most as many as there are for multiplications. What a
-    choice computes on one side only is left out: it may not be taken.
+    An operation counts once for each value of the axes it depends on: common subexpressions are
+    computed once, invariant ones outside of loops. A multiplication whose result is only added
+    takes one slot together with that addition. Additions and comparisons may run on other pipes, at
+    most as many as there are for multiplications. Operations in one branch of a select do not
+    count, as it may not be taken.
     """
     extents = {axis.name: axis.extent for axis in stage.all_axes}
     multiplied, added = 0, 0
@@ -168,7 +170,7 @@ def pipe_slots(stage: Stage) -> float:
 
 
 def _computed(node: Scalar) -> set[Scalar]:
-    """Every different operation that is surely evaluated."""
+    """The distinct operations that are evaluated whatever selects decide."""
     found: set[Scalar] = set()
     pending = [node]
     while pending:

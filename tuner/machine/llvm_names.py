@@ -1,11 +1,11 @@
-"""The CPUs and features that LLVM knows of an architecture, as LLVM itself lists them.
+"""The CPUs and features that LLVM knows for an architecture, by LLVM's own list.
 
     python -m tilewright.tuner.machine.llvm_names TRIPLE   lists them
-    python -m tilewright.tuner.machine.llvm_names          compiles a little for the target on stdin
+    python -m tilewright.tuner.machine.llvm_names          compiles for the target on stdin
 
-What LLVM does not know it names on standard error, and goes on with a CPU that has nothing, or ends
-the process. Its list it gives once a process, and to standard error: so one is started for it, and
-one for each description, in which LLVM may end; what came of it is remembered.
+LLVM reports an unknown name on standard error and continues with a CPU without features, or ends
+the process. It prints its list once per process, to standard error. So one process is started for
+the list, and one for each new description, which LLVM may end; results are cached.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _ONE_AT_A_TIME = threading.Lock()
 
 # No kernel is without loads, sums and stores of floats.
 _SMALL_MODULE = """
-define void @little(ptr %p) {
+define void @small(ptr %p) {
   %a = load float, ptr %p
   %b = fadd float %a, %a
   store float %b, ptr %p
@@ -44,9 +44,9 @@ define void @little(ptr %p) {
 
 
 def check_target(target: Target) -> None:
-    """TargetError for a CPU or a feature that LLVM does not know, and for those that it ends by:
-    a CPU of 32 bits, features that contradict each other. Any thread may ask; a process is started
-    for an answer that is not known yet, for one caller at a time."""
+    """TargetError for a CPU or a feature that LLVM does not know, and for those that end it: a CPU
+    of 32 bits, features that contradict each other. Thread-safe; an answer that is not cached takes
+    a process, started for one caller at a time."""
     with _ONE_AT_A_TIME:
         check_names(target)
         trouble = _fatal_message(target.triple, target.cpu, target.features)
@@ -58,7 +58,7 @@ def check_target(target: Target) -> None:
 
 
 def check_names(target: Target) -> None:
-    """TargetError for a CPU or a feature that LLVM does not know, and what it may have been."""
+    """TargetError for a CPU or a feature that LLVM does not know, with similar names."""
     cpus, features = names_of(target.triple)
     if target.cpu not in cpus:
         raise TargetError(_unknown("CPU", target.cpu, target.triple, cpus))
@@ -68,9 +68,9 @@ def check_names(target: Target) -> None:
 
 
 def names_of(triple: str) -> tuple[frozenset[str], frozenset[str]]:
-    """CPUs and features of the architecture of `triple`. TargetError if LLVM has none such, or
-    would not say."""
-    # The rest of a triple says nothing of CPUs: there are as many lists as architectures.
+    """CPUs and features of the architecture of `triple`. TargetError if LLVM does not know the
+    architecture, or did not answer."""
+    # The list depends on the architecture alone.
     return _names_of(f"{triple.partition('-')[0]}-unknown-linux-gnu")
 
 
@@ -85,7 +85,7 @@ def _names_of(triple: str) -> tuple[frozenset[str], frozenset[str]]:
 
 @lru_cache(maxsize=256)
 def _fatal_message(triple: str, cpu: str, features: tuple[str, ...]) -> str:
-    """LLVM's last words where it ends by these names, "" where it compiles."""
+    """LLVM's last line if these names end it, "" if it compiles."""
     asked = json.dumps({"triple": triple, "cpu": cpu, "features": features})
     ended = _listed_by_llvm(triple, [], asked.encode())
     if not ended.returncode:
@@ -117,7 +117,7 @@ def _unknown(what: str, name: str, triple: str, known: Iterable[str]) -> str:
 
 
 def main() -> None:
-    """Have LLVM list them on standard error, or compile for what standard input describes."""
+    """Let LLVM print its list to standard error, or compile for the target on standard input."""
     # Start-up: only the process that is started for it loads LLVM.
     from ..emit.object_code import cleaned, llvm_target, machine_for
 

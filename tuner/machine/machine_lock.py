@@ -1,7 +1,7 @@
-"""One measurement at a time on a machine, whoever asks: command line, service or a test.
+"""The machine's lock: one measurement at a time, by command line, service or tests.
 
-The lock is an agreement among all users of a machine, so any of them can keep it. Nothing can be
-measured well beside somebody else's measurement, so we wait, say for whom, and can be told to stop.
+The lock is advisory and shared by all users of the machine. Two measurements at once would disturb
+each other, so each waits for the other, reports whom it waits for, and can be aborted meanwhile.
 """
 
 from __future__ import annotations
@@ -49,12 +49,11 @@ def machine_lock(
     *,
     on_wait: OnWait | None = None,
 ) -> Iterator[bool]:
-    """Hold the machine's lock, waiting for it as long as it takes, or no longer than
-    `patience_secs`: whether it is held.
+    """Hold the machine's lock for the block; yields whether it is held.
 
-    `on_wait` is called some twenty times a second while it waits, first with "", after a second
-    with a line on who has the lock; what it raises ends the wait. The kernel gives the lock back
-    when the holder ends in whatever way. The file stays.
+    Waits without a limit, or at most `patience_secs`. `on_wait` is called some twenty times a
+    second during the wait, first with "", after a second with a line about the holder; an exception
+    it raises ends the wait. The kernel releases the lock when its holder ends. The file stays.
     """
     chosen = lock_path() if path is None else path
     if patience_secs is None and on_wait is not None:
@@ -73,7 +72,7 @@ def machine_lock(
 
 
 def holder(path: Path) -> str:
-    """Who holds the lock, for people: process, user and command as far as they may be seen."""
+    """The holder of the lock, for people: process, user and command as far as they are visible."""
     try:
         held = os.stat(path)
         lines = Path("/proc/locks").read_text().splitlines()
@@ -114,10 +113,10 @@ def _user_name(uid: int) -> str:
 
 
 def _locked_meanwhile(path: Path, on_wait: OnWait) -> int:
-    """A descriptor that holds the lock; `on_wait` is called meanwhile and may raise.
+    """A descriptor that holds the lock; `on_wait` is called during the wait and may raise.
 
-    Asking again and again would lose every time to those who wait in the kernel's queue, so a
-    thread waits there, and gives the lock back at once where nobody wants it any more.
+    Polling would always lose to processes in the kernel's queue, so a thread waits in that queue;
+    if the wait was abandoned, it releases the lock at once.
     """
     fd = _open(path)
     try:
@@ -138,7 +137,7 @@ def _locked_meanwhile(path: Path, on_wait: OnWait) -> int:
 
 
 class _LockWaiter:
-    """A thread that waits for the lock on `fd`, and closes `fd` if it comes too late."""
+    """A thread that waits for the lock on `fd`, and closes `fd` if it was abandoned before."""
 
     def __init__(self, fd: int) -> None:
         self.held = threading.Event()
@@ -177,7 +176,7 @@ def _locked_within(fd: int, patience_secs: float, on_wait: OnWait | None) -> boo
 
 
 def _open(path: Path) -> int:
-    """Open the lock file, made for everybody if this is the first who comes."""
+    """Open the lock file, created writable for everybody if there is none."""
     try:
         # Not O_CREAT at once: in /run/lock the kernel refuses that for another user's file.
         return os.open(path, os.O_RDWR | os.O_CLOEXEC)

@@ -27,11 +27,11 @@ from .probe_merging import ProbingLateError
 def probe_target(
     target: Target, within_secs: float = math.inf, control: Control | None = None
 ) -> Probes:
-    """Probe this machine, which must be the one `target` describes, in a process of its own.
+    """Probe this machine, which `target` must describe, in a process of its own.
 
-    Nothing of ours is measured meanwhile; where that cannot be had, the probes are doubtful.
-    TargetError if that process fails, with the last line it wrote, or if it all takes longer than
-    `within_secs`. MeasurementAborted by `control`.
+    Probes are doubtful if the machine's lock could not be had. TargetError if that process fails,
+    with its last line, or if everything takes longer than `within_secs`. MeasurementAborted by
+    `control`.
     """
     control = control or Control()
     end = time.monotonic() + within_secs

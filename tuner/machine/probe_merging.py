@@ -1,8 +1,8 @@
-"""Probes are lower bounds: how several of one machine are joined, and what a kernel adds to them.
+"""Merging the probes of one machine, and correcting them by a measured kernel.
 
-Load, a low clock or a neighbour on the same physical core only ever make a figure smaller, so of
-two figures the larger is nearer to the truth. A kernel is a probe too: what it moved or computed in
-the time it took, the machine can do.
+Probes are lower bounds: load, a low clock or a neighbour on the same physical core only make a
+figure smaller, so of two figures the larger is nearer to the truth. A kernel is a probe too: the
+machine can compute and move what the kernel did, in its time.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from tilewright.schedules.target import Probes, Target
 
 
 class ProbingLateError(TargetError):
-    """Probing did not come to its end in the time it was given."""
+    """Probing took longer than it was allowed."""
 
 
 CLOCK_DRIFT = 1.1
-"""Between two quiet probes of one core; more is a disturbance."""
+"""Largest ratio of clocks between two quiet probes of one core; more is a disturbance."""
 
 MISLEADING_RATIO = 1.25
-"""Figures that are off by more than this make a search look in the wrong places."""
+"""Figures that are wrong by more than this factor mislead a search."""
 
 
 def merged_probes(target: Target, old: Probes, new: Probes) -> Probes:
-    """The best of both, for `target`, whose probes do not matter; as doubtful as `new` is.
+    """The best figures of both probes of `target`, whose own probes are ignored; as doubtful as
+    `new`.
 
-    A quiet probe at a lower clock than an earlier one says how figures relate: those that follow
-    the core's clock are moved to the higher clock, so that a figure of the old one that was
-    disturbed is not kept because the clock fell since.
+    If a quiet `new` ran at a lower clock than `old`, its figures that follow the core's clock are
+    scaled to the higher clock. Otherwise a disturbed figure of `old` would be kept for its clock.
     """
     clock = 1.0 if new.doubtful else _clock_ratio(old, new)
     own = {f"L{i + 1}" for i, cache in enumerate(target.caches) if not cache.shared}
@@ -46,9 +46,8 @@ def merged_probes(target: Target, old: Probes, new: Probes) -> Probes:
 
 
 def is_misleading(old: Probes, new: Probes) -> bool:
-    """Whether some figure of `old` is so much too low, or missing as clocks once were, or a region
-    so much too dear, that the choices of one who goes by `old` are not those of one who knows
-    `new`."""
+    """Whether a search by `old` would choose otherwise than by `new`: a figure of `old` is missing
+    or too low, or its parallel region too expensive, by more than `MISLEADING_RATIO`."""
     pairs = [
         (before, now)
         for known, found in (
@@ -84,8 +83,8 @@ def _best(
 
 def raised_peak(probes: Probes, name: str, threads: int, gflops: float) -> Probes:
     """`probes` in which `threads` threads compute at least `gflops` in the type or by the
-    instruction `name`, as far as that many cores, each at its probed peak, can: beyond it not the
-    probe is wrong but the count of operations."""
+    instruction `name`, at most that many times the peak of one core: beyond that the count of
+    operations is wrong, not the probe."""
     known = probes.peak_gflops.get(name, [])
     most = threads * probes.peak_of(name, 1)
     return replace(
@@ -106,5 +105,5 @@ def raised_bandwidth(probes: Probes, level: str, threads: int, gbs: float) -> Pr
 
 
 def _at_least(values: list[float], threads: int, least: float) -> list[float]:
-    """More threads than those it was shown for can do it as well."""
+    """`values` by number of threads, at least `least` for `threads` and more."""
     return [max(v, least) if n + 1 >= threads else v for n, v in enumerate(values)]

@@ -22,9 +22,6 @@ from tilewright.schedules.record import Evidence, MeasureResult, MeasureStatus, 
 from tilewright.schedules.target import Target
 from tilewright.schedules.trace import Trace
 from tilewright.schedules.workload.workload import Workload
-from tilewright.tuner.machine.bound import Bound
-from tilewright.tuner.machine.roofline import bound_for
-from tilewright.tuner.process.host import cpu_affinity
 
 from .. import timeouts
 from ..backend.registry import backend_for
@@ -32,9 +29,12 @@ from ..compiling.pool import Compiled, CompilePool
 from ..compiling.worker import DEFAULT_COMPILER
 from ..emit.object_code import toolchain
 from ..judge.cases import DEFAULT_CASES, refuse_unaffordable
+from ..machine.bound import Bound
 from ..machine.machine_lock import machine_lock
+from ..machine.roofline import bound_for
 from ..process.control import Activity, Control, OutOfTime, rounded_up
 from ..process.environment import openmp_environment
+from ..process.host import cpu_affinity
 from .checking.requests import checked_in_full, full_check_calls, kernel_job
 from .checking.runner_client import RunnerClient
 from .protocol import MeasureRequest, OnResult

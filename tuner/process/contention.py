@@ -1,7 +1,7 @@
-"""What other processes, and other machines on this host, took of our CPUs: `/proc/stat`.
+"""CPU time that other processes, and other virtual machines of the host, took: `/proc/stat`.
 
-A probe or a race cannot see from within that it shared its cores. The kernel counts, in ticks,
-how long each CPU was busy, and how long a hypervisor gave it to somebody else.
+A probe or a race cannot see that it shared its cores. The kernel counts, in ticks, how long each
+CPU was busy, and how long a hypervisor gave it to another machine.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from .host import ROOT
 
 _USED = (0, 1, 2, 5, 6)  # user, nice, system, irq, softirq; the times of guests are in user
 _STEAL = 7
-LEAST_SECS = 0.03
-"""Each CPU's count is off by up to a tick of 10 ms, and nobody's machine is without a daemon."""
+MIN_CONTENTION_SECS = 0.03
+"""Less is no contention: a CPU's count is off by up to a tick of 10 ms, and daemons always run."""
 
 CONTENTION_SHARE = 0.1
-"""Of one core: others that take more make a figure of all cores wrong by some percent."""
+"""Of one core; more makes a figure of all cores wrong by some percent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class CpuTimes:
 def cpu_times(
     cpus: Iterable[int], root: Path = ROOT, ticks_per_sec: float | None = None
 ) -> CpuTimes | None:
-    """The times of `cpus` now; None where the system does not tell."""
+    """The times of `cpus` now; None where the system does not report them."""
     wanted = set(cpus)
     ticks_per_sec = ticks_per_sec or os.sysconf("SC_CLK_TCK")
     try:
@@ -55,10 +55,10 @@ def cpu_times(
 
 @dataclass
 class ContentionMonitor:
-    """Asked again and again, says whether others were at work since it was last asked.
+    """Whether other processes used the CPUs since the last call.
 
-    `read` gives the times of the CPUs that matter, `own_secs` the CPU time of this process, all
-    threads; `clock` gives seconds.
+    `read` gives the times of the observed CPUs, `own_secs` the CPU time of all threads of this
+    process, `clock` seconds.
     """
 
     read: Callable[[], CpuTimes | None]
@@ -69,16 +69,18 @@ class ContentionMonitor:
     def __post_init__(self) -> None:
         self._last = self._now()
 
-    def worked(self) -> bool:
-        """Whether they took more than `CONTENTION_SHARE` of a core; False where the system does not
-        tell."""
+    def contended(self) -> bool:
+        """Whether others took more than `CONTENTION_SHARE` of a core since the last call; False
+        where the system does not report it."""
         before, last_own, last_clock = self._last
         self._last = now, own, clock = self._now()
         if before is None or now is None:
             return False
         stolen_secs = now.stolen_secs - before.stolen_secs
         others_secs = max(now.used_secs - before.used_secs - (own - last_own), 0.0)
-        return others_secs + stolen_secs > max(LEAST_SECS, CONTENTION_SHARE * (clock - last_clock))
+        return others_secs + stolen_secs > max(
+            MIN_CONTENTION_SECS, CONTENTION_SHARE * (clock - last_clock)
+        )
 
     def _now(self) -> tuple[CpuTimes | None, float, float]:
         return self.read(), self.own_secs(), self.clock()

@@ -1,7 +1,7 @@
 """Messages over pipes: a JSON document and raw bytes, each with its length in front.
 
-The processes of one tuning run talk in these and in nothing else: no sockets, and no pickle but
-the cases that a fork of the runner hands to it (`case_builder`).
+All processes of a tuning run communicate by frames: no sockets, and no pickle except for the cases
+that a fork of the runner builds for it (`case_builder`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _CHUNK_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One message: `document` is JSON data, `blob` what travels beside it unencoded."""
+    """One message: `document` is JSON data, `blob` raw bytes."""
 
     document: dict[str, Any]
     blob: bytes = b""
@@ -37,7 +37,7 @@ def write_frame(fd: int, frame: Frame) -> None:
 
 @dataclass(slots=True)
 class FrameReader:
-    """Puts frames together from whatever pieces `fd` hands out."""
+    """Reads frames from `fd`, in whatever pieces they arrive."""
 
     fd: int
     ended: bool = False

@@ -1,4 +1,4 @@
-"""`/jobs/compare`: two jobs in one drawing, and side by side."""
+"""`/jobs/compare`: two jobs in one chart, and side by side."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 from tilewright.db.values.whole import JobLine
 from tilewright.service.access.keys import Principal
 from tilewright.service.errors import InvalidField, NotFound
-from tilewright.service.http.deps import Asking, State, checked_job_id
+from tilewright.service.http.deps import Caller, State, checked_job_id
 from tilewright.service.http.pages.render import page
 from tilewright.service.http.pages.views import JobView, Pair, job_view
 from tilewright.service.http.routes.jobs import stored_job
@@ -26,18 +26,19 @@ MOST_OTHERS = 20
 def compare(
     request: Request,
     state: State,
-    asking: Asking,
+    caller: Caller,
     a: Annotated[str, Query(max_length=40)] = "",
     b: Annotated[str, Query(max_length=40)] = "",
 ) -> Response:
-    """Two jobs: `?a=JOB&b=JOB`. No path names them, so another owner's is hidden here."""
+    """Two jobs: `?a=JOB&b=JOB`. The rules only check jobs in paths, so another owner's job is
+    hidden here."""
     if not (a and b) or a == b:
         raise InvalidField(
             "compare: two jobs are needed",
             code="two_needed",
             advice="Choose another on the page of a job, or open /jobs/compare?a=JOB&b=JOB.",
         )
-    left, right = (job_view(stored_job(state, _seen(state, asking, one))) for one in (a, b))
+    left, right = (job_view(stored_job(state, _seen(state, caller, one))) for one in (a, b))
     return page(
         request,
         "compare_jobs.html",
@@ -50,31 +51,31 @@ def compare(
 
 @router.get("/jobs/{job_id}/compare")
 def chosen(job_id: str, b: Annotated[str, Query(max_length=40)] = "") -> RedirectResponse:
-    """What the form of a job's page asks for."""
+    """The target of the form on a job's page."""
     checked = checked_job_id(b) if b else ""
     return RedirectResponse(f"/jobs/compare?a={checked_job_id(job_id)}&b={checked}", 303)
 
 
-def others(state: ServiceState, asking: Principal, view: JobView) -> list[JobLine]:
-    """Jobs of the same workload that `view` may be compared with, newest first."""
+def others(state: ServiceState, caller: Principal, view: JobView) -> list[JobLine]:
+    """Other jobs of the same workload, newest first."""
     key = view.row.workload_key
-    found = state.store.catalogue.jobs(key, (), None, MOST_OTHERS + 1, asking.visible_owner)
+    found = state.store.catalogue.jobs(key, (), None, MOST_OTHERS + 1, caller.visible_owner)
     return [
         line for line in found.items if line.id != view.row.id and line.workload.get("key") == key
     ][:MOST_OTHERS]
 
 
-def _seen(state: ServiceState, asking: Principal, job_id: str) -> str:
-    """The id of a job that whoever asks may see. NotFound."""
+def _seen(state: ServiceState, caller: Principal, job_id: str) -> str:
+    """The id of a job that the caller may see. NotFound."""
     checked_job_id(job_id)
-    owner = asking.visible_owner
+    owner = caller.visible_owner
     if owner is not None and not state.store.job_is_seen_by(job_id, owner):
-        raise NotFound(f"job {job_id}: there is no such job")
+        raise NotFound(f"job {job_id}: no such job")
     return job_id
 
 
 def pairs(left: JobView, right: JobView) -> tuple[Pair, ...]:
-    """Two jobs, line by line."""
+    """The facts of two jobs, line by line."""
     return tuple(
         Pair(name, one, two)
         for (name, one), (_, two) in zip(_facts(left), _facts(right), strict=True)

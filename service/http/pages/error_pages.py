@@ -1,4 +1,4 @@
-"""Errors as pages, for who asked for a page."""
+"""Errors as HTML pages."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ UNAUTHORISED = 401
 
 
 def wants_page(request: Request) -> bool:
-    """Whether the answer is for people: `text/html` is asked for by name and not less than JSON,
-    as browsers do and programs do not."""
+    """Whether the client wants a page: it names `text/html` and prefers it to JSON, as browsers do
+    and programs do not."""
     if wants_part(request):
         return True
     weights = dict(_accepted(request.headers.get("accept", "")))
@@ -29,7 +29,7 @@ def wants_page(request: Request) -> bool:
 def problem_page(
     problem: ProblemDetails, request: Request, headers: Mapping[str, str] | None = None
 ) -> HTMLResponse:
-    """The page that tells a problem, or its part where htmx asked for a part."""
+    """The page of a problem, or only its part for htmx."""
     return page(
         request,
         "_problem.html" if wants_part(request) else "problem.html",
@@ -44,7 +44,7 @@ def problem_page(
 
 
 def _path_of(request: Request) -> str:
-    """What was asked for, to be asked for again with a key; "" for what was sent."""
+    """The requested path, to be requested again with a key; "" for requests with a body."""
     if request.method not in ("GET", "HEAD"):
         return ""
     query = request.url.query

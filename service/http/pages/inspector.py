@@ -1,5 +1,5 @@
-"""What takes long to make of a record: loops, assembly, its bound. Made in a helper process with a
-deadline, once; a record never changes, so neither does what is shown of it."""
+"""Views of records that take long to compute: loops, assembly, bound. A helper process computes
+each once, with a deadline, and the result is cached: records never change."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tilewright.service.http.state import ConcurrencyLimit
 from tilewright.tuner.compiling.helper_process import HelperProcess
 
 MOST_WAITING = 4
-"""Requests that may wait for the helper: each holds a thread that answers others."""
+"""Requests that may wait for the helper: each occupies a thread."""
 CACHE_BYTES = 32 << 20
 
 Document = dict[str, Any]
@@ -24,7 +24,7 @@ Document = dict[str, Any]
 
 @dataclass(slots=True)
 class Inspector:
-    """Asks the helper, and remembers what it said. Safe to call from any thread."""
+    """Calls the helper and caches its results. Thread-safe."""
 
     ask: Callable[[str, Document, str], Document]
     most_bytes: int = CACHE_BYTES
@@ -85,5 +85,5 @@ _shared = Inspector(_ask_helper)
 
 
 def shared() -> Inspector:
-    """The inspector of this process; its helper ends with it."""
+    """The inspector of this process; its helper ends with the process."""
     return _shared

@@ -1,4 +1,4 @@
-"""The form that asks for a job: its fields, and the request they make."""
+"""The form for a new job: its fields, and the request they make."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ FIELD_OF = {
 
 @dataclass(frozen=True, slots=True)
 class OperatorChoice:
-    """An operator as the form offers it; `example` is a whole spelling."""
+    """An operator in the form; `example` is a complete spelling."""
 
     name: str
     summary: str
@@ -51,7 +51,7 @@ class OperatorChoice:
 
 @dataclass(frozen=True, slots=True)
 class FormView:
-    """What the form shows: values as typed, what may be chosen, what is wrong and where."""
+    """The content of the form: typed values, choices, and the problem with its field."""
 
     values: Mapping[str, str]
     measurers: tuple[str, ...]
@@ -68,7 +68,7 @@ class FormView:
 def form_view(
     settings: Settings, fields: Fields, problem: ProblemDetails | None = None
 ) -> FormView:
-    """The form, filled with `fields`."""
+    """The form, filled in with `fields`."""
     wrong = ""
     if problem is not None:
         places = [f for pointer, f in FIELD_OF.items() if problem.pointer.startswith(pointer)]
@@ -87,7 +87,7 @@ def form_view(
 EXAMPLE = {"N": 256, "M": 256, "K": 256, "B": 8, "L": 256, "D": 8, "H": 28, "W": 28, "C": 64,
            "CI": 64, "CO": 64, "seq": 128, "heads": 12, "dim": 64}  # fmt: skip
 KERNEL = 3
-"""What an example says for the window of a convolution or a pool, which K is as well."""
+"""The window of convolutions and pools in examples, which is named K as well."""
 
 
 @cache
@@ -107,19 +107,19 @@ def _operator(document: Mapping[str, Any]) -> OperatorChoice:
 
 
 def measurers(settings: Settings) -> tuple[str, ...]:
-    """All that a job here may be measured by."""
+    """Every measurer that a job may use here."""
     fleet = (FLEET,) if settings.fleet else ()
     return ("local", *fleet, *measurer_files(settings.measurer_folder))
 
 
 def measurer_files(folder: Path | None) -> tuple[str, ...]:
-    """Timings this service may use: `simulated:NAME.json`, `replay:NAME.jsonl`."""
+    """Files of timings that jobs may use: `simulated:NAME.json`, `replay:NAME.jsonl`."""
     if folder is None:
         return ()
     kinds = {".json": "simulated", ".jsonl": "replay"}
     try:
         names = sorted(path.name for path in folder.iterdir() if path.suffix in kinds)
-    except OSError:  # removed since the service began: then there are none
+    except OSError:  # removed since the service started
         return ()
     return tuple(f"{kinds[Path(name).suffix]}:{name}" for name in names[:MOST_FILES])
 
@@ -128,7 +128,7 @@ MOST_QUERY = 4000
 
 
 def again(job: StoredJob) -> str:
-    """The query of the form that asks for `job` once more."""
+    """The query of the form that submits `job` again."""
     form, summary = job.request, job.request["workload_summary"]
     return form_query({
         "workload": spelled(str(summary.get("name")), str(summary.get("key")), form["workload"]),
@@ -143,19 +143,19 @@ def again(job: StoredJob) -> str:
 
 
 def form_query(fields: Mapping[str, Any]) -> str:
-    """The query that fills in the form with `fields` (None: left empty); "" where an address cannot
-    hold it."""
+    """The query that fills in the form with `fields` (None: empty); "" if it is too long
+    for a URL."""
     query = urlencode({name: value for name, value in fields.items() if value is not None})
     return query if len(query) <= MOST_QUERY else ""
 
 
 def spelled(name: str, key: str, document: Any) -> str:
-    """The workload of `key` by its name where that spells it, as its document where not."""
+    """The workload of `key`: its name if that is a spelling, else its document."""
     return name if spelling(name, key) else json.dumps(document)
 
 
 def job_document(fields: Fields, stored: Stored) -> dict[str, Any]:
-    """The body of `POST /v1/jobs` that a form means. What is left empty is left out."""
+    """The body of `POST /v1/jobs` for a form; empty fields are omitted."""
     document: dict[str, Any] = {"workload": _workload(fields, stored)}
     if fields.get("target"):
         text = fields["target"]
@@ -177,7 +177,7 @@ def job_document(fields: Fields, stored: Stored) -> dict[str, Any]:
 
 
 def _workload(fields: Fields, stored: Stored) -> Spelled:
-    """An operator's spelling, what was pasted, or index notation with the tensors it names."""
+    """An operator's spelling, pasted text, or index notation with its tensors."""
     text = fields.get("workload", "")
     if not text:
         raise InvalidField(
@@ -205,14 +205,14 @@ def _pairs(text: str, name: str) -> dict[str, str]:
         left, equals, right = word.partition("=")
         if not (left and equals and right):
             raise InvalidField(
-                f"{name}: NAME=VALUE will do; got {word[:60]!r}", pointer=f"/workload/{name}"
+                f"{name}: must be NAME=VALUE; got {word[:60]!r}", pointer=f"/workload/{name}"
             )
         found[left] = right
     return found
 
 
 def _json(text: str, pointer: str) -> Any:
-    """A document within the form's own limit of bytes."""
+    """A JSON object within the form's size limit."""
     found = workloads.parse_json(text.encode(), max_bytes=len(text.encode()), max_values=10_000)
     if not isinstance(found, dict):
         raise InvalidField(f"{pointer[1:]}: a JSON object is needed", pointer=pointer)

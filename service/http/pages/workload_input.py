@@ -1,4 +1,4 @@
-"""What people paste where a workload is asked for, as the workload it means.
+"""Finds the workload in pasted text.
 
 Besides a workload's document: a line of `tilewright export`, or all of them; a record, a job, an
 answer, an entry of a lock file or of `tune --many`, the body of a request; a key.
@@ -16,14 +16,14 @@ from tilewright.service.resolve import workloads
 
 MOST_VALUES = 10_000
 Stored = Callable[[str], dict[str, Any] | None]
-"""The document of a workload by its key, None where this service has none."""
+"""Returns the document of a workload by its key, None if it is not stored here."""
 
 Spelled = str | dict[str, Any]
 _KEY = re.compile(r"(?:sha256:)?([0-9a-f]{64})")
 
 
 def workload_in(text: str, stored: Stored) -> Spelled:
-    """The spelling or document that `text` means. InvalidField says what else it is."""
+    """The spelling or document in `text`. InvalidField if there is none."""
     text = text.strip()
     key = _KEY.fullmatch(text)
     if key is not None:
@@ -48,8 +48,8 @@ def workload_in(text: str, stored: Stored) -> Spelled:
 def _documents(text: str) -> list[dict[str, Any]]:
     """One JSON document, the entries of a list, or JSON lines."""
     lines = [line for line in text.splitlines() if line.strip()]
-    starts_anew = len(lines) > 1 and all(line.lstrip().startswith("{") for line in lines)
-    parts = lines if starts_anew and _is_json(lines[0]) else [text]
+    is_json_lines = len(lines) > 1 and all(line.lstrip().startswith("{") for line in lines)
+    parts = lines if is_json_lines and _is_json(lines[0]) else [text]
     found: list[dict[str, Any]] = []
     for part in parts:
         size = len(part.encode())
@@ -69,7 +69,7 @@ def _is_json(line: str) -> bool:
 
 
 def _meant(document: dict[str, Any], stored: Stored) -> Spelled | None:
-    """The workload of one document; None for the lines of an export that hold none."""
+    """The workload of one document; None for lines of an export without a workload."""
     if "stages" in document or "expr" in document:
         return document
     if document.get("kind") == "target" or "format" in document:

@@ -19,8 +19,9 @@ router = APIRouter(prefix="/v1", tags=["fleet"])
 
 
 class MachineOut(BaseModel):
-    """A machine that has joined. `target` names its kind, for one thread; a job's `target` may be
-    its `name` or the beginning of `target.key`. `silent_secs`: since it was last heard of."""
+    """A machine of the fleet. `target` describes its kind, for one thread; a job's `target` may be
+    its `name` or a prefix of `target.key`. `silent_secs` is the time since its last sign of life.
+    """
 
     name: str
     target: dict[str, Any]
@@ -33,7 +34,7 @@ class MachineOut(BaseModel):
 
 
 class FleetOut(BaseModel):
-    """`fleet` says whether this service has one: jobs with the measurer `dask` need it."""
+    """`fleet`: whether this service has a fleet, which jobs with the measurer `dask` need."""
 
     fleet: bool
     machines: list[MachineOut]
@@ -41,7 +42,7 @@ class FleetOut(BaseModel):
 
 @dataclass
 class _LastStatus:
-    """What was answered last, by the address of the fleet that was asked."""
+    """The last answer of a fleet, by its address."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     address: str = ""
@@ -56,17 +57,15 @@ _known = _LastStatus()
     "/fleet", operation_id="getFleet", response_model=FleetOut, responses=problem_responses(503)
 )
 def get_fleet(state: State) -> dict[str, Any]:
-    """The machines of the service's fleet, by name; none, and `fleet` false, where it has none.
-
-    503 `fleet_unavailable` while the fleet's scheduler does not answer.
-    """
+    """The machines of the service's fleet, by name; none, and `fleet` false, if it has no fleet.
+    503 `fleet_unavailable` while the fleet's scheduler does not answer."""
     address = state.settings.fleet
     return {"fleet": bool(address), "machines": _machines(address) if address else []}
 
 
 def _machines(address: str) -> list[dict[str, Any]]:
-    """One look for all who ask within a second. FleetError."""
-    # Start-up: a service without a fleet loads nothing of it.
+    """The machines, read at most once per second. FleetError."""
+    # Start-up: a service without a fleet loads none of its code.
     from tilewright.tuner.measure.fleet.machines import fleet_status
 
     with _known.lock:

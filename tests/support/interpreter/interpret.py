@@ -124,7 +124,7 @@ def _loop(loop: For, scope: NameScope) -> Run:
     variables, slot, extent = scope.variables, scope.slot(loop.var), loop.extent
     goes_on = conds_test(loop.bounds, scope)
     iterations = Iterations(loop, _written(loop))
-    watched = loop.kind in (LoopKind.PARALLEL, LoopKind.VECTORIZED)
+    watched = loop.kind not in (LoopKind.SERIAL, LoopKind.UNROLLED)
     body = _block(loop.body, scope.watched_by(iterations) if watched else scope)
 
     def run() -> None:

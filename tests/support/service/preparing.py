@@ -14,7 +14,7 @@ from tilewright.schedules.record import MeasureResult, MeasureStatus
 from tilewright.schedules.target import Target
 from tilewright.schedules.trace import Trace
 from tilewright.schedules.workload.workload import Workload
-from tilewright.service.answers.preparing import Preparer, Steps
+from tilewright.service.answers.preparer import Preparer, Steps
 from tilewright.service.answers.publish import Published
 
 CHOSEN = Trace((Unroll("i"),))

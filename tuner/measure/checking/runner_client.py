@@ -14,11 +14,10 @@ from typing import IO, Any
 import psutil
 
 from tilewright.schedules.record import MeasureStatus
-from tilewright.tuner.process.child_command import module_command
 
 from ...backend.registry import BACKENDS
 from ...process import linux
-from ...process.child_command import tail
+from ...process.child_command import module_command, tail
 from ...process.environment import child_environment
 from ...process.frames import Frame, FrameReader, raise_refusal, write_frame
 

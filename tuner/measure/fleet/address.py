@@ -6,7 +6,8 @@ import re
 import socket
 
 from tilewright.schedules.errors import ErrorCategory
-from tilewright.tuner.measure.protocol import MeasurerError
+
+from ..protocol import MeasurerError
 
 _ADDRESS = re.compile(r"(?:(tcp|tls)://)?(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})/?")
 

@@ -6,10 +6,10 @@ import socket
 from pathlib import Path
 
 from tilewright.schedules.errors import TargetError
-from tilewright.tuner.machine.native_target import load_target, native_target, unprobed_target
-from tilewright.tuner.measure.local_spec import local_toolchain
-from tilewright.tuner.measure.protocol import MeasurerError
 
+from ...machine.native_target import load_target, native_target, unprobed_target
+from ..local_spec import local_toolchain
+from ..protocol import MeasurerError
 from .messages import MachineDescription
 
 

@@ -19,11 +19,11 @@ from tilewright.schedules.errors import TargetError, WorkloadError
 from tilewright.schedules.record import MeasureResult
 from tilewright.schedules.target import Target
 from tilewright.schedules.workload.workload import Workload
-from tilewright.tuner.measure.local_spec import local_factory
-from tilewright.tuner.measure.protocol import Measurer
-from tilewright.tuner.process.control import Control, Controllable, MeasurementAborted, OutOfTime
 
 from ... import timeouts
+from ...process.control import Control, Controllable, MeasurementAborted, OutOfTime
+from ..local_spec import local_factory
+from ..protocol import Measurer
 from .machines import kind
 from .messages import MachineDescription, Note, Order
 

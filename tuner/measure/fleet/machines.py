@@ -12,9 +12,9 @@ from typing import Any
 from tilewright.schedules.errors import TargetError
 from tilewright.schedules.record import Toolchain
 from tilewright.schedules.target import Probes, Target
-from tilewright.tuner.codegen.version import CODEGEN_VERSION
-from tilewright.tuner.machine.native_target import unprobed_target
 
+from ...codegen.version import CODEGEN_VERSION
+from ...machine.native_target import unprobed_target
 from .address import FleetError, check_listens, parse_address
 from .messages import MachineDescription
 

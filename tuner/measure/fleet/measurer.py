@@ -15,10 +15,10 @@ from tilewright.schedules.errors import TargetError, TilewrightError, WorkloadEr
 from tilewright.schedules.record import MeasureResult, Toolchain
 from tilewright.schedules.target import Target
 from tilewright.schedules.workload.workload import Workload
-from tilewright.tuner.measure.protocol import MeasureRequest, OnResult
-from tilewright.tuner.process.control import Control
 
 from ... import timeouts
+from ...process.control import Control
+from ..protocol import MeasureRequest, OnResult
 from .address import FleetError, parse_address
 from .connection import WAKE, Line, open_line
 from .dispatch import Assignment, Dispatch

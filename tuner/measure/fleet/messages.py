@@ -15,8 +15,8 @@ from tilewright.schedules.canonical import canonical_bytes
 from tilewright.schedules.record import MeasureResult, Toolchain
 from tilewright.schedules.target import Target
 from tilewright.schedules.trace import Trace
-from tilewright.tuner.measure.protocol import MeasureRequest
 
+from ..protocol import MeasureRequest
 from .address import FleetError
 
 WIRE_VERSION = 1

@@ -9,9 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from tilewright.tuner.process.control import Control
-
 from ... import timeouts
+from ...process.control import Control
 from .address import FleetError
 
 log = logging.getLogger("tilewright.fleet")

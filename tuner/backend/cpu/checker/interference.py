@@ -1,8 +1,8 @@
-"""Whether the cores are a candidate's own: what is timed while one is shared is timed again.
+"""Detecting interference of other programs, so that disturbed samples are taken again.
 
 On a shared machine a core may run at half its speed for a second or two (a neighbour on the same
-physical core, a virtual core that is moved). A burst of register-only arithmetic on every thread
-at once takes then as much longer, and a race waits until it does not.
+physical core, a virtual core that is moved). A burst of register-only arithmetic on all threads
+then takes longer too, and the race waits until it does not.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from ..loading.loader import OPENMP_LIBRARY
 from ..loading.native import Helpers
 
 DISTURBED_RATIO = 1.25
-"""A burst this many times longer than at the session's clock is not the clock's drift."""
+"""A burst this many times longer than at the session's clock is interference, not clock drift."""
 
 
 _AWAKE_SECS = 2e-3
-"""Vector units wake up in the first millisecond or two of dense work."""
+"""Vector units reach full speed after a millisecond or two of dense work."""
 
 
 @dataclass
 class InterferenceGuard:
-    """Says after each round of a candidate's races whether it counts, and waits where it does not.
+    """Decides after each round of a timing race whether it counts, and waits if it was disturbed.
 
-    `burst_steps` and `burst_secs` are the reference burst's; `team_burst_secs` is the fastest on
-    all threads at once that the session has seen, None at first: cores that share units, or a
-    clock, are slower together than one alone. `threads` > 1 needs OpenMP's runtime in the process.
-    `waited_secs` is the time lost so far.
+    `burst_steps` and `burst_secs` describe the reference burst; `team_burst_secs` is the session's
+    fastest burst on all threads at once, None at first: cores that share units or a clock are
+    slower together than alone. `threads` > 1 needs OpenMP in the process. `waited_secs` is the time
+    lost so far.
     """
 
     helpers: Helpers
@@ -45,9 +45,8 @@ class InterferenceGuard:
     waited_secs: float = field(default=0.0, init=False)
 
     def counts(self, fastest_burst_secs: float, round_secs: float = 0.0) -> bool:
-        """Whether a round of `round_secs` counts whose fastest reference burst took so long. Where
-        it does not, this returns once the cores are free again; a round counts anyway when
-        patience ends."""
+        """Whether a round of `round_secs` with this fastest reference burst counts. If not, returns
+        once the cores are free again. After `patience_secs` of waiting every round counts."""
         if self.waited_secs >= self.patience_secs or not self._disturbed(fastest_burst_secs):
             return True
         self.waited_secs += round_secs
@@ -78,7 +77,7 @@ class InterferenceGuard:
         return max(1, int(_AWAKE_SECS / self.burst_secs))
 
     def _team_burst(self) -> float:
-        """Seconds until the slowest thread has done a burst, the least of a few."""
+        """Seconds of a burst on all threads, the least of a few."""
         run = ctypes.CDLL(OPENMP_LIBRARY).GOMP_parallel
         steps = ctypes.c_int64(self.burst_steps)
         body = ctypes.c_void_p(self.helpers.team_burst)

@@ -1,4 +1,4 @@
-"""Parallel kernels, guarded: both orders of their shares, and what each share writes."""
+"""Checks of parallel kernels: both orders of their threads' shares, and each share's writes."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from . import races
 from .guarded_run import Checks, Guarded, WrongError, check, guarded_run, same
 from .job import CheckJob
 
-_SLOW_WATCH_SECS = 0.02  # processor time of both orders: slower kernels' shares run on noise later
-_SETTLED_WATCH_BYTES = 16 << 20  # watched of a call whose regions were watched in another case
+_SLOW_WATCH_SECS = 0.02  # CPU time of both orders; slower kernels run on noise in the full check
+_SETTLED_WATCH_BYTES = 16 << 20  # observed in a call if another case observed its regions
 
 
 def verify_parallel(job: CheckJob, checks: Checks, entry: Entry) -> Guarded:
-    """Both orders of shares, and what each share writes in them; the first one's buffers.
+    """Run the shares in both orders, observing their writes; returns the buffers of the first run.
 
-    Shares then run on noise, too, which shows writes of what was there before. That takes longer
-    than all the rest, so a slow kernel is left to `job.thorough`, unless it has so many regions
-    that not all were watched. Once is enough for all cases.
+    Shares then run on random memory as well, which shows writes of unchanged values. That takes
+    longer than everything else, so it is left to `job.thorough` for a slow kernel, unless it has
+    more regions than could be observed. One case suffices.
     """
     start = time.process_time()
     openmp = checks.openmp
@@ -44,24 +44,24 @@ def verify_parallel(job: CheckJob, checks: Checks, entry: Entry) -> Guarded:
     _refuse(races.first_conflict(forward, reverse, alike=alike))
     slow = time.process_time() - start > _SLOW_WATCH_SECS
     if job.thorough or not (job.settled or (slow and forward.complete)):
-        # Borders of shares follow from one formula in the number of threads.
+        # The borders of shares follow from one formula in the number of threads.
         closely = job.thorough and openmp.threads in (2, job.threads)
-        _watch_alone(checks, entry, regions, checks.stores if closely else None)
+        _watch_on_noise(checks, entry, regions, checks.stores if closely else None)
     return run
 
 
-def _watch_alone(
+def _watch_on_noise(
     checks: Checks, entry: Entry, regions: Sequence[races.ParallelRegion], stores: StoreWatch | None
 ) -> None:
-    """WrongError if write sets of shares, each run on noise, meet, or with `stores`, if one puts
-    back what is in another's."""
+    """WrongError if the write sets of two shares, each run on random memory, overlap or, with
+    `stores`, if one share stores to bytes of another, whatever the value."""
     openmp = checks.openmp
     buffers = Guarded(checks, entry, Flush.RIGHT)
     checks.send(buffers.frame())
     if entry.prepack is None:
         _refuse_conflict(buffers.compute, buffers.writable, openmp, regions, stores)
     else:
-        # Each half writes nothing of the other's: it does not have it, or it is sealed above.
+        # Neither half can write the memory of the other: it has no pointer to it, or it is sealed.
         halves = (
             (buffers.pack, [buffers.packed]),
             (buffers.compute, [*buffers.outputs, buffers.workspace]),

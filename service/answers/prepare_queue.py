@@ -1,6 +1,7 @@
-"""Works that were never tuned here: requests to prepare an answer, and to tune in the background.
+"""The queue of preparations: answers for workloads that were never tuned here.
 
-The process that answers lookups chooses, compiles and checks nothing: it stores the request.
+The requesting process chooses, compiles and checks nothing: it adds a row to the database, and a
+job that tunes the workload in the background.
 """
 
 from __future__ import annotations
@@ -16,32 +17,31 @@ from tilewright.db.values.jobs import JobQuota
 from tilewright.schedules.errors import WorkloadError
 from tilewright.schedules.target import Target
 from tilewright.schedules.workload.workload import Workload
+from tilewright.service import timeouts
 from tilewright.service.answers.answer_cache import CacheMiss, FoundAnswer, Outcome
 from tilewright.service.grade import Grade
 from tilewright.service.resolve import workloads
 
 if TYPE_CHECKING:
     from tilewright.db import Store
-    from tilewright.service.answers.preparers import Preparers
+    from tilewright.service.answers.preparer_pool import PreparerPool
     from tilewright.service.database_quota import DatabaseQuota
     from tilewright.service.limits import RequestLimits
 
-log = logging.getLogger("tilewright.untuned")
+log = logging.getLogger("tilewright.preparing")
 
 TicketJob: TypeAlias = tuple[dict[str, Any], str, str]
 Tickets: TypeAlias = Callable[[Workload], TicketJob | None]
-"""The job that would tune a workload (request, body hash, flight key); None where none can."""
+"""The job that would tune a workload (request, body hash, flight key); None if no machine can."""
 
-SECS_A_WORK = 2.5
-MOST_RETRY_SECS = 30
-WORKS_PER_COMMIT = 50
-"""A transaction of more would keep other writers waiting for long."""
+PREPARATIONS_PER_COMMIT = 50
+"""A larger transaction would block other writers for too long."""
 
 
 @dataclass(frozen=True, slots=True)
 class PrepareRequest:
-    """A work to prepare; `read` gives its workload when it is needed. `again`: it was prepared
-    before some of the records stored now."""
+    """A task to prepare; `read` parses its workload when it is needed. `again`: an earlier
+    preparation did not know some of the stored records."""
 
     workload_key: str
     read: Callable[[], Workload | None]
@@ -60,13 +60,13 @@ def is_wanted(outcome: Outcome, minimum: Grade) -> bool:
 
 
 def is_to_be_tried_again(outcome: Outcome) -> bool:
-    """Whether a preparation failed so long ago that it is to be repeated."""
+    """Whether a preparation failed long enough ago to try again."""
     when = outcome.try_again_at if isinstance(outcome, CacheMiss) else None
     return when is not None and time.time() >= when
 
 
 def is_settled(outcome: Outcome) -> bool:
-    """Whether waiting would change nothing that matters to the client."""
+    """Whether waiting would not improve the answer."""
     if isinstance(outcome, FoundAnswer) and outcome.grade is not Grade.DEFAULT:
         return True
     return not outcome.preparing
@@ -74,15 +74,15 @@ def is_settled(outcome: Outcome) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class PrepareQueue:
-    """Requests preparations in `store`, for one toolchain."""
+    """Requests preparations in `store`, under one toolchain."""
 
     store: Store
     toolchain: str
     limits: RequestLimits
-    preparers: Preparers
+    preparers: PreparerPool
     room: DatabaseQuota
 
-    def demand(
+    def enqueue(
         self,
         wanted: Iterable[PrepareRequest],
         target: Target,
@@ -90,10 +90,10 @@ class PrepareQueue:
         until: float = float("inf"),
         owner: str | None = None,
     ) -> set[str]:
-        """Have works prepared; the keys of the refused ones: no room (for the owner, for all, in
-        the database), unknown, or too late (`until`, on the monotonic clock). The first batch is
-        taken however late it is, so that repeated lookups come to an end. The jobs that tune the
-        works belong to `owner`."""
+        """Request preparations; the workload keys of those refused: a quota is used up (of the
+        owner, of all, of the database), the workload is unknown, or it is past `until` (monotonic
+        clock). A first batch is always accepted, so that repeated requests finish eventually. The
+        jobs that tune the workloads belong to `owner`."""
         refused: set[str] = set()
         batch: list[Demand] = []
         target_document = target.to_json()
@@ -106,29 +106,29 @@ class PrepareQueue:
                 continue
             job = tickets(workload)
             batch.append(_demand(workload, target.key, target_document, job, again=one.again))
-            if len(batch) == WORKS_PER_COMMIT:
-                refused |= self._request(batch, owner)
+            if len(batch) == PREPARATIONS_PER_COMMIT:
+                refused |= self._enqueue_batch(batch, owner)
                 left, batch = left + len(batch), []
         if batch:
-            refused |= self._request(batch, owner)
+            refused |= self._enqueue_batch(batch, owner)
         return refused
 
     def name(self, workload_key: str, target_key: str) -> str:
-        """The key of the preparation of a work."""
+        """The key of the preparation of a task."""
         return preparation_key(workload_key, target_key, self.toolchain)
 
     def waiting(self) -> int:
-        """How many works wait to be prepared; starts processes for them."""
+        """The number of waiting preparations; starts preparers for them."""
         waiting = self.store.preparations_waiting(self.toolchain)
         self.preparers.wake(waiting)
         return waiting
 
     def retry_after_secs(self) -> int:
-        """After how many seconds to repeat a lookup: about when all waiting works are prepared."""
-        each = SECS_A_WORK / max(self.preparers.processes, 1)
-        return max(1, min(round(each * self.waiting()), MOST_RETRY_SECS))
+        """Seconds until the waiting preparations are probably finished."""
+        each = timeouts.SECS_PER_PREPARATION / max(self.preparers.processes, 1)
+        return max(1, min(round(each * self.waiting()), timeouts.PREPARATION_RETRY_MAX_SECS))
 
-    def _request(self, batch: list[Demand], owner: str | None) -> set[str]:
+    def _enqueue_batch(self, batch: list[Demand], owner: str | None) -> set[str]:
         limits = self.limits
         if not self.room.is_left():
             return {one.workload_key for one in batch}
@@ -148,7 +148,7 @@ class PrepareQueue:
 
 
 def _read(one: PrepareRequest) -> Workload | None:
-    """The workload of a request; None where this version cannot read the stored document."""
+    """The workload of a request; None if this version cannot parse the stored document."""
     try:
         return one.read()
     except WorkloadError as error:
@@ -177,6 +177,6 @@ def _demand(
 
 
 def stored_workload(store: Store, key: str) -> Workload | None:
-    """The workload of a key, None if it is not stored here."""
+    """The stored workload of a key, None if there is none."""
     entry = store.workload(key)
     return None if entry is None else workloads.workload_of(entry.document)

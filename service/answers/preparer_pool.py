@@ -1,4 +1,4 @@
-"""The processes that prepare answers, started when preparations wait."""
+"""A pool of preparer processes, started on demand."""
 
 from __future__ import annotations
 
@@ -12,21 +12,18 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from tilewright.service import timeouts
 from tilewright.tuner.process.child_command import module_command
 
 SECRETS = ("TILEWRIGHT_API_KEY", "TILEWRIGHT_DB")
-"""Variables that a preparer does not need, and that other users may read in its environment."""
-
-GRACE_SECS = 2.0
-PAUSE_SECS, LONGEST_PAUSE_SECS = 1.0, 60.0
-"""The pause after a process that failed, doubled each time."""
+"""Environment variables that other users may read and a preparer does not need."""
 
 
 @dataclass(slots=True)
-class Preparers:
-    """Up to `processes` processes that prepare answers in the database at `db_url`, which may hold
-    `database_bytes`. They end when they are idle, and with their parent. While every one fails, as
-    on a full disk, the next is started after a growing pause. Threads may share it."""
+class PreparerPool:
+    """Up to `processes` preparers on the database at `db_url`, limited to `database_bytes`. They
+    end when idle, and with their parent. While every preparer fails, as on a full disk, the next
+    one starts after a growing pause. Thread-safe."""
 
     db_url: str
     processes: int
@@ -40,19 +37,21 @@ class Preparers:
     _closed: bool = False
 
     def wake(self, waiting: int = 1) -> None:
-        """Start processes for `waiting` preparations."""
+        """Start preparers for `waiting` preparations, up to the limit."""
         with self._lock:
             for one in self._running:
-                self._note_end(one.poll())
+                self._on_end(one.poll())
             self._running = [one for one in self._running if one.poll() is None]
             if self._closed or self.clock() < self._not_before:
                 return
-            most = 1 if self._failures else self.processes  # one tests whether it works again
+            most = (
+                1 if self._failures else self.processes
+            )  # a single one tests whether it works again
             while len(self._running) < min(most, waiting):
                 self._running.append(self._start())
 
     def close(self) -> None:
-        """End all processes; others continue their preparations."""
+        """Stop all preparers; others continue their preparations."""
         with self._lock:
             self._closed = True
             running, self._running = self._running, []
@@ -60,31 +59,34 @@ class Preparers:
             one.terminate()
         for one in running:
             with suppress(subprocess.TimeoutExpired):
-                one.wait(GRACE_SECS)
+                one.wait(timeouts.PREPARER_STOP_SECS)
             _kill_group(one.pid)
             one.wait()
 
-    def _note_end(self, code: int | None) -> None:
-        """Count a failure by the exit code of a process, None while it lives. A signal is no
-        failure: it comes from outside, or from native code."""
+    def _on_end(self, code: int | None) -> None:
+        """Handle the exit code of a preparer, None if it runs. A signal came from outside, or from
+        native code."""
         if code == 0:
             self._failures = 0
         elif code is not None and code > 0:
             self._failures += 1
-            pause_secs = min(PAUSE_SECS * 2 ** (self._failures - 1), LONGEST_PAUSE_SECS)
+            pause_secs = min(
+                timeouts.PREPARER_RESTART_SECS * 2 ** (self._failures - 1),
+                timeouts.PREPARER_RESTART_MAX_SECS,
+            )
             self._not_before = self.clock() + pause_secs
 
     def _start(self) -> subprocess.Popen[bytes]:
-        told = json.dumps(
+        settings = json.dumps(
             {
                 "db_url": self.db_url,
                 "json_log": self.json_log,
                 "database_bytes": self.database_bytes,
             }
         )
-        # A group of its own, so that all that it started can be ended together.
+        # A separate group, so that its children can be killed with it.
         started = subprocess.Popen(
-            module_command("tilewright.service.answers.preparing"),
+            module_command("tilewright.service.answers.preparer"),
             env={n: v for n, v in os.environ.items() if n not in SECRETS},
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
@@ -92,7 +94,7 @@ class Preparers:
         )
         assert started.stdin is not None
         with suppress(BrokenPipeError), started.stdin:  # others may read its environment
-            started.stdin.write(told.encode())
+            started.stdin.write(settings.encode())
         return started
 
 

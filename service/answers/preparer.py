@@ -1,15 +1,17 @@
-"""The process that prepares answers without tuning.
+"""Prepares answers without tuning, in helper processes.
 
-    python -m tilewright.service.answers.preparing    (settings: JSON on standard input)
 
-For a requested work that was not tuned with this toolchain, in this order:
+    python -m tilewright.service.answers.preparer    (settings on standard input, as JSON)
 
-1. Records of another toolchain and imported records are rebuilt and checked in full; the first that
-   passes is stored as measured here and becomes the best.
-2. Else the analytic schedule is chosen, built, checked in full, and served as a default.
+For a requested task that was not tuned with this toolchain, in this order:
 
-Where code for the target cannot run, only the schedule and its LLVM IR are prepared. A process may
-end at any moment: its lease runs out, and another process continues.
+
+1. records of other toolchains and imported records that would be acceptable if verified are
+   rebuilt and checked in full; the first that passes is stored as measured here and is best;
+2. else the analytic schedule is chosen, built, checked in full, and served as a default.
+
+If this machine cannot run code for the target, the answer is the schedule and its LLVM IR. A
+process may die at any moment: its lease expires and another process continues.
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ from tilewright.schedules.record import MeasureResult, MeasureStatus, TuningReco
 from tilewright.schedules.target import Target
 from tilewright.schedules.trace import Trace
 from tilewright.schedules.workload.workload import Workload
+from tilewright.service import timeouts
 from tilewright.service.answers import analytic, objects
 from tilewright.service.answers.failed_checks import safe_trace
 from tilewright.service.answers.grades import grade_of, same_toolchain
@@ -44,7 +47,7 @@ from tilewright.service.answers.verification import failed_check, renewed, withd
 from tilewright.service.database_quota import DatabaseQuota
 from tilewright.service.problems import problem_of
 from tilewright.service.resolve import targets, toolchains, workloads
-from tilewright.tuner import timeouts
+from tilewright.tuner import timeouts as tuner_timeouts
 from tilewright.tuner.compiling.deadline import DeadlineError, alarm
 from tilewright.tuner.emit.variant import Variant
 from tilewright.tuner.process.host import cpu_affinity
@@ -52,22 +55,14 @@ from tilewright.tuner.process.host import cpu_affinity
 if TYPE_CHECKING:
     from tilewright.db import Store
 
-# Start-up: a query loads neither SQLAlchemy nor a compiler; what needs them imports them.
+# Start-up: a query loads neither SQLAlchemy nor a compiler; functions that need them import them.
 
 log = logging.getLogger("tilewright.preparing")
 
-IDLE_SECS = 60.0
-POLL_SECS = 0.1
-LOOK_SECS = 2.0
-"""How often to look for work where nothing was committed: a lease may have run out."""
-MOST_SECS = 300.0
-"""How long one step may take, deadlines of its parts included, before its process ends itself."""
 NICE = 5
-MAY_PASS = frozenset({"internal_error", "compile_failed", "took_too_long"})
-"""Errors that may be the machine's fault and not the work's: the step is repeated."""
+MAY_SUCCEED_LATER = frozenset({"internal_error", "compile_failed", "took_too_long"})
+"""Codes of errors that may be the machine's and not the task's: the preparation is tried again."""
 TRIES_IN_A_ROW = 2
-AGAIN_SECS = 30.0
-"""A failed work is prepared again if it is requested this long after, times its failures."""
 
 NOT_RUN = "nothing was run: this service has no such CPU"
 NOT_YET = "not built and verified yet"
@@ -76,10 +71,10 @@ VERIFIED = "verified in full"
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """The steps of a preparation; tests pass others.
+    """The steps of a preparation; tests replace them.
 
-    `choose`: the analytic schedule. `check`: rebuild and check in full. `build`: the files, with
-    the object only if it was checked. `runs_here`: whether code for a target can run here.
+    `choose`: the analytic schedule. `check`: rebuild and check in full. `build`: the files, the
+    object only if it was checked. `runs_here`: whether this machine can run code for a target.
     """
 
     choose: Callable[[Workload, Target], Trace]
@@ -96,7 +91,7 @@ def real_steps() -> Steps:
 
 @dataclass(frozen=True, slots=True)
 class Preparer:
-    """Works on the preparations of `store`, as `owner`, until `stop` is set."""
+    """Works on the preparations in `store`, as `owner`, until `stop` is set."""
 
     store: Store
     owner: str
@@ -104,22 +99,26 @@ class Preparer:
     steps: Steps
     database_bytes: int = 0
 
-    def work(self, idle_secs: float = IDLE_SECS) -> None:
-        """Work until `stop` is set, or until there was nothing to do for `idle_secs`."""
+    def work(self, idle_secs: float = timeouts.PREPARER_IDLE_SECS) -> None:
+        """Work until stopped, or until there was nothing to do for `idle_secs`."""
         used = looked = time.monotonic()
         token: object = None
         room = DatabaseQuota(self.store, self.database_bytes)
         while not self.stop.is_set() and time.monotonic() - used < idle_secs:
             now = self.store.change_token()
-            if now is not None and now == token and time.monotonic() - looked < LOOK_SECS:
-                self.stop.wait(POLL_SECS)
+            if (
+                now is not None
+                and now == token
+                and time.monotonic() - looked < timeouts.PREPARER_RECHECK_SECS
+            ):
+                self.stop.wait(timeouts.PREPARER_POLL_SECS)
                 continue
             token, looked = now, time.monotonic()
             while not self.stop.is_set() and room.is_left() and self.work_once():
                 used = time.monotonic()
 
     def work_once(self) -> bool:
-        """Do one step of one preparation if one waits; whether one did."""
+        """Take one step of one preparation; whether there was one."""
         found = self.store.claim_preparation(
             toolchains.toolchain_name(toolchains.toolchain()), self.owner
         )
@@ -146,7 +145,7 @@ class Preparer:
             else:
                 self._choose(found, workload, target)
         except TilewrightError as error:
-            if problem_of(error).status == 503:  # the database: not this work's fault
+            if problem_of(error).status == 503:  # the database, not this task
                 raise
             self._fail(found, error)
         except Exception as error:
@@ -154,12 +153,12 @@ class Preparer:
             self._fail(found, error)
 
     def _best_of_claims(self, found: Preparation, workload: Workload, target: Target) -> bool:
-        """Whether a record that was not checked with this toolchain passes, and is the best now."""
+        """Whether a record without a check by this toolchain passes, and is the best now."""
         tried: list[str] = found.document.setdefault("tried", [])
         claims = {record.key: record for record in self._claims(found)}
         untried = {key: record for key, record in claims.items() if key not in tried}
         if not self.steps.runs_here(target):
-            tried.extend(untried)  # they cannot be checked
+            tried.extend(untried)  # they cannot be checked here
             return False
         for key, record in untried.items():
             trace = Trace.from_json(record.trace)
@@ -194,8 +193,8 @@ class Preparer:
             trace = Trace()
         trace, note = self._safe(workload, trace, target)
         known = {n: v for n, v in found.document.items() if n not in ("problem", "try_again_at")}
-        told = {"verified": False, "note": f"{note}; {NOT_YET}"}
-        document = {**known, "trace": trace.to_json(), **told}
+        fields = {"verified": False, "note": f"{note}; {NOT_YET}"}
+        document = {**known, "trace": trace.to_json(), **fields}
         self.store.settle_preparation(found.key, found.owner, PreparationState.CHOSEN, document)
 
     def _finish(self, found: Preparation, workload: Workload, target: Target) -> None:
@@ -220,16 +219,16 @@ class Preparer:
         self.store.settle_preparation(found.key, found.owner, state, document, files)
 
     def _safe(self, workload: Workload, trace: Trace, target: Target) -> tuple[Trace, str]:
-        """The chosen schedule, or the one that replaces it if it failed a full check, and a note.
-        NoAnswer if none does."""
+        """The chosen schedule, or its replacement if it failed a full check, and a note. NoAnswer
+        if there is no replacement."""
         checks = self.store.full_checks(workload.key, target.key)
         return safe_trace(workload, trace, checks, toolchains.toolchain())
 
     def _checked(
         self, workload: Workload, trace: Trace, target: Target
     ) -> tuple[Trace, str, MeasureResult]:
-        """A schedule that may be served, a note, and the result of its full check. A schedule that
-        the check disproves, which is our bug, is stored as failed, and the next is tried."""
+        """A schedule that may be served, with a note, and the result of its full check. A schedule
+        with wrong results, which is a bug of ours, is recorded, and the next one is tried."""
         while True:
             trace, note = self._safe(workload, trace, target)
             result = self.steps.check(workload, trace, target)
@@ -241,26 +240,28 @@ class Preparer:
     def _fail(self, found: Preparation, error: Exception) -> None:
         if isinstance(error, TilewrightError):
             problem = problem_of(error)
-            told = {"code": problem.code, "detail": problem.detail, "advice": problem.advice}
+            fields = {"code": problem.code, "detail": problem.detail, "advice": problem.advice}
         else:
-            told = {
+            fields = {
                 "code": "internal_error",
                 "detail": f"{type(error).__name__}: the service's log has the details",
                 "advice": "Report it with the workload.",
             }
         failures = int(found.document.get("failures", 0)) + 1
-        document = {**found.document, "problem": told, "failures": failures}
+        document = {**found.document, "problem": fields, "failures": failures}
         document.pop("trace", None)
-        if told["code"] in MAY_PASS and failures % TRIES_IN_A_ROW:
+        if fields["code"] in MAY_SUCCEED_LATER and failures % TRIES_IN_A_ROW:
             state = PreparationState.WANTED
         else:
             state = PreparationState.FAILED
-            if told["code"] in MAY_PASS:
-                document["try_again_at"] = time.time() + AGAIN_SECS * failures
+            if fields["code"] in MAY_SUCCEED_LATER:
+                document["try_again_at"] = (
+                    time.time() + timeouts.FAILED_PREPARATION_RETRY_SECS * failures
+                )
         self.store.settle_preparation(found.key, found.owner, state, document)
 
     def _keep_lease(self, found: Preparation, over: threading.Event) -> None:
-        deadline = time.monotonic() + MOST_SECS
+        deadline = time.monotonic() + timeouts.PREPARATION_STEP_SECS
         while not over.wait(LEASE_SECS / 3):
             if time.monotonic() > deadline:
                 log.error("preparation %s does not end; its process does", found.key)
@@ -277,7 +278,7 @@ def choose_schedule(workload: Workload, target: Target) -> Trace:
 
 
 def check_in_full(workload: Workload, trace: Trace, target: Target) -> MeasureResult:
-    """Rebuild in fresh processes and check in full. Too little memory is a result as well."""
+    """Rebuild in fresh processes and check in full. Too little memory is a result too."""
     from tilewright.tuner.measure.local import verify_full
 
     try:
@@ -289,11 +290,11 @@ def check_in_full(workload: Workload, trace: Trace, target: Target) -> MeasureRe
 def built_files(
     workload: Workload, trace: Trace, target: Target, verified: bool
 ) -> list[ArtefactFile]:
-    """Object, header and LLVM IR of a verified schedule; only LLVM IR of any other."""
+    """Object, header and LLVM IR of a verified schedule; LLVM IR of others."""
     from tilewright.tuner.emit.kernel import llvm_text
 
     symbol = objects.symbol_name(None, workload)
-    with alarm(timeouts.COMPILE_DEADLINE_SECS, "building a kernel"):
+    with alarm(tuner_timeouts.COMPILE_DEADLINE_SECS, "building a kernel"):
         if verified:
             variant = Variant(target.cpu, trace, target)
             files = objects.build(workload, variant, symbol, ll=True, asm=False)
@@ -309,7 +310,7 @@ def runs_here(target: Target) -> bool:
 
 
 def main() -> int:
-    """Prepare until a signal to stop, or until the parent process is gone."""
+    """Prepare until stopped, or until the parent process is gone."""
     from tilewright.db import open_store
     from tilewright.service.logs import configure
 
@@ -321,7 +322,7 @@ def main() -> int:
         os.sched_setaffinity(0, set(cpus[:-1]))  # serial kernels are timed on the last one
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, _leave)
+        signal.signal(number, _exit)
     threading.Thread(target=_watch_parent, args=(os.getppid(),), daemon=True).start()
     owner = f"{socket.gethostname()}:{os.getpid()}"
     try:
@@ -338,8 +339,8 @@ def main() -> int:
     return 0
 
 
-def _leave(number: int, frame: object) -> None:
-    """End the current step; open resources are closed."""
+def _exit(number: int, frame: object) -> None:
+    """Exit; resources are closed on the way."""
     raise SystemExit(0)
 
 
