@@ -107,10 +107,15 @@ def _in_digits(
         kept |= digits.keys() if name in own else set()
     ranges = {name: Interval(0, extent - 1) for name, extent in found.items()}
 
-    def told(i: Affine) -> Affine:
+    def simplified(i: Affine) -> Affine:
         return simplify(i.substitute(mapping), ranges)
 
-    return tuple(map(told, index)), [type(g)(told(g.index)) for g in guards], found, kept
+    return (
+        tuple(map(simplified, index)),
+        [type(g)(simplified(g.index)) for g in guards],
+        found,
+        kept,
+    )
 
 
 def _steps(name: str, index: Index) -> list[int]:
