@@ -30,8 +30,8 @@ C = TypeVar("C", bound=Cond)
 NEVER = Eq0(ZERO + 1)
 """A condition that never holds."""
 
-# Guards in the wild combine two or three conditions of a few; each level multiplies the work of
-# a proof, so a second one is tried only where few conditions are known.
+# Guards in practice combine two or three conditions; each level multiplies the cost of a proof, so
+# a second condition is tried only if few are known.
 _PROOF_CONDS = 12
 _PROOF_CONDS_FOR_TWO = 6
 

@@ -329,7 +329,7 @@ _FUNCTIONS: dict[UnaryOp, ScalarFunction] = {
         exact=lambda np, x, y, _: x == 0,
         stated_ulps=(0.6, 3.0),
         special=((0.0, 0.0), (-0.0, -0.0), (_INF, _NAN), (-_INF, _NAN), (1e-30, 1e-30)),
-        hard=(  # the nearest to multiples of pi that f32 and f64 have, and what is large
+        hard=(  # the f32 and f64 numbers nearest to multiples of pi, and large arguments
             math.pi, 505.7964172363281, 43998769152.0, 1.5458357838905804e29,
             91.106186954104, 28922353.34055676, 1.0638745296653083e256, 7.848587429145764e298,
             1e22, 2.0**20, 2.0**127, 2.0**1023,

@@ -64,8 +64,8 @@ def meet_only_within(
     known sum. Proof 2: the difference of the two indices is nonzero for all positive and for all
     negative distances in `name`.
     """
-    # A quotient that is settled may no longer fit the remainder beside it, one that is not may be
-    # written in other terms than that: any form that proves it will do.
+    # A simplified quotient may no longer match the remainder next to it, an unsimplified one may be
+    # in terms of other variables: a proof by any form is enough.
     every = {**(fixed or {}), **ranges}
     mine, theirs = _settled_guards(one, ranges), _settled_guards(other, ranges)
     pairs = tuple(zip(one.index, other.index, strict=True))
@@ -145,7 +145,7 @@ class _Meeting:
             return False
         if spread + max(other.hi - one.lo, one.hi - other.lo) < most:
             return True
-        # Tiles that reach beyond the end of an axis: each access ends with its own guards.
+        # Tiles may overhang an axis: the guards of each access bound it.
         moving = Affine(tuple(t for t in common.terms if self._moves(t[0])), 0)
         one = _guarded_bounds(a - shared + moving, self.every, self.mine)
         other = _guarded_bounds(b - shared + moving, self.every, self.theirs)
@@ -167,7 +167,7 @@ def _are_distant(
 ) -> bool:
     """Whether some pair of indices is never equal at a positive, and some pair never at a negative,
     distance in `name`."""
-    # The other iteration has values of its own for all variables that are not fixed.
+    # Variables that are not fixed are renamed in the other iteration.
     taken, values = set(every), dict(every)
     later = dict[str, Affine]()
     for moved in ranges:

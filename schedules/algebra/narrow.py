@@ -86,7 +86,7 @@ def round_to(values: Array, dtype: DType) -> Array:
     Rounding to float32 first could round twice, so it works on the float64 bits: all but
     `precision` bits are rounded off, more of them below the smallest normal number.
     """
-    with np.errstate(all="ignore"):  # of what is infinite, NaN or huge
+    with np.errstate(all="ignore"):  # warnings for infinities, NaN and huge values
         values = np.asarray(values, np.float64, order="C")  # keeps 0-d arrays, for `view`
         form = dtype.binary
         off = 53 - form.precision

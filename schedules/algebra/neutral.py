@@ -47,7 +47,7 @@ def _needed(value: Scalar, reducer: Reducer) -> tuple[Cond, ...] | None:
             within = None if inside is None else (*conds, *inside)
             return _in_both(within, _needed(on_false, reducer))
         case Cast(x) if reducer in (Reducer.SUM, Reducer.PROD):
-            # Zero and one are themselves in every type; the least value of one is not another's.
+            # Casts preserve zero and one, but not the least value of a type.
             return _needed(x, reducer)
     if reducer is not Reducer.SUM:
         return ()

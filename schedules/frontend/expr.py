@@ -139,7 +139,7 @@ def padded(tensor: TensorExpr, *index: Index | int, fill: float = 0) -> Expr:
     )
     if all(prove(c, ranges) for c in conds):
         return read
-    # Which of them are needed is found where variables have places, not yet names alone.
+    # Redundant conditions are removed later, when the stage and its axes are known.
     return guard(conds, read.vars).choose(read, number(fill, tensor.dtype))
 
 

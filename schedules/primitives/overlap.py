@@ -56,7 +56,7 @@ class Merge(Primitive):
         moved = substitute_body(first.loop.body, {self.first: var(self.second)})
         body = (*moved, *second.loop.body)
         if any(isinstance(stmt, Allocate) for stmt in moved):
-            # Around both: what the loops inside write can then be written in one of them.
+            # One allocation around both bodies, so that inner loops can be merged next.
             buffers, flat = flattened(body)
             body = allocated(buffers, tuple(flat))
         reduce = first.loop.reduce or second.loop.reduce

@@ -31,7 +31,7 @@ def over_boxes(
     """
 
     def quietly(box: IterationBox) -> T:
-        with np.errstate(all="ignore"):  # which each thread has its own of
+        with np.errstate(all="ignore"):  # NumPy's error state is per thread
             return work(box)
 
     workers = min(len(boxes), len(os.sched_getaffinity(0)), MOST_WORKERS)

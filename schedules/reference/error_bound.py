@@ -210,7 +210,7 @@ def _reduced(
     dims = tuple(range(outer, outer + len(stage.reduce_axes)))
     values = np.full(shape, reducer.identity(dtype), value_dtype(dtype))
     identity = reducer.identity(DType.F64)
-    # Zeros that nothing is written over take no memory.
+    # Pages of `np.zeros` that are never written take no memory.
     parts = [
         np.full(shape, identity, float) if identity else np.zeros(shape)
         for _ in range(PARTS[reducer])
@@ -283,8 +283,8 @@ def _contracted(
     exact = exact_sums(step, magnitude, errors, dtype)
     if nonzero is not None:
         growth = np.minimum(growth, growth_of(dtype, nonzero + 2))
-        # One product that is a number of the type is not rounded at all.
-        if dtype is not DType.F64:  # of which products are rounded in the reference, too
+        # A single representable product is not rounded.
+        if dtype is not DType.F64:  # the reference rounds f64 products, too
             exact = (nonzero <= 1) & (errors == 0) & is_number_of(values, dtype)
     bound = sum_errors(
         dtype, growth, magnitude, errors, tiny=count * smallest_step(dtype), exact=exact
@@ -343,7 +343,7 @@ def _factor(factor: Factor, box: IterationBox, env: BoundedTensors) -> _BoundedF
         return _BoundedFactor(
             side, size, None if errors is None else FactorValues(errors, side.given), None
         )
-    # Where the product is no term at all, `values` are zero.
+    # `values` are zero where there is no product.
     doubtful = ~side.met & (~np.isfinite(values) | is_open(errors))
     if errors is not None:
         errors = np.where(side.met, errors, 0.0)

@@ -31,7 +31,7 @@ def sample(values: Array) -> Array:
     """Up to about 64 of `values`, evenly spread, as a vector."""
     if values.size <= _SAMPLE:
         return values.reshape(-1)
-    # An odd stride: values that repeat with a power of two are not all the same one.
+    # An odd stride, so that values with a period of a power of two are all sampled.
     return np.asarray(values.flat[:: values.size // _SAMPLE | 1])
 
 

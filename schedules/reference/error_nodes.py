@@ -137,8 +137,8 @@ def _select(cond: Bounded, on_true: Bounded, on_false: Bounded) -> Bounded:
     errors = np.where(chosen, true_errors, false_errors)
     if doubt is not None:
         distance = np.abs(on_true[0].astype(np.float64) - on_false[0])
-        # The difference of two infinities is no number, which as a bound is an infinite one.
-        # Beside a side far away (-1e30, say) the other would vanish in this and the next rounding.
+        # inf - inf is NaN, which as a bound is infinite.
+        # If one branch is huge (-1e30), rounding of the difference would hide the other branch.
         distance = np.where(same(on_true[0], on_false[0]), 0.0, distance * (1 + 2.0**-50))
         other = np.where(chosen, false_errors, true_errors)
         errors = np.where(doubt > 0, np.maximum(errors, distance + other), errors)
@@ -270,7 +270,7 @@ def _scaled(
     fresh = growth * np.abs(values)
     fresh = fresh + np.where(values != 0, smallest_step(dtype), 0.0)
     if exact is not None and not _all_zero(errors):
-        # Operands with errors: zero times what is uncertain, say, is in `errors` already.
+        # Errors of operands, zero times an uncertain value among them, are in `errors` already.
         exact = exact & (as_array(a[1]) == 0) & (as_array(b[1]) == 0)
     return rounded(dtype, values, errors, fresh, exact)
 

@@ -221,7 +221,7 @@ class ProductTerms:
     ) -> None:
         self._plan = plan
         self._tensors = tensors
-        # What conditions of the product or of the other factor leave out is no padding of this one.
+        # Terms excluded by conditions of the product or of the other factor are no padding.
         self._padding = (needed(plan.left_factor.node), needed(plan.right_factor.node))
         self._nan = np.zeros(shape, np.float32)
         self._open = np.zeros(shape, np.float32)

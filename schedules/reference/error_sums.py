@@ -174,7 +174,7 @@ def combined_errors(
             return _product_errors(dtype, count, values, parts)
         case Reducer.MAX | Reducer.MIN:
             wide = values.astype(np.float64, copy=False)
-            # Equal first: the difference of two infinities is no number.
+            # Test equality first, as inf - inf is NaN.
             above = np.where(parts[0] == wide, 0.0, parts[0] - wide)
             return np.maximum(above, np.where(parts[1] == wide, 0.0, wide - parts[1]))
         case _:
@@ -217,7 +217,7 @@ def measured_growth(
     if not stage.reduces_by(Reducer.SUM) or not dtype.is_float or count < FEW_TERMS:
         return None
     if count * unit > 1 / 16 or dtype.is_narrow_float or count > 8 * _SAMPLED_TERMS:
-        return None  # sums that lose terms altogether: nothing is known to go both ways
+        return None  # terms vanish in the sum: rounding errors need not have both signs
     worst = 0.0
     most = max(min(_SAMPLED_TERMS // count, _MOST_SAMPLED), 1)
     for box in _sampled_boxes(stage, places, most):

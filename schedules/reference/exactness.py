@@ -248,7 +248,7 @@ class _Analysis:
             return ValueRange(ends[0], ends[1], None if x.step is None else 0)
         if not target.is_narrow_float:
             return self._result(x, target)
-        # Rounded once: the same bits in every schedule, if what is rounded is.
+        # A single rounding of a value that is equal in all schedules.
         wide = self._result(x, DType.F64)
         if not wide.magnitude <= target.binary.largest / 4:
             self.bounded = False

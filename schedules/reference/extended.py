@@ -145,6 +145,6 @@ def _or_meet(total: Mask, left: Mask, right: Mask) -> None:
     a, b = np.asarray(left.any(axis=-1)), np.asarray(right.any(axis=-1))
     inner = np.flatnonzero(a.any(axis=(0, 1)) & b.any(axis=(0, 2)))
     if inner.size:
-        # Sums of numbers that are not negative: none above zero is rounded to it.
+        # Sums of non-negative numbers: a positive one cannot round to zero.
         some, others = (x.astype(np.float32) for x in (a[:, :, inner], b[:, inner, :]))
         total |= np.matmul(some, others) > 0

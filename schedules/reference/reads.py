@@ -46,7 +46,7 @@ class SampledTensor:
         if places is None:
             return coordinates
         found = np.searchsorted(places.values, coordinates)
-        return np.minimum(found, len(places) - 1)  # of what is never read, any
+        return np.minimum(found, len(places) - 1)  # clamp positions that are never read
 
 
 Stored: TypeAlias = "Array | SampledTensor"

@@ -36,7 +36,7 @@ def places_of(coordinates: Iterable[int] | Array, extent: int) -> AxisCoordinate
     """`coordinates` within `0..extent-1`, or None if they are (nearly) all."""
     found = np.unique(np.asarray(list(coordinates), np.int64))
     found = found[(found >= 0) & (found < extent)]
-    if not found.size:  # all that is read lies outside: any element will do
+    if not found.size:  # all reads are out of bounds: any element will do
         found = np.zeros(1, np.int64)
     return None if found.size >= _WHOLE * extent else AxisCoordinates(found)
 

@@ -1,5 +1,5 @@
-"""What the functions of a kernel called NAME are called and what calling them takes, where programs
-that generate no code can read it too."""
+"""Names and requirements of a kernel's functions, in a module that does not import code
+generation."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What a kernel's entries need. `constants` are the positions of constant inputs; without
-    them there is one entry, and nothing but `workspace_bytes` has a meaning."""
+    """Requirements of a kernel's entry points. `constants` are the positions of constant inputs;
+    without them there is a single entry point, and only `workspace_bytes` is meaningful."""
 
     workspace_bytes: int
     constants: tuple[int, ...] = ()
@@ -18,20 +18,20 @@ class Needs:
 
 
 def prepack_symbol(symbol: str) -> str:
-    """What packs constant inputs."""
+    """The function that packs constant inputs."""
     return f"{symbol}_prepack"
 
 
 def prepacked_symbol(symbol: str) -> str:
-    """What computes from packed constant inputs."""
+    """The function that computes from packed constant inputs."""
     return f"{symbol}_prepacked"
 
 
 def supported_symbol(symbol: str) -> str:
-    """What says whether this CPU can run the kernel."""
+    """The function that says whether this CPU can run the kernel."""
     return f"{symbol}_supported"
 
 
 def variant_symbol(symbol: str) -> str:
-    """What names the variant that this CPU runs."""
+    """The function that returns the name of the variant that this CPU runs."""
     return f"{symbol}_variant"

@@ -1,4 +1,4 @@
-"""Reads of arrays: of one element, or one a lane, side by side, spread, repeated or anywhere."""
+"""Loads from arrays: scalars, and vectors with contiguous, strided, repeated or arbitrary lanes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .values import Val, lane_choice, literal, scalar_type, suffix, type_text
 
 
 class ArrayLoads(Addresses):
-    """Instructions that read; lanes and elements outside of a mask are zero, and not touched."""
+    """Writes loads; masked-off lanes are zero and do not access memory."""
 
     def one(self, place: Array, offset: Affine, dtype: DType, where: Val | None) -> Val:
         """One element."""
@@ -59,7 +59,7 @@ class ArrayLoads(Addresses):
         where: Val | None,
         spread: Spread,
     ) -> Val:
-        """Lanes a few elements apart, from whole vectors that reach from the first to the last."""
+        """Lanes at a small stride, from whole vectors that cover the first to the last lane."""
         base = self.lane(offset, axis, 0)
         if where is None:
             spread = self._shared(place, base, offset.coefficient(axis.var), spread)
@@ -83,8 +83,8 @@ class ArrayLoads(Addresses):
     def _load_repeated(
         self, place: Array, offset: Affine, dtype: DType, axis: VectorAxis, where: Val | None
     ) -> Val | None:
-        """Lanes that take the same few elements in turn, from one vector of these; None where they
-        are not neighbours, lanes are left out, or what fills up the vector may not exist."""
+        """Lanes that repeat a few elements, from one vector that holds these; None if they are not
+        neighbours, lanes are masked, or the vector would read outside of the buffer."""
         if where is not None and where.lanes > 1:
             return None
         first = self.lane(offset, axis, 0)
@@ -104,7 +104,8 @@ class ArrayLoads(Addresses):
         return self._shuffled(loaded, [a.const - low for a in away])
 
     def _shared(self, place: Array, base: Affine, step: int, spread: Spread) -> Spread:
-        """Vectors that reads of neighbouring elements share, if all of these vectors exist."""
+        """Vectors that strided reads of neighbouring elements share, if all of them are inside the
+        buffer."""
         if step < 0:
             return spread
         wide = Spread.shared(step, len(spread.taken[0]), base.const % step)
@@ -115,7 +116,7 @@ class ArrayLoads(Addresses):
     def _load_whole(
         self, place: Array, at: Affine, dtype: DType, lanes: int, where: Val | None
     ) -> Val:
-        """A vector from element `at` on, loaded once for all that take lanes from it."""
+        """A vector from element `at` on, loaded once for all reads that take lanes from it."""
         loaded = self.text.levels[-1].loaded
         key = (place.buffer.name, at, lanes, where.name if where else None)
         if key not in loaded:
@@ -127,7 +128,7 @@ class ArrayLoads(Addresses):
         return loaded[key]
 
     def _spread_mask(self, mask: Val, lanes: Sequence[int | None]) -> Val:
-        """For each element of a vector, whether a lane takes it that is in `mask`."""
+        """The mask of the elements of a vector that active lanes of `mask` take."""
         none = literal(0, DType.BOOL, mask.lanes)
         chosen = [mask.lanes if lane is None else lane for lane in lanes]
         text = f"shufflevector {mask.typed}, {none.typed}, {lane_choice(chosen)}"
@@ -135,7 +136,8 @@ class ArrayLoads(Addresses):
         return replace(Val(self.text.assign(text, "c"), DType.BOOL, mask.lanes), never=never)
 
     def _load_masked(self, place: Array, base: Affine, dtype: DType, mask: Val) -> Val:
-        """`mask.lanes` elements from element `base` on, in pieces if the target needs that."""
+        """A masked load of `mask.lanes` elements from `base` on, split if the target requires
+        it."""
         most = self.module.instructions.masked_load_bits
         width = mask.lanes if most is None else most // (dtype.bytes * 8)
         if mask.lanes <= width:
@@ -210,7 +212,7 @@ class ArrayLoads(Addresses):
         )
 
     def _shuffled(self, vector: Val, lanes: list[int | None]) -> Val:
-        """A vector of these lanes of `vector`; None is a lane that is never looked at."""
+        """A vector of these lanes of `vector`; None is an undefined lane."""
         text = f"shufflevector {vector.typed}, {vector.type} poison, {lane_choice(lanes)}"
         return Val(self.text.assign(text, "l"), vector.dtype, len(lanes))
 

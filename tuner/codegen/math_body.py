@@ -1,4 +1,4 @@
-"""What the math functions are written with: a float format's constants, an instruction writer."""
+"""Building blocks of math functions: constants of a float format, and an instruction writer."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ _VALUE = re.compile(r"%(?:x|v\d+(?:\.\d+)*)(?![\w.])")
 
 
 class Body:
-    """Writes the instructions of one function. Methods return the name of the value they make."""
+    """Writes the instructions of one function. Methods return the name of the new value."""
 
     def __init__(self, fmt: FloatFormat, lanes: int) -> None:
         self.fmt = fmt
@@ -129,7 +129,7 @@ class Body:
         return self._new(f"{op} {self.ints} {a}, {b}")
 
     def muladd(self, a: str, b: str, c: str) -> str:
-        """`a * b + c`: fused where the target can, so never relied on for an exact product."""
+        """`a * b + c`, fused if the target can; so no exact product may depend on it."""
         t = self.floats
         return self._new(f"call {t} @llvm.fmuladd.{self._suffix}({t} {a}, {t} {b}, {t} {c})")
 
@@ -148,8 +148,7 @@ class Body:
         )
 
     def limited(self, x: str, limit: float) -> str:
-        """`x` with a magnitude of at most `limit`, which is also what a NaN becomes: an
-        instruction of AVX-512DQ."""
+        """`x` clamped to magnitude `limit`; a NaN becomes `limit`: an instruction of AVX-512DQ."""
         t, element = self.floats, "ps" if self.fmt.bits == 32 else "pd"
         bits = self._lanes * self.fmt.bits
         mask = f"i{max(self._lanes, 8)} -1"
@@ -173,7 +172,7 @@ class Body:
         return self._lanes
 
     def part(self, x: str, start: int, width: int) -> str:
-        """A vector of `width` lanes of `x` from `start` on; lanes beyond its end are anything."""
+        """A vector of `width` lanes of `x` from `start` on; lanes beyond its end are undefined."""
         element = self.fmt.element
         if self._lanes == 1:
             vector = f"<{width} x {element}> poison"
@@ -182,12 +181,12 @@ class Body:
         return self._shuffled(x, x, self._lanes, [i if i < self._lanes else None for i in lanes])
 
     def joined(self, parts: list[str], width: int) -> str:
-        """The vector that `part` took apart into vectors of `width`."""
+        """The concatenation of vectors of `width`; the inverse of `part`."""
         element = self.fmt.element
         if self._lanes == 1:
             return self._new(f"extractelement <{width} x {element}> {parts[0]}, i32 0")
         while len(parts) > 1:
-            parts = [*parts, *parts[-1:] * (len(parts) % 2)]  # lanes beyond the end are anything
+            parts = [*parts, *parts[-1:] * (len(parts) % 2)]  # lanes beyond the end are undefined
             pairs = zip(parts[::2], parts[1::2], strict=True)
             parts = [self._shuffled(a, b, width, list(range(2 * width))) for a, b in pairs]
             width *= 2
@@ -201,8 +200,8 @@ class Body:
         return self._new(f"shufflevector {t} {a}, {t} {b}, <{len(chosen)} x i32> <{mask}>")
 
     def beside(self, lines: Sequence[str], result: str, x: str) -> tuple[list[str], str]:
-        """`lines`, a body whose argument is `%x` and whose result is `result`, with values of
-        names of their own and `x` as their argument; the new name of the result."""
+        """A copy of `lines` (a body with argument `%x` and result `result`) with fresh names and
+        argument `x`; also the new name of the result."""
         self._copies += 1
         return renamed(lines, result, x, f".{self._copies}")
 
@@ -238,8 +237,8 @@ class Body:
 
 
 def renamed(lines: Sequence[str], result: str, x: str, suffix: str) -> tuple[list[str], str]:
-    """A body's `lines` and its `result` with `x` as the argument; `suffix` is added to the names of
-    all its values."""
+    """A body's `lines` and `result` with argument `x`, and with `suffix` appended to all value
+    names."""
 
     def anew(text: str) -> str:
         return _VALUE.sub(lambda m: x if m[0] == "%x" else m[0] + suffix, text)

@@ -1,9 +1,9 @@
 """Vector math functions of generated kernels, as LLVM text, for every lane count.
 
-Branch-free, without tables, gathers or calls of libm: range reduction, a polynomial, and bit
-operations that every target has. `docs/math.md` states and measures the errors. Results are the
-same for every lane count of a target; targets with and without fused multiply-add may differ in
-the last bit.
+Branch-free, without tables in memory, gathers or calls of libm: range reduction, a polynomial, and
+bit operations that every target has. `docs/math.md` states and measures the errors. Results are the
+same for every lane count of a target; targets with and without fused multiply-add may differ in the
+last bit.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from .sine import sine
 class MathFunction:
     """`define internal VECTOR @name(VECTOR %x)`, always inlined: `lines` with their `result`.
 
-    Emit `text` once a module, after that of everything in `needs`. The intrinsics it calls need
-    no declaration: LLVM's parser knows them.
+    Emit `text` once per module, after that of all functions in `needs`. Intrinsics need no
+    declaration, since LLVM's parser adds it.
     """
 
     name: str
@@ -43,9 +43,9 @@ def math_function(
 ) -> MathFunction:
     """`op` on `lanes` values of f32 or f64: `<lanes x float>`, or plain `float` for one lane.
 
-    `target` matters where a target lacks an instruction (FLOOR before SSE4.1); None assumes that
-    it does not. ValueError for operations that are one LLVM instruction (neg, abs) and for types
-    other than f32 and f64: narrow floats are computed in f32.
+    `target` matters if it lacks an instruction (FLOOR before SSE4.1); None assumes that it has all.
+    ValueError for operations that are one LLVM instruction (neg, abs) and for types other than f32
+    and f64: narrow floats are computed in f32.
     """
     if op not in _EMITTERS or dtype not in FORMATS or lanes < 1:
         raise ValueError(
@@ -70,8 +70,8 @@ def math_function(
 
 
 def _side_by_side(emit: Callable[[Body, str], str], body: Body, x: str, width: int) -> str:
-    """What `emit` makes, which is for vectors of `width`, of any number of lanes: an instruction
-    for the first of them, then the same one for the next, so that none waits for its own chain."""
+    """The function that `emit` writes for vectors of `width`, extended to any number of lanes: the
+    instructions of several vectors are interleaved, so that their dependence chains overlap."""
     if body.lanes == width:
         return emit(body, x)
     one = Body(body.fmt, width)
@@ -84,28 +84,30 @@ def _side_by_side(emit: Callable[[Body, str], str], body: Body, x: str, width: i
 
 
 def is_math_function(op: UnaryOp) -> bool:
-    """Whether `math_function` makes `op`; the others are one LLVM instruction."""
+    """Whether `op` is a function of `math_function`; the other operations are one LLVM
+    instruction."""
     return op in _EMITTERS
 
 
 def _scales(target: Target, dtype: DType, lanes: int) -> bool:
-    """Whether vectors of `lanes` are scaled by powers of two, and limited on both sides, in one
-    instruction each of AVX-512."""
+    """Whether the target has AVX-512 instructions that scale vectors of `lanes` by powers of two
+    and clamp their magnitude."""
     return lanes * dtype.bytes * 8 in instruction_set(target).scaled_bits
 
 
 def _looks_up(target: Target, dtype: DType) -> bool:
-    """Whether a table of 16 floats fits a register and is looked up in one instruction. Then exp
-    is computed so for every number of lanes, as its bits must not depend on that."""
+    """Whether a table of 16 floats fits a register and one instruction looks it up. Then exp uses
+    it for every number of lanes, as its bits must not depend on that."""
     return dtype is DType.F32 and _scales(target, dtype, len(_SIXTEENTHS))
 
 
 def _reduce(b: Body, x: str, offset: int, sign: int = 1) -> tuple[str, str]:
     """`(sign * p, z)`: exp(sign * x) = 2**n * (1 + p); the low bits of z hold n + offset.
 
-    n = round(sign * x / ln 2) leaves |r| <= ln(2)/2 when n ln 2 is taken off in two parts (Cody
-    and Waite, 1980), p = r + r^2 q(r). With sign = -1 all of it is done on -r, by other constants:
-    a negated argument would move into the clamp before it and undo its `minps`.
+    n = round(sign * x / ln 2) leaves |r| <= ln(2)/2 after n ln 2 is subtracted in two parts (Cody
+    and Waite, 1980), p = r + r^2 q(r). With sign = -1 the computation is on -r, with other
+    constants: LLVM would move a negation of the argument into the preceding clamp and lose its
+    `minps`.
     """
     f = b.fmt
     magic = b.const(f.magic + offset)
@@ -127,8 +129,8 @@ def _reduced(b: Body, x: str) -> tuple[str, str]:
 
 
 def _remainder(b: Body, x: str, n: str, step: float) -> str:
-    """x - n ln 2 for the n nearest to x / ln 2 in multiples of `step`; where x is so large that
-    this says nothing, or is no number, something finite of that size."""
+    """x - n ln 2 for the multiple n of `step` nearest to x / ln 2; if x is NaN or too large, some
+    finite value within the same limits."""
     f = b.fmt
     r = b.muladd(n, b.const(-f.ln2_high), x)
     r = b.muladd(n, b.const(-f.ln2_low), r)
@@ -157,9 +159,9 @@ def _exp_in_range(b: Body, x: str) -> str:
 
 
 def _exp_scaled(b: Body, x: str) -> str:
-    """exp where one instruction scales by a power of two, with one rounding at the ends: the same
-    bits as two factors give. Beyond the ends n alone makes the result 0, infinity or NaN,
-    whatever is scaled, as long as that is finite: so r is limited, and not x on either side."""
+    """exp with one instruction that scales by a power of two with a single rounding: the same bits
+    as with two factors. Beyond the ends of the range n alone makes the result 0, infinity or NaN,
+    for any finite significand; so r is clamped instead of x."""
     p, n = _reduced(b, x)
     return b.scalef(b.add(p, b.const(1.0)), n)
 
@@ -192,8 +194,8 @@ def _exp(b: Body, x: str) -> str:
 def _sigmoid(b: Body, x: str) -> str:
     """c / (c + c exp(-x)) with c = 2**-sigmoid_shift.
 
-    c keeps the exponential finite down to where the result becomes 0, so small results come out
-    right, denormal ones too; and the power of two is a normal number over the whole range.
+    c keeps the exponential finite until the result becomes 0, so that small and denormal results
+    are accurate; and the power of two is a normal number over the whole range.
     """
     f = b.fmt
     clamped = b.at_most(b.at_least(x, b.const(f.exp_low)), b.const(-f.exp_low / 2))
@@ -206,8 +208,8 @@ def _sigmoid(b: Body, x: str) -> str:
 def _tanh(b: Body, x: str) -> str:
     """t / (t+2) with t = expm1(2|x|): no cancellation anywhere, as 2**n - 1 is exact.
 
-    The roundings of t, t+2 and the division may add up to 2.5 units where |x| is small; f32,
-    held to 2, takes x + x^3 p(x^2) there.
+    The roundings of t, t+2 and the division may sum to 2.5 ulp for small |x|; f32, which guarantees
+    2, uses x + x^3 p(x^2) there.
     """
     f = b.fmt
     size = b.intrinsic("fabs", x)
@@ -224,7 +226,7 @@ def _tanh(b: Body, x: str) -> str:
 
 
 def _erf(b: Body, x: str) -> str:
-    """x + x p(x^2) near zero, 1 - exp(p(|x|)) beyond; both are computed, one is taken."""
+    """x + x p(x^2) near zero, 1 - exp(p(|x|)) beyond; both are computed and one is selected."""
     f = b.fmt
     magnitude = b.intrinsic("fabs", x)
     square = b.mul(magnitude, magnitude)
@@ -241,8 +243,8 @@ def _erf(b: Body, x: str) -> str:
 def _log_parts(b: Body, x: str) -> tuple[str, str]:
     """`(k, f)`: x = 2**k * (1+f), sqrt(1/2) <= 1+f < sqrt(2), for x > 0, denormal or not.
 
-    k is made by writing the exponent into the mantissa of 2**mantissa: conversions of 64-bit
-    integers, and their arithmetic shifts, are slow or missing before AVX-512.
+    k is obtained by writing the exponent into the mantissa of 2**mantissa: conversions and
+    arithmetic shifts of 64-bit integers are slow or missing before AVX-512.
     """
     f = b.fmt
     smallest = b.const(2.0 ** (1 - f.bias))
@@ -261,7 +263,7 @@ def _log_parts(b: Body, x: str) -> tuple[str, str]:
 
 
 def _log(b: Body, x: str) -> str:
-    """k ln 2 + log(1+f); zero, negative, infinite and NaN arguments are put right at the end."""
+    """k ln 2 + log(1+f); zero, negative, infinite and NaN arguments are corrected at the end."""
     k, f = _log_parts(b, x)
     finite = _log_of_parts_f32(b, k, f) if b.fmt.bits == 32 else _log_of_parts_f64(b, k, f)
     zero, infinity = b.const(0.0), b.const(math.inf)
@@ -307,8 +309,8 @@ def _floor(b: Body, x: str) -> str:
 def _floor_by_adding(b: Body, x: str) -> str:
     """floor without a rounding instruction, where `llvm.floor` would call libm.
 
-    Adding and subtracting 2**mantissa rounds to an integer; one too high is corrected. Larger
-    magnitudes, infinities and NaN are integers or themselves already.
+    Adding and subtracting 2**mantissa rounds to an integer, which is decreased if it is too high.
+    Larger magnitudes, infinities and NaN are returned unchanged.
     """
     large = b.const(2.0**b.fmt.mantissa)
     magnitude = b.intrinsic("fabs", x)

@@ -1,5 +1,5 @@
-"""The LLVM module of a kernel: what it needs besides its functions (declarations, math functions, a
-page of zeros), and the finished text with what its caller must provide."""
+"""The LLVM module of a kernel: functions, declarations, math functions and constants, and the
+finished text with the requirements of its caller."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from .overlap import Halves, in_halves
 from .values import Val
 
 ZERO_BYTES = 512
-"""Size of the constant that redirected reads look at: the widest vector, 64 lanes of 8 bytes."""
+"""Size of the zero constant for redirected reads: the widest vector, 64 lanes of 8 bytes."""
 
 
 MOST_INLINED_LINES = 12_000
-"""Instructions that math functions may take in a module where they are written out at each use.
-LLVM's time grows faster than a block does: beyond this they are called, each compiled once."""
+"""Limit of instructions of math functions that are inlined at each use in a module. LLVM's compile
+time is superlinear in the size of a block, so beyond this they are called, each compiled once."""
 
 
 @dataclass(slots=True)
@@ -41,7 +41,7 @@ class ModuleText:
         self.instructions = instruction_set(self.target)
 
     def nontemporal(self) -> str:
-        """The metadata of a store past the caches."""
+        """The metadata of a non-temporal store."""
         self.uses_streams = True
         return "!0"
 
@@ -65,8 +65,8 @@ class ModuleText:
         return define(function)
 
     def math_halves(self, op: UnaryOp, x: Val, number: str) -> Halves:
-        """The instructions that compute `op` of `x`, in two halves; `number` is new in the
-        function."""
+        """The instructions that compute `op` of `x`, in two halves; `number` makes their names
+        unique in the function."""
         function = math_function(op, x.dtype, x.lanes, self.target)
         halves = in_halves(function.lines, function.result)
         first, _ = renamed(halves.first, "", x.name, f".{number}")
@@ -74,7 +74,7 @@ class ModuleText:
         return Halves(tuple(first), tuple(second), result, halves.kept)
 
     def zeros(self) -> str:
-        """The address of a constant full of zeros."""
+        """The address of a constant of zeros."""
         self.definitions.setdefault(
             "zeros",
             f"@zeros = private unnamed_addr constant [{ZERO_BYTES} x i8] zeroinitializer, align 64",
@@ -100,8 +100,8 @@ class ModuleText:
 
 @dataclass(frozen=True, slots=True)
 class GeneratedModule:
-    """LLVM IR text of one kernel and what its caller must provide: the last two for the entry
-    that finds constant inputs packed, if the kernel has constant inputs."""
+    """LLVM IR text of one kernel and its memory requirements; the last two are those of the entry
+    point for packed constant inputs, if the kernel has constant inputs."""
 
     text: str
     workspace_bytes: int

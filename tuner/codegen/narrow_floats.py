@@ -1,4 +1,4 @@
-"""Values of float types that are stored and not computed in: from their bits to f32, and back.
+"""Conversions of narrow floats in registers, between their bits and f32.
 
 Rounding is to nearest, ties to even; NaN stays NaN.
 """
@@ -20,9 +20,9 @@ Conversion: TypeAlias = Callable[[FunctionText, ModuleText, Val], Val]
 
 
 _F32_BITS, _F64_BITS = 24, 53
-"""Of significands."""
+"""Bits of significands."""
 _LOST = 0xFFF
-"""The bits of a 64-bit integer that 53 bits have no room for, and one more."""
+"""The low bits of a 64-bit integer that exceed 53 bits, plus one."""
 
 
 def _bf16_to_f32(text: FunctionText, module: ModuleText, x: Val) -> Val:
@@ -52,8 +52,8 @@ def _f32_to_bf16(text: FunctionText, module: ModuleText, x: Val) -> Val:
 
 
 def _f16_to_f32(text: FunctionText, module: ModuleText, x: Val) -> Val:
-    """By the target's instruction, or in bits: the exponent is moved on, and where it is the least
-    or the greatest (denormal numbers, infinity and NaN) put right."""
+    """By the target's instruction, or in integer arithmetic: the exponent is rebiased, with
+    corrections for denormal numbers, infinity and NaN."""
     w, assign, floats = _Words(text, x.lanes), text.assign, type_text(DType.F32, x.lanes)
     if module.instructions.halves:
         half = assign(f"bitcast {x.typed} to {_half(x.lanes)}")
@@ -94,9 +94,10 @@ def _f32_to_f16(text: FunctionText, module: ModuleText, x: Val) -> Val:
 
 
 def before_narrowing(text: FunctionText, x: Val, to: DType) -> Val | None:
-    """f32 that rounds to the narrow float `to` as `x`, an f64 or integer, does: by rounding to odd
-    (Boldo and Melquiond, "Emulation of FMA and correctly rounded sums: proved algorithms using
-    rounding to odd", IEEE Trans. Comput. 57 (2008)). None where f32 rounds nothing that matters."""
+    """An f32 that rounds to the narrow float `to` as `x`, an f64 or integer, would: by rounding to
+    odd (Boldo and Melquiond, "Emulation of FMA and correctly rounded sums: proved algorithms using
+    rounding to odd", IEEE Trans. Comput. 57 (2008)). None if rounding to f32 cannot change the
+    result."""
     if x.dtype is DType.F64:
         return _f64_to_odd_f32(text, x)
     # Of a type that ends below 2**24, f32 holds every whole number but those beyond its end.
@@ -129,8 +130,8 @@ def _f64_to_odd_f32(text: FunctionText, x: Val) -> Val:
 
 
 def _i64_in_53_bits(text: FunctionText, x: Val) -> Val:
-    """A number that f64 holds and that rounds to fewer bits as `x` does: `x` up to 2**53, above
-    without its last 12 bits, the last one kept being set where they were not zero."""
+    """A number representable in f64 that rounds to fewer bits as `x` does: `x` up to 2**53; above,
+    `x` without its last 12 bits, with the last bit kept set if they were not zero."""
 
     def number(value: int) -> str:
         return literal(value, x.dtype, x.lanes).name
@@ -153,7 +154,7 @@ def _half(lanes: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Words:
-    """Arithmetic on the 32 bits of each lane."""
+    """Integer arithmetic on the 32 bits of each lane."""
 
     text: FunctionText
     lanes: int

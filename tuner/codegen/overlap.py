@@ -1,8 +1,8 @@
-"""Statements written one after another, in an order in which their long chains overlap.
+"""Order the instructions of consecutive statements so that their dependence chains overlap.
 
-A math function is a chain of dependent instructions, longer than what a core looks ahead: copies
-of a statement written one after another wait for each other. So the first half of each is written
-a few statements early, beside the second half of another.
+A math function is a dependence chain longer than a core's out-of-order window, so consecutive
+copies of a statement would execute one after another. The first half of each is therefore emitted a
+few statements early, next to the second half of another.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import TypeAlias
 Lines: TypeAlias = list["str | Lines"]
 
 MOST_AHEAD = 4
-"""How many statements early a first half is written, at most: enough to cover its latency."""
+"""Limit of statements by which a first half is emitted early: enough to cover its latency."""
 
 REGISTERS_FOR_OTHERS = 12
-"""Vector registers left to constants and to what is being computed."""
+"""Vector registers reserved for constants and for the current computation."""
 
 _NAME = re.compile(r"%[\w.]+")
 _SLOT = re.compile(r"%slot\d+")
@@ -27,9 +27,9 @@ _SLOT = re.compile(r"%slot\d+")
 
 @dataclass(slots=True)
 class LineGroup:
-    """Lines that stay together. A `head` may be written earlier than it stands, where its
-    operands exist: it reads nothing that is written meanwhile. `kept` is the number of registers
-    that hold its values until the statement goes on."""
+    """Lines that stay together. A `head` may be emitted earlier, once its operands are defined: it
+    reads nothing that is written in between. `kept` is the number of registers that hold its values
+    until the statement continues."""
 
     lines: Lines = field(default_factory=list)
     is_head: bool = False
@@ -38,8 +38,8 @@ class LineGroup:
 
 @dataclass(slots=True)
 class Statements:
-    """A sequence of statements that is being written, at one depth of loops and branches;
-    `writes` are the buffers they write. `divisible` is about the one that is written now."""
+    """A sequence of statements being written, at one nesting depth; `writes` are the buffers they
+    write. `divisible` refers to the current statement."""
 
     depth: int
     writes: frozenset[str]
@@ -47,14 +47,14 @@ class Statements:
     divisible: bool = False
 
     def begin(self, reads: frozenset[str] | None) -> Lines:
-        """Where the next statement is written, which reads these buffers before it writes; None
-        for one that is not to be divided."""
+        """The lines of the next statement, which reads the buffers `reads` before it writes; None
+        for a statement that is not divided."""
         self.divisible = reads is not None and not reads & self.writes
         self.pieces.append(LineGroup())
         return self.pieces[-1].lines
 
     def divide(self, kept: int) -> Lines:
-        """Where the statement goes on; what there is of it is its first half."""
+        """The lines of the second half of the statement; its lines so far are the first half."""
         self.divisible = False
         head = self.pieces[-1]
         head.kept = kept
@@ -75,7 +75,7 @@ class Halves:
 
 @lru_cache(maxsize=256)
 def in_halves(lines: tuple[str, ...], result: str) -> Halves:
-    """A chain divided in its middle third, where fewest values live on."""
+    """A chain divided in its middle third, where the fewest values are live."""
 
     def kept(at: int) -> int:
         rest = lines[at:]
@@ -88,14 +88,14 @@ def in_halves(lines: tuple[str, ...], result: str) -> Halves:
 
 
 def in_order(pieces: Sequence[LineGroup], registers: int) -> Lines:
-    """The lines of `pieces`, heads earlier by as many heads as `registers` have room for."""
+    """The lines of `pieces`, with heads moved earlier by as many heads as fit in `registers`."""
     heads = [piece for piece in pieces if piece.is_head]
     ahead = _room(pieces, heads, registers)
     if ahead <= 0:
         return [piece.lines for piece in pieces]
     missing = {name for piece in pieces for name in _defined_in(piece)}
     order: Lines = []
-    passed = placed = 0  # heads, in the order they stand in and in the new one
+    passed = placed = 0  # numbers of heads, in the old and in the new order
     for piece in pieces:
         if piece.is_head:
             passed += 1
@@ -112,8 +112,8 @@ def in_order(pieces: Sequence[LineGroup], registers: int) -> Lines:
 
 
 def _room(pieces: Sequence[LineGroup], heads: Sequence[LineGroup], registers: int) -> int:
-    """How many statements ahead of their place heads may be: their values, and everything else
-    that lives in registers throughout, must leave some to others."""
+    """The number of statements by which heads may be moved earlier: their live values, and all
+    others live throughout, must fit in the registers."""
     if len(heads) < 2:
         return 0
     held = {slot for piece in pieces for line in flat(piece.lines) for slot in _SLOT.findall(line)}
@@ -122,7 +122,7 @@ def _room(pieces: Sequence[LineGroup], heads: Sequence[LineGroup], registers: in
 
 
 def flat(lines: Lines) -> Iterator[str]:
-    """All lines, those of nested lists in their places."""
+    """All lines, with nested lists flattened."""
     for line in lines:
         if isinstance(line, str):
             yield line
@@ -135,7 +135,7 @@ def _ends_block(line: str) -> bool:
 
 
 def _defined(line: str) -> str:
-    """The name a line gives a value; "" if it gives none."""
+    """The name of the value that a line defines; "" if it defines none."""
     name, equals, _ = line.partition(" = ")
     return name.strip() if equals else ""
 
@@ -145,5 +145,5 @@ def _defined_in(piece: LineGroup) -> set[str]:
 
 
 def _used_in(piece: LineGroup) -> set[str]:
-    """What `piece` uses and does not define."""
+    """The names that `piece` uses and does not define."""
     return {name for line in flat(piece.lines) for name in _NAME.findall(line)} - _defined_in(piece)

@@ -1,12 +1,12 @@
-"""The entries of a kernel with constant inputs: packing inside the call, or once ahead of all.
+"""Entry points of a kernel with constant inputs: packing in each call, or once before all calls.
 
     NAME(inputs, outputs, workspace)                      packs into the workspace, then computes
     NAME_prepack(constant inputs, packed)                 packs
     NAME_prepacked(other inputs, outputs, packed, workspace)   computes
 
-Both ways run the same two internal functions, `NAME_pack` and `NAME_main`, so neither can give a
-result the other does not. What takes part depends on the workload alone: a constant input that the
-schedule reads as it is is copied into `packed` unchanged, so `NAME_prepacked` needs none of them.
+Both use the same two internal functions, `NAME_pack` and `NAME_main`, so that their results are
+equal. The signatures depend on the workload only: a constant input that the schedule does not pack
+is copied into `packed` unchanged, so that `NAME_prepacked` takes no constant inputs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .text import FunctionText
 
 
 def write_with_constants(nest: Nest, module: ModuleText, symbol: str) -> GeneratedModule:
-    """The module of a nest some of whose inputs are constant: the kernel and its two halves."""
+    """The module of a nest with constant inputs: the kernel and its two parts."""
     parts = split_prepack(nest)
     packed = plan_packed(nest, parts)
     ahead = tuple((buffer, packed.buffers[buffer.name]) for buffer in parts.buffers)
@@ -35,7 +35,9 @@ def write_with_constants(nest: Nest, module: ModuleText, symbol: str) -> Generat
     if parts.copies:
         pack = replace(nest, body=parts.copies)
         pack_storage = plan_storage(pack, ahead)
-        assert not pack_storage.workspace.total_bytes(module.target.threads)  # it is given none
+        assert not pack_storage.workspace.total_bytes(
+            module.target.threads
+        )  # packing gets no workspace
         NestWriter(pack, module, f"{symbol}_pack", pack_storage).write_part()
     own_bytes = storage.workspace.total_bytes(module.target.threads)
     entries = _Entries(nest, symbol, packed, own_bytes)
@@ -57,8 +59,8 @@ def write_with_constants(nest: Nest, module: ModuleText, symbol: str) -> Generat
 
 
 class _Entries:
-    """Writes the exported functions. `own_bytes` is the workspace of the main part; where the
-    whole kernel packs for itself, what it makes lies behind that."""
+    """Writes the exported functions. `own_bytes` is the workspace of the main part; the entry point
+    that packs in each call puts the packed buffers after it."""
 
     def __init__(self, nest: Nest, symbol: str, packed: PackedPlan, own_bytes: int) -> None:
         self.symbol = symbol

@@ -1,4 +1,5 @@
-"""The function that OpenMP's runtime calls on every thread: which share of a loop is whose."""
+"""The function that OpenMP's runtime calls on every thread, which computes the thread's share of a
+loop."""
 
 from __future__ import annotations
 
@@ -16,13 +17,13 @@ def thread_function(
     outer: int,
     trips: int | None,
 ) -> str:
-    """`name_thread`: unpack the record and run this thread's share of `trips` iterations, whose
-    number is the last value of the record if it is None.
+    """The function `name_thread`: it unpacks the record and runs this thread's share of `trips`
+    iterations; if `trips` is None, their number is the last value of the record.
 
     The record holds `arguments` pointers, the workspace and `outer` loop variables.
 
-    The share follows from the number of threads the runtime really gives, so a caller that
-    is nested or limited still gets the whole output.
+    The share depends on the actual number of threads, so that a nested or limited caller still gets
+    the whole output.
     """
     text = FunctionText()
     call: list[str] = []

@@ -95,7 +95,7 @@ def _half_turns(b: Body, parts: tuple[str, ...], w: _Window) -> tuple[str, str, 
         if top < _LEAST_SUMMED and is_double:
             rest = b.muladd(part, digit, rest)
             continue
-        if top > b.fmt.mantissa - 1:  # leave out a multiple of four: it tells nothing of the sign
+        if top > b.fmt.mantissa - 1:  # multiples of four do not affect the sign
             even = b.const(4 * b.fmt.magic)
             term = b.muladd(part, digit, b.sub(even, b.muladd(part, digit, even)))
         elif top > -2:

@@ -1,25 +1,26 @@
-"""Lanes that lie a few elements apart: which whole vectors hold them, and where in these."""
+"""Strided vector loads: which whole vectors contain the lanes, and at which positions."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 MOST_STEP = 4
-"""Longest step taken from whole vectors; with longer ones more is loaded than is used."""
+"""Largest stride for which whole vectors are loaded; with larger ones most of a vector is
+unused."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Vectors begin at the elements `starts`, counted from the element of lane 0; `taken` says of
-    each of their elements which lane takes it."""
+    """Vectors begin at the elements `starts`, relative to the element of lane 0; `taken` gives the
+    lane that takes each of their elements."""
 
     starts: tuple[int, ...]
     taken: tuple[tuple[int | None, ...], ...]
 
     @classmethod
     def of(cls, step: int, lanes: int) -> Spread | None:
-        """For lanes `step` elements apart, which may be negative; None where that is too far. The
-        vectors hold nothing before the first and nothing behind the last element of a lane."""
+        """For lanes at stride `step`, which may be negative; None if it is too large. The vectors
+        do not extend beyond the first and last lane."""
         if lanes < 2 or step in (0, 1) or abs(step) > MOST_STEP:
             return None
         last = step * (lanes - 1)
@@ -31,8 +32,8 @@ class Spread:
 
     @classmethod
     def shared(cls, step: int, lanes: int, phase: int) -> Spread:
-        """For lanes `step` > 1 elements apart of which the first is element `phase` of the vectors:
-        the same vectors for every phase below `step`."""
+        """For lanes at stride `step` > 1 of which the first is element `phase` of the vectors: the
+        same vectors for every phase below `step`."""
         every = [divmod(n, step) for n in range(step * lanes)]
         lane_of = [lane if at == phase else None for lane, at in every]
         starts = tuple(n * lanes for n in range(step))

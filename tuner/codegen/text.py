@@ -1,7 +1,7 @@
-"""Writing LLVM IR as text: functions whose invariant code goes where it belongs.
+"""Write functions as LLVM IR text, with hoisting of invariant code.
 
-A function is written front to back, but pure arithmetic is put at the outermost place where its
-operands exist: every open loop or branch is a `OpenBlock` with a list of lines just before it.
+A function is written in order, but pure arithmetic is placed at the outermost level where its
+operands are defined: every open loop or branch is an `OpenBlock` with a list of lines before it.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from .values import Val
 
 @dataclass(slots=True)
 class OpenBlock:
-    """An open loop or branch. `before` is just outside it; `writes` names the buffers that are
-    written in it; `memo` holds pure values computed in it, `loaded` values read from memory in
-    it, which a write may end, `transposed` blocks of registers that were read by columns, by
-    buffer and numbers, which a write ends as well."""
+    """An open loop or branch. `before` are the lines in front of it; `writes` are the buffers
+    written in it. Caches: `memo` of pure values computed in it, `loaded` of values read from
+    memory, and `transposed` of register blocks read by columns; a write to the buffer invalidates
+    the last two."""
 
     before: Lines
     writes: frozenset[str] = frozenset()
@@ -55,7 +55,7 @@ class FunctionText:
         return f"{hint}{self._count}"
 
     def at(self, level: int) -> Lines:
-        """Where code that belongs to `level` is written now."""
+        """The lines to which code of `level` is appended."""
         return self.here if level >= self.depth else self.levels[level + 1].before
 
     def add(self, line: str, level: int | None = None) -> None:
@@ -72,7 +72,7 @@ class FunctionText:
         self.block = label
 
     def open_level(self, writes: frozenset[str] = frozenset()) -> OpenBlock:
-        """A new level; what it may use from outside is written before this point."""
+        """Open a new level at this point; hoisted code is written in front of it."""
         before: Lines = []
         self.here.append(before)
         level = OpenBlock(before, writes)
@@ -81,10 +81,9 @@ class FunctionText:
 
     @contextmanager
     def outside(self, level: int) -> Iterator[None]:
-        """Write values (no branches) where `level` is written now, as if it were the deepest.
-
-        That place lies inside of a statement, before a loop or branch of it: it is no place where
-        a statement of a sequence could be divided, also where the sequence is at `level`.
+        """Write values (no branches) at `level`, as if it were the innermost. That position is
+        inside of a statement, in front of a loop or branch of it, so a statement of a sequence
+        cannot be divided there.
         """
         if level >= self.depth:
             yield
@@ -105,9 +104,9 @@ class FunctionText:
 
     @contextmanager
     def sequence(self, writes: frozenset[str], registers: int) -> Iterator[None]:
-        """Statements written meanwhile follow each other, and the first halves of their chains
-        may be written early; `writes` are all buffers they write."""
-        if self._sequence() is not None:  # this one is part of a longer one
+        """Context in which statements form a sequence, so that first halves of their chains may be
+        emitted early; `writes` are all buffers they write."""
+        if self._sequence() is not None:  # already inside of a longer sequence
             yield
             return
         here, outer = self.here, self.statements
@@ -125,7 +124,7 @@ class FunctionText:
 
     @property
     def is_divisible(self) -> bool:
-        """Whether what is written now is the first half of a statement if `divide` is called."""
+        """Whether `divide` may be called in the current statement."""
         sequence = self._sequence()
         return sequence is not None and sequence.divisible
 
@@ -136,7 +135,7 @@ class FunctionText:
         self.here = sequence.divide(kept)
 
     def _sequence(self) -> Statements | None:
-        """The sequence of the loop or branch that is written now."""
+        """The sequence of the current loop or branch."""
         found = self.statements
         return found if found is not None and found.depth == self.depth else None
 
@@ -145,8 +144,8 @@ class FunctionText:
 
     @contextmanager
     def only_where(self, condition: Val | None, writes: frozenset[str]) -> Iterator[None]:
-        """What is written meanwhile runs only where `condition` holds; None is always. `writes`
-        are the buffers it writes."""
+        """Context whose code runs only if `condition` holds; None is always. `writes` are the
+        buffers it writes."""
         if condition is None:
             yield
             return

@@ -1,9 +1,9 @@
-"""Transposing a block of registers: vectors that hold rows become vectors that hold columns.
+"""Transpose a block of registers: vectors of rows become vectors of columns.
 
 A network of two-operand shuffles, log2(n) for each of n vectors: neighbours are interleaved in
-growing pieces within 128 bits, then whole 128-bit parts are sorted, because shuffles within 128
-bits are one cheap instruction on every x86 and the others are the ones that move such parts.
-The network is worked out on labels, so a column is found by what it holds, not by a formula.
+growing pieces within 128 bits, then whole 128-bit parts are exchanged, because shuffles within 128
+bits are cheap on every x86. The network is computed symbolically on element labels, so that each
+column is identified by its contents.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Label: TypeAlias = tuple[int, int]
 """Row and column of the element in a lane."""
 
 Halves: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]
-"""The lanes that the two results of a pair of vectors take."""
+"""The lanes of a pair of vectors that form its two results."""
 
 PART_BITS = 128
 
@@ -71,7 +71,7 @@ def network(size: int, bits: int) -> Network:
 
 
 def _interleaved(size: int, part: int, piece: int) -> Halves:
-    """Pieces of two vectors alternating, from the lower and from the upper half of each part."""
+    """Interleave pieces of two vectors, from the lower and from the upper half of each part."""
     low: list[int] = []
     high: list[int] = []
     for start in range(0, size, part):
@@ -95,7 +95,7 @@ def _paired(
     shuffle: Callable[[int, int, tuple[int, ...]], int],
     halves: Halves,
 ) -> list[int]:
-    """Both halves of every two vectors that are `distance` apart, in their places."""
+    """Apply `halves` to all pairs of vectors at `distance`."""
     result = list(vectors)
     for start in range(0, len(vectors), 2 * distance):
         for n in range(start, start + distance):
@@ -105,7 +105,8 @@ def _paired(
 
 
 class Transposed:
-    """Columns of `rows`, vectors of one type; only the shuffles that a column needs are written."""
+    """The columns of `rows`, vectors of one type; only shuffles that a requested column needs are
+    emitted."""
 
     def __init__(self, assign: Callable[[str, str], str], rows: Sequence[Val]) -> None:
         self._assign = assign
@@ -139,7 +140,7 @@ class Transposed:
             return self._made[number]
         size = self._network.size
         kind = type_text(self._dtype, size)
-        if number < size:  # a row there is none of
+        if number < size:  # a missing row
             return "poison"
         shuffle = self._network.shuffles[number - size]
         a, b = self._vector(shuffle.a), self._vector(shuffle.b)

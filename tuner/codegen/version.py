@@ -1,4 +1,4 @@
-"""The code generator's version, where programs that generate no code can read it too."""
+"""The version of the code generator, in a module that does not import code generation."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ CODEGEN_VERSION = 8
 """Raised with every change of generated code; records of another version are verified again."""
 
 EMIT_VERSION = 2
-"""Raised with every change of what an emitted object has around a kernel's code: entries, header.
-Records do not depend on it; the bytes of files that are emitted again do."""
+"""Raised with every change of the entry points or header around a kernel's code. Records do not
+depend on it; the bytes of emitted files do."""
 
 
 def llvmlite_version() -> str:
-    """The release of llvmlite that is installed, "" if none is. Its package is imported, which
-    loads no LLVM: asking the metadata of what is installed takes ten times as long."""
+    """The installed release of llvmlite, "" if there is none. It imports the package, which does
+    not load LLVM; reading package metadata would take ten times as long."""
     try:
         return str(import_module("llvmlite").__version__)
     except ImportError:

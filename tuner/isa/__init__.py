@@ -1,1 +1,2 @@
-"""All facts about instruction sets: what code for a target may use, and how its CPUs are asked."""
+"""Properties of instruction sets: what generated code may use, and how CPU features are detected.
+Single instructions are rows of `schedules/nest/instructions.py`."""

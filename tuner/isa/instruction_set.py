@@ -1,7 +1,7 @@
-"""What code generation asks of a target's instructions, answered in one place.
+"""Properties of a target's instruction set that code generation depends on.
 
-A new instruction set is a function here, or a module beside `x86.py` where it has much to say, and
-a line in `instruction_set`; whoever writes code asks the answers and knows no names of features.
+A new instruction set is a function here, or a module next to `x86.py`, and a line in
+`instruction_set`. Code generation uses the properties and no names of features.
 """
 
 from __future__ import annotations
@@ -18,15 +18,14 @@ from . import x86
 
 @dataclass(frozen=True, slots=True)
 class InstructionSet:
-    """What a target's vectors can do in one instruction, where code differs by it.
+    """Vector operations that are one instruction on a target.
 
-    `multiply_add`: `a * b + c`, with one rounding. `floor`: `llvm.floor`, of every lane. `halves`:
-    LLVM's conversions between half and float.
-    `masked_load_bits` is the widest masked load that is worth leaving whole, None if any is.
-    `streams` are sizes in bytes of aligned vectors that can be stored past the caches, none where
-    there is no such store; `stream_fence` is the intrinsic that orders these with later stores.
-    `scaled_bits` are widths of vectors that AVX-512 scales by powers of two (`x86.SCALE`) and
-    limits in magnitude (`x86.RANGE`); in vectors of 512 it looks tables up as well.
+    `multiply_add`: `a * b + c` with one rounding. `floor`: `llvm.floor` of a vector. `halves`:
+    conversions between half and float. `masked_load_bits` is the widest masked load that need not
+    be split, None if any. `streams` are sizes in bytes of aligned vectors with non-temporal stores;
+    `stream_fence` is the intrinsic that orders these with later stores. `scaled_bits` are widths of
+    vectors that AVX-512 scales by powers of two (`x86.SCALE`) and clamps (`x86.RANGE`); 512-bit
+    vectors also have table lookups.
     """
 
     multiply_add: bool
@@ -39,7 +38,7 @@ class InstructionSet:
 
 
 def instruction_set(target: Target) -> InstructionSet:
-    """The answers for `target`, by its architecture, features and widest vectors."""
+    """The properties of `target`, from its architecture, features and widest vectors."""
     return _instruction_set(target.architecture, target.features, target.vector_bits)
 
 
@@ -50,7 +49,7 @@ def _instruction_set(
     names = frozenset(name.lstrip("+") for name in features)
     if architecture in x86.ARCHITECTURES:
         return _x86(architecture, names, vector_bits)
-    # AArch64, and a safe reading of every other vector unit.
+    # AArch64, and a safe assumption for every other vector unit.
     has_floats = not names.isdisjoint({"neon", "v8a", "fp-armv8"})
     fma = FMA_F32.has_form_on(names)
     return InstructionSet(multiply_add=fma, floor=True, halves=has_floats)
@@ -60,7 +59,8 @@ def _x86(architecture: str, features: frozenset[str], vector_bits: int) -> Instr
     streams = architecture == x86.X86_64
     return InstructionSet(
         multiply_add=FMA_F32.has_form_on(features),
-        floor=vector_bits > 128 or "sse4.1" in features,  # what a CPU implies need not be listed
+        floor=vector_bits > 128
+        or "sse4.1" in features,  # implied features may be missing from the list
         halves=not features.isdisjoint({"f16c", "avx512f"}),
         masked_load_bits=x86.masked_load_bits(features),
         streams=tuple(size for size in x86.STREAMS if size * 8 <= vector_bits) if streams else (),
@@ -73,12 +73,12 @@ def vector_shape(architecture: str, features: Iterable[str]) -> tuple[int, int]:
     """`(vector_bits, vector_registers)` of a CPU with these LLVM features."""
     if architecture in x86.ARCHITECTURES:
         return x86.vector_shape(frozenset(features))
-    return 128, 32  # NEON, and a safe reading of every other vector unit
+    return 128, 32  # NEON, and a safe assumption for every other vector unit
 
 
 def feature_text(architecture: str, features: Sequence[str]) -> str:
-    """LLVM's feature string for code that uses none but `features`. LLVM turns on all that a CPU of
-    the name has; a description of an x86-64 CPU may promise less, and what it leaves out is off."""
+    """LLVM's feature string for code that uses only `features`. LLVM enables all features of the
+    named CPU; for x86-64, those that are not in `features` are disabled."""
     if architecture == x86.X86_64:
         return x86.switches(features)
     return ",".join(f"+{name}" for name in features)

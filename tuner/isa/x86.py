@@ -1,8 +1,8 @@
-"""What x86 CPUs can do: what code may use, which instructions it does use, and how a program asks
-the CPU for them.
+"""Features of x86 CPUs: which ones code may use, which ones it does use, and their detection by
+CPUID.
 
-Names are LLVM's. What matters is what code generation makes of plain arithmetic: it never writes
-an instruction of a feature that is not here (encryption, cache control, locks, ...).
+Names are LLVM's. The table has the features that code generation may use for arithmetic; it never
+emits instructions of others (encryption, cache control, locks, ...).
 
 Bits of CPUID: Intel SDM vol. 2A, CPUID; AMD APM vol. 3, appendix E. State that the operating
 system must save (XCR0): Intel SDM vol. 1, 13.3 and 14.
@@ -20,13 +20,13 @@ X86_64 = "x86_64"
 ARCHITECTURES = (X86_64, "i686", "i386")
 
 BASE_CPU = "x86-64"
-"""LLVM's name for what every 64-bit x86 CPU can do."""
+"""LLVM's name for the baseline of all 64-bit x86 CPUs."""
 
 STREAMS = (16, 32, 64)
-"""Bytes of the vectors that `movntps` and its wider forms store past the caches."""
+"""Sizes in bytes of the vectors that `movntps` and its wider forms store non-temporally."""
 
 STREAM_FENCE = "llvm.x86.sse.sfence"
-"""Orders such stores with others."""
+"""The fence that orders non-temporal stores with others."""
 
 SCALE, RANGE, PERMUTE = (
     "llvm.x86.avx512.mask.scalef",
@@ -38,7 +38,7 @@ floats by their numbers."""
 
 
 class Word(IntEnum):
-    """The 32-bit words a program asks for; each holds features as bits."""
+    """The 32-bit CPUID results that a program reads; their bits are features."""
 
     LEAF1_ECX = 0
     LEAF7_EBX = 1
@@ -89,7 +89,7 @@ BITS: dict[str, tuple[Word, int]] = {
     "fma4": (Word.EXTENDED1_ECX, 16),
     "tbm": (Word.EXTENDED1_ECX, 21),
 }
-"""Every feature that code generation uses where it may, beyond what each x86-64 CPU has."""
+"""The features that generated code may use, beyond the x86-64 baseline."""
 
 OSXSAVE_BIT = 27
 """Of `Word.LEAF1_ECX`: XCR0 may be read."""
@@ -125,7 +125,7 @@ _IMPLIES: dict[str, tuple[str, ...]] = {
     "avx512bf16": ("avx512bw",),
     "avx512fp16": ("avx512bw", "avx512dq", "avx512vl"),
 }
-"""What LLVM turns on with a feature (X86.td)."""
+"""The features that LLVM enables along with a feature (X86.td)."""
 
 _AVX = frozenset({"avx", "avx2"})
 _AVX512 = frozenset({"avx512f", "avx512cd", "avx512dq", "avx512bw", "avx512vl"})
@@ -180,19 +180,18 @@ def closed(features: Iterable[str]) -> frozenset[str]:
 
 
 def essential(features: Iterable[str]) -> tuple[str, ...]:
-    """`features` without those that others of them imply, sorted; AVX-512F is told all the same,
-    for it names the family."""
+    """`features` without those implied by others, sorted; AVX-512F is always listed, as the name of
+    the family."""
     names = set(features)
     implied = {name for feature in names for name in closed(_IMPLIES.get(feature, ()))}
     return tuple(sorted(names - (implied - {"avx512f"})))
 
 
 def features_in(assembly: str, available: Iterable[str]) -> frozenset[str]:
-    """The features of `available` that instructions of `assembly` (AT&T syntax) may be of.
+    """The features of `available` that instructions in `assembly` (AT&T syntax) may require.
 
-    Those that come together on every CPU of a generation (AVX with AVX2, the five of x86-64-v4) are
-    found together. Whether nothing was missed is for the caller to prove, by compiling with only
-    what was found.
+    Features that every CPU generation has together (AVX and AVX2, the five of x86-64-v4) are
+    reported together. The caller verifies completeness by compiling with only these features.
     """
     instructions = {(found[1], found[2]) for found in _INSTRUCTION.finditer(assembly)}
     mnemonics = {name for name, _ in instructions}
@@ -213,7 +212,8 @@ def switches(needed: Iterable[str]) -> str:
 
 
 def required_bits(needed: Iterable[str]) -> dict[Word, int]:
-    """What each word must have set for code of these features to run, the system's part too."""
+    """The bits that each word must have for code with these features to run, including operating
+    system support."""
     masks: dict[Word, int] = {}
     allowed = closed(needed)
     for name in allowed:
@@ -233,21 +233,21 @@ def vector_shape(features: frozenset[str]) -> tuple[int, int]:
 
 
 def masked_load_bits(features: frozenset[str]) -> int | None:
-    """The widest masked load that is left whole; None if any may be.
+    """The widest masked load that is not split; None if there is no limit.
 
-    Where masks are kept in vector registers (AVX without AVX-512), LLVM 22 splits a wider load, and
-    reads all of a half whose mask it finds to be empty.
+    With masks in vector registers (AVX without AVX-512), LLVM 22 splits a wider load and reads a
+    whole half even if its mask is empty.
     """
     return 256 if "avx" in features and "avx512f" not in features else None
 
 
 def scaled_bits(features: frozenset[str]) -> frozenset[int]:
-    """Widths of the vectors that `SCALE` and `RANGE` are there for."""
+    """Widths of vectors for which the CPU has `SCALE` and `RANGE`."""
     needed = {512: {"avx512dq"}, 256: {"avx512dq", "avx512vl"}}
     return frozenset(bits for bits, names in needed.items() if names <= features)
 
 
 def asks_cpu(target: Target) -> bool:
-    """Whether an object can ask the CPU itself what it can do, as `emit.dispatch` does: x86-64 with
+    """Whether emitted objects can detect CPU features at run time (`emit.dispatch`): x86-64 with
     the System V calling convention."""
     return target.architecture == X86_64 and "windows" not in target.triple
