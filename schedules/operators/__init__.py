@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from ..errors import WorkloadError
 from ..frontend.expr_core import TensorExpr
-from ..workload.constants import with_constants
+from ..workload.computation import with_constants
 from ..workload.tensors import Stage
 from ..workload.workload import Workload
 from . import contractions, convolutions, rowwise

@@ -30,11 +30,10 @@ from tilewright.schedules.nest.loop_ir import (
 )
 
 from .addresses import Array
-from .entries import refuse_bad_memory, size_function
 from .indices import Indices, VectorAxis
 from .leaves import LeafWriter
 from .memory import BufferAddresses
-from .module import ModuleText
+from .module import ModuleText, refuse_bad_memory, size_function
 from .registers import Registers
 from .scalars import Scalars
 from .shares import thread_function
