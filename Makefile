@@ -7,6 +7,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 JOBS ?= 2
 PYTEST_ARGS ?=
+COVERAGE_FLOOR ?= 85
 BENCH_ARGS ?=
 DEMO_ARGS ?=
 
@@ -17,7 +18,7 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format bench lock clean
+.PHONY: help demo test fast fast-files coverage lint format bench changelog hooks dist lock clean
 
 help:  ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## */  make \1|/' \
@@ -38,6 +39,24 @@ test: $(VENV)/.installed-dev  ## everything a change must pass: lint, types, imp
 	test $$status = 0 || echo "make test: something above failed" >&2; \
 	exit $$status
 
+# What `make fast` leaves out of `tests/schedules` and `tests/db`: spaces, rewrites, the reference,
+# PostgreSQL, killed processes.
+SLOW := schedules/test_rules_% schedules/test_re% schedules/test_dropped_% schedules/test_public_% \
+	schedules/test_outline% schedules/test_plans% schedules/test_affine_brute% \
+	db/test_postgres_% db/test_durability% db/test_damaged_%
+FAST := $(filter-out $(addprefix tests/,$(SLOW)),$(wildcard tests/schedules/test_*.py tests/db/test_*.py))
+
+fast: $(VENV)/.installed-dev  ## the tests of daily work, in a minute
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(FAST) $(PYTEST_ARGS)
+
+fast-files:
+	@echo $(FAST)
+
+# Coverage makes these tests take 2.7 times as long, and would make the whole suite do so.
+coverage: $(VENV)/.installed-dev  ## which lines of schedules and db make fast runs, with a floor
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --cov=schedules --cov=db \
+		--cov-fail-under=$(COVERAGE_FLOOR) $(FAST) $(PYTEST_ARGS)
+
 lint: $(VENV)/.installed-dev  ## ruff, mypy --strict, import-linter
 	@status=0; \
 	for check in "ruff check ." "ruff format --check ." "mypy" "lint-imports --no-logo"; do \
@@ -48,6 +67,16 @@ lint: $(VENV)/.installed-dev  ## ruff, mypy --strict, import-linter
 format: $(VENV)/.installed-dev  ## let ruff mend what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+changelog: $(VENV)/.installed-dev  ## what the next release will say, from changelog.d
+	@$(BIN)/towncrier build --draft --version unreleased
+
+dist: $(VENV)/.installed-dev  ## the wheel and the source archive, in dist/
+	$(BIN)/hatchling build --directory dist
+
+hooks: $(VENV)/.installed-dev  ## let git run the checks of lint before a commit
+	@$(PIP) install pre-commit
+	$(BIN)/pre-commit install
 
 bench: $(VENV)/.installed-dev  ## measure everything the README and docs claim (benchmarks/README.md)
 	$(BIN)/python -m benchmarks.run $(BENCH_ARGS)

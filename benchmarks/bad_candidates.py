@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
 if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
-from tests.tuner.planting_bad_kernels import EXPECTED, run_sabotaged  # noqa: E402
+from tests.support.planting.bad_kernels import EXPECTED, run_sabotaged  # noqa: E402
 
 
 def main() -> int:

@@ -31,7 +31,7 @@ if str(ROOT) not in sys.path:
 
 from benchmarks.kill_service import Service  # noqa: E402
 from tilewright.service.client import Client  # noqa: E402
-from tilewright.tuner.machine.lock import machine_lock  # noqa: E402
+from tilewright.tuner.machine.machine_lock import machine_lock  # noqa: E402
 
 MOST_SECS = 3.0
 KINDS = (

@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.schedules.public_chains import Chain, public_chains
+from tests.support.schedules.public_chains import Chain, public_chains
 
 ROOT = Path(__file__).resolve().parents[1]
 COMMAND = "import sys; from tilewright.service.cli import main; main(sys.argv[1:])"

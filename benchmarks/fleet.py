@@ -37,10 +37,10 @@ ROOT = Path(__file__).resolve().parents[1]
 if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
-from tests.fleet.local_fleet import LocalFleet, local_fleet  # noqa: E402
-from tests.fleet.simulated import SPACE, TARGET, candidates  # noqa: E402
+from tests.support.fleet.local_fleet import LocalFleet, local_fleet  # noqa: E402
+from tests.support.fleet.simulated import SPACE, TARGET, candidates  # noqa: E402
 from tilewright.db import open_store  # noqa: E402
-from tilewright.db.job_states import JobState  # noqa: E402
+from tilewright.db.values.job_states import JobState  # noqa: E402
 from tilewright.schedules import operators  # noqa: E402
 from tilewright.service.jobs.request import JobRequest  # noqa: E402
 from tilewright.service.jobs.run import JobContext  # noqa: E402
@@ -48,8 +48,8 @@ from tilewright.service.jobs.tuning import FLEET, TuneOptions  # noqa: E402
 from tilewright.service.jobs.worker import Worker  # noqa: E402
 from tilewright.tuner.measure.fleet.machines import fleet_status  # noqa: E402
 from tilewright.tuner.measure.fleet.measurer import Fleet  # noqa: E402
-from tilewright.tuner.session.ending import MAX_BATCH  # noqa: E402
 from tilewright.tuner.session.report import Budget  # noqa: E402
+from tilewright.tuner.session.stopping_rule import MAX_BATCH  # noqa: E402
 from tilewright.tuner.tuning import tune  # noqa: E402
 
 RAMP_SECS = 5.0

@@ -36,7 +36,7 @@ BATCH_SECS = 240.0
 
 def run_pair(seed: int, number: int, most_steps: int) -> dict[str, Any]:
     """Check pair `number` of `seed`: counts, and under "failure" what went wrong, if anything."""
-    from tests.schedule_fuzz.check import Pair, check_pair, random_pair, shrunk
+    from tests.support.schedule_fuzz.check import Pair, check_pair, random_pair, shrunk
 
     rng = random.Random(seed * 1_000_003 + number)
     pair: Pair | None = None

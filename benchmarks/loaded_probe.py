@@ -37,13 +37,13 @@ from tilewright.schedules.spelling import parse_workload  # noqa: E402
 from tilewright.schedules.target import Probes, Target  # noqa: E402
 from tilewright.schedules.workload.workload import Workload  # noqa: E402
 from tilewright.tuner.machine.native_target import ThisMachine, native_target  # noqa: E402
-from tilewright.tuner.machine.roofline import bound  # noqa: E402
+from tilewright.tuner.machine.roofline import bound_for  # noqa: E402
 from tilewright.tuner.measure.local import LocalMeasurer  # noqa: E402
-from tilewright.tuner.search.strategies.annealing import CLOSE_TO_BOUND  # noqa: E402
-from tilewright.tuner.session.limit import PROBE_ERROR  # noqa: E402
+from tilewright.tuner.search.strategies.annealing import AT_BOUND_RATIO  # noqa: E402
 from tilewright.tuner.session.memory_sink import MemorySink  # noqa: E402
 from tilewright.tuner.session.options import SessionOptions  # noqa: E402
 from tilewright.tuner.session.report import Budget, TuneReport  # noqa: E402
+from tilewright.tuner.session.roofline_bound import PROBE_ERROR  # noqa: E402
 from tilewright.tuner.session.run import run_session  # noqa: E402
 
 CASES = (
@@ -78,7 +78,7 @@ class Row:
     @property
     def fooled(self) -> bool:
         at_bound = "of the bound" in self.stopped_because
-        early = at_bound and self.of_quiet_bound * CLOSE_TO_BOUND * DRIFT < 1
+        early = at_bound and self.of_quiet_bound * AT_BOUND_RATIO * DRIFT < 1
         return early or self.fraction_of_bound > PROBE_ERROR
 
     def to_json(self) -> dict[str, Any]:
@@ -158,7 +158,7 @@ def run(spelled: str, threads: int, when: str, quiet: Target, args: argparse.Nam
     return Row(
         spelled, threads, when, report.trials["total"], wall_secs, report.best.run_secs,
         report.best.fraction_of_bound,
-        bound(workload, quiet.with_threads(threads)).secs / report.best.run_secs,
+        bound_for(workload, quiet.with_threads(threads)).secs / report.best.run_secs,
         report.stopped_because, report.bound["raised_by"], report.bound["notes"],
     )  # fmt: skip
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from benchmarks import window_peers
 from benchmarks.peer_types import LAYERNORM_EPS, Array, Call, Sizes
-from tilewright.tuner.bench.ways import Way
+from tilewright.peers.variants import PeerVariant
 
 
 def numpy_peer(
@@ -25,7 +25,7 @@ def numpy_peer(
     return _with_epilogue(_WAYS[peer], epilogue, inputs, output, sizes)
 
 
-def numpy_ways(
+def numpy_variants(
     peer: str,
     epilogue: str,
     inputs: Sequence[Array],
@@ -33,7 +33,7 @@ def numpy_ways(
     sizes: Sizes,
     *,
     constant: bool = False,
-) -> list[Way]:
+) -> list[PeerVariant]:
     """Every way of filling `output`; `constant`: the weights (the second input) never change."""
     found = {_plain_name(peer): _WAYS[peer], **_MORE_WAYS.get(peer, {})}
     if constant:
@@ -42,7 +42,7 @@ def numpy_ways(
     def prepared(plan: Plan) -> Callable[[], Call]:
         return lambda: _with_epilogue(plan, epilogue, inputs, output, sizes)
 
-    return [Way(name, prepared(plan)) for name, plan in found.items()]
+    return [PeerVariant(name, prepared(plan)) for name, plan in found.items()]
 
 
 def _plain_name(peer: str) -> str:

@@ -5,14 +5,14 @@
 
 `--tuned 2` plants in two generated kernels each of workloads of the sizes people tune, for this
 machine, instead of in the small written-down ones; survivors are then run beside the right kernel
-on other inputs (`tests/tuner/planting_examiner.py`).
+on other inputs (`tests/support/planting/examiner.py`).
 
-`--unusual` plants what shows in unusual circumstances only (`tests/tuner/planting_unusual.py`):
+`--unusual` plants what shows in unusual circumstances only (`tests/support/planting/unusual.py`):
 what memory held before, where arrays lie, what other threads do, NaN, sizes far from one, numbers
 of threads, calls before. With `--each 4` these are some 700 mistakes, other ones for each seed.
 
 A table on standard output, then one line of JSON. Exit code 1 if a mistake got through that
-`tests/tuner/planting_equivalents.py` does not explain, or a right kernel was rejected.
+`tests/support/planting/equivalents.py` does not explain, or a right kernel was rejected.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
 from benchmarks.suite.machine import commit_of  # noqa: E402
-from tests.tuner.planting_bases import TARGET, Base, load_bases  # noqa: E402
-from tests.tuner.planting_run import COMPILER, Judged, Mutant, Verdict, judge, plant  # noqa: E402
-from tests.tuner.planting_run import right_kernel as kernel_of  # noqa: E402
-from tests.tuner.planting_tuned import tuned_bases, tuned_workloads  # noqa: E402
-from tests.tuner.planting_unusual import plant_unusual, unusual_bases  # noqa: E402
+from tests.support.planting.bases import TARGET, Base, load_bases  # noqa: E402
+from tests.support.planting.run import COMPILER, Judged, Mutant, Verdict, judge, plant  # noqa: E402
+from tests.support.planting.run import right_kernel as kernel_of  # noqa: E402
+from tests.support.planting.tuned import tuned_bases, tuned_workloads  # noqa: E402
+from tests.support.planting.unusual import plant_unusual, unusual_bases  # noqa: E402
 from tilewright.schedules import operators  # noqa: E402
 from tilewright.schedules.errors import ScheduleError  # noqa: E402
 from tilewright.schedules.sketches import space_for  # noqa: E402

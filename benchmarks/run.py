@@ -27,7 +27,7 @@ from benchmarks.suite.rows_checks import PROGRAMS, emit_rows, extent_rows, progr
 from benchmarks.suite.rows_speed import expression_rows, gemm_rows, operator_rows
 from benchmarks.suite.rows_suite import CONSTANTS, constant_rows, suite_rows
 from benchmarks.suite.rows_tails import tail_rows
-from tilewright.tuner.bench.ways import COMPILE_SECS
+from tilewright.peers.variants import COMPILE_SECS
 
 FOLDER = ROOT / "benchmarks" / "results"
 TVM_FILE = "tvm.jsonl"

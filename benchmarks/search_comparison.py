@@ -49,7 +49,7 @@ from tilewright.tuner.measure.mocked.simulated import (
 )
 from tilewright.tuner.measure.protocol import MeasureRequest
 from tilewright.tuner.search.base import SearchGoal, SearchStrategy
-from tilewright.tuner.search.lattice import lattices
+from tilewright.tuner.search.setting_grid import setting_grids
 from tilewright.tuner.search.strategies.annealing import AnnealingStrategy
 from tilewright.tuner.search.strategies.evolution import EvolutionStrategy
 from tilewright.tuner.search.strategies.random import RandomStrategy
@@ -204,7 +204,7 @@ class Landscape:
 
     def downhill(self, start: Candidate, steps: int = 12) -> float:
         """The true time at the end of the way down from `start`, one knob at a time."""
-        grid = lattices(self.space)[start.sketch]
+        grid = setting_grids(self.space)[start.sketch]
         here, best = start, self.true_secs(start)
         for _ in range(steps):
             near = [Candidate(grid.index, tuple(r)) for r in every_value(grid.sizes, here.setting)]
@@ -316,23 +316,21 @@ def means(lines: Sequence[dict[str, Any]]) -> dict[str, list[float]]:
     }
 
 
-def table(lines: Sequence[dict[str, Any]], title: str) -> list[str]:
-    """One row a strategy."""
-    heads = " | ".join(f"after {n}" for n in AFTER)
-    rows = [f"| {title} | {heads} |", "|---|" + "---|" * len(AFTER)]
-    for name, found in means(lines).items():
-        rows.append(f"| {name} | " + " | ".join(f"{value:.2f}" for value in found) + " |")
-    return [*rows, ""]
-
-
 def tables(lines: Sequence[dict[str, Any]]) -> str:
-    """All tables as Markdown: the whole, both parts, then every machine."""
+    """A Markdown table: a row for all, for both parts and for each machine, a column for each
+    strategy; a cell has the mean after each of AFTER."""
     parts = [("all", lines)]
-    for held, title in ((False, "constants chosen on these"), (True, "held back")):
+    for held, title in ((False, "used to choose constants"), (True, "held back")):
         parts.append((title, [line for line in lines if line["held_back"] is held]))
     machines = dict.fromkeys(line["machine"] for line in lines)
     parts += [(f"`{m}`", [line for line in lines if line["machine"] == m]) for m in machines]
-    return "\n".join(row for title, part in parts if part for row in table(part, title))
+    names = list(means(lines))
+    rows = [f"| machine | {' | '.join(names)} |", "|---" * (1 + len(names)) + "|"]
+    for title, part in parts:
+        found = means(part)
+        cells = [" / ".join(f"{value:.2f}" for value in found[name]) for name in found]
+        rows += [f"| {title} | {' | '.join(cells)} |"] if part else []
+    return "\n".join(rows)
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -146,7 +146,7 @@ def fill(db: Path, count: int) -> tuple[list[dict[str, Any]], list[str], str]:
     from dataclasses import replace
 
     from tilewright.db import open_store
-    from tilewright.db.artefacts import ArtefactFile
+    from tilewright.db.values.records import ArtefactFile
     from tilewright.schedules.record import MeasureResult, MeasureStatus, TuningRecord
     from tilewright.service.jobs.tuning import register
     from tilewright.service.resolve import targets, toolchains, workloads
@@ -159,9 +159,8 @@ def fill(db: Path, count: int) -> tuple[list[dict[str, Any]], list[str], str]:
     keys = [workload.key for workload in made]
     trace = None
     with open_store(str(db)) as store:
-        known = store.best_many([(key, target.key) for key in keys])
         for number, workload in enumerate(made):
-            if (workload.key, target.key) in known:
+            if store.best(workload.key, target.key) is not None:
                 continue
             if trace is None:
                 trace = default_trace(workload, target).to_json()

@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, assert_never
 
 from benchmarks.suite.registry import every_case, workload_of
 from tilewright.schedules.algebra.affine import (
@@ -41,7 +41,7 @@ from tilewright.schedules.algebra.scalar import (
     Select,
     Unary,
 )
-from tilewright.schedules.workload.tensors import Stage
+from tilewright.schedules.workload.tensors import Elementwise, Reduction, Stage
 from tilewright.schedules.workload.workload import Workload
 
 SEED = 0
@@ -74,7 +74,7 @@ class Translation:
 
     def _stage(self, stage: Stage) -> Any:
         te = self._te
-        ranges = {a.name: Interval(0, a.extent - 1) for a in (*stage.axes, *stage.reduce_axes)}
+        ranges = {a.name: Interval(0, a.extent - 1) for a in stage.all_axes}
         body = self._padded(stage.body, ranges)
         reduced = {a.name: te.reduce_axis((0, a.extent), name=a.name) for a in stage.reduce_axes}
 
@@ -82,9 +82,13 @@ class Translation:
             env = {a.name: i for a, i in zip(stage.axes, index, strict=True)}
             env |= {name: axis.var for name, axis in reduced.items()}
             value = self._scalar(body, env)
-            if stage.reducer is None:
-                return value
-            return _reducer(te, stage.reducer)(value, axis=list(reduced.values()))
+            match stage.kind:
+                case Elementwise():
+                    return value
+                case Reduction(reducer):
+                    return _reducer(te, reducer)(value, axis=list(reduced.values()))
+                case _:
+                    assert_never(stage.kind)
 
         return te.compute(stage.tensor.shape, element, name=stage.name)
 

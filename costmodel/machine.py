@@ -63,7 +63,8 @@ def compute_dtype(workload: Workload) -> DType:
 
 
 def machine_for(target: Target, dtype: DType) -> MachineRates:
-    """The rates of `target` for arithmetic on `dtype`; f32's peak stands in for i32's.
+    """The rates of `target` for arithmetic on `dtype`. Where its peak was not probed, that of the
+    float of its size stands in: enough to rank candidates, not to call a time implausible.
 
     Peak and clock say how many multiply-adds a cycle there are: peak / (2 flop * lanes * clock);
     a core may have half vectors and take two cycles for a whole one. Where the clock was not

@@ -1,8 +1,9 @@
 """WHAT WE KNOW: workloads, targets, records, the best of them, blobs and jobs, durably.
 
-`Store` is the contract, `open_store` the way in, to a SQLite file or a PostgreSQL server. Importing
-this package costs nothing: SQLAlchemy is loaded when the first of its names is used, Alembic only
-when a database has to be upgraded.
+`open_store` gives a `Store`, on a SQLite file or a PostgreSQL server. Callers import both from
+here, the values they hold from `tilewright.db.values`, and errors from `tilewright.db.errors`; the
+other subpackages are the store's own. Importing this package costs nothing: SQLAlchemy is loaded
+with `Store` or `open_store`, Alembic only when a database has to be upgraded.
 """
 
 from __future__ import annotations
@@ -11,21 +12,29 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .location import default_url as default_url
+    from .answers.evidence import StoredEvidence as StoredEvidence
+    from .core.location import default_url as default_url
+    from .core.location import file_is_there as file_is_there
+    from .core.location import is_postgres as is_postgres
+    from .core.location import name_of as name_of
+    from .core.location import sqlite_path as sqlite_path
+    from .core.schema import HEAD as HEAD
     from .opening import open_store as open_store
     from .quick import artefacts_of_record as artefacts_of_record
     from .quick import best_record as best_record
+    from .quick import full_checks_of as full_checks_of
+    from .quick import open_claims as open_claims
     from .store import Store as Store
 
-_HOME = {
-    "Store": ".store",
-    "artefacts_of_record": ".quick",
-    "best_record": ".quick",
-    "default_url": ".location",
-    "open_store": ".opening",
+_NAMES = {
+    ".answers.evidence": ("StoredEvidence",),
+    ".core.location": ("default_url", "file_is_there", "is_postgres", "name_of", "sqlite_path"),
+    ".core.schema": ("HEAD",),
+    ".opening": ("open_store",),
+    ".quick": ("artefacts_of_record", "best_record", "full_checks_of", "open_claims"),
+    ".store": ("Store",),
 }
-
-__all__ = ["Store", "artefacts_of_record", "best_record", "default_url", "open_store"]
+_HOME = {name: module for module, names in _NAMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:

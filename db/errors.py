@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from tilewright.schedules.errors import TilewrightError
+from tilewright.schedules.errors import ErrorCategory, TilewrightError
 
 
 class StoreError(TilewrightError):
@@ -19,19 +19,36 @@ class StoreError(TilewrightError):
     service goes on and answers 503, a worker pauses and tries again.
     """
 
+    code = "database_unusable"
+    category = ErrorCategory.DATABASE
+    title = "Database unusable"
+    advice = "`tilewright db check` says what is wrong with it."
+
     transient: ClassVar[bool] = False
 
 
 class StoreMissing(StoreError):
     """There is no database at the place named, and it was not to be created."""
 
+    code = "database_missing"
+    title = "No database there"
+    advice = "Name another with --db or TILEWRIGHT_DB."
+
 
 class StoreDenied(StoreError):
     """The place named holds no file that this process may open, or write where it has to."""
 
+    code = "database_denied"
+    title = "Database not accessible"
+    advice = "Name another with --db or TILEWRIGHT_DB."
+
 
 class StoreFull(StoreError):
     """There is no room left to write; what was acknowledged before is stored."""
+
+    code = "database_full"
+    title = "No room left for the database"
+    advice = "Make room (`df -h` shows where), then run the same command again."
 
     transient = True
 
@@ -39,21 +56,43 @@ class StoreFull(StoreError):
 class StoreOlder(StoreError):
     """The schema is older than this version needs, and was not to be upgraded."""
 
+    code = "database_older"
+    title = "Database of an older version"
+    advice = "The upgrade keeps everything that is stored."
+
 
 class StoreNewer(StoreError):
     """The schema was written by a newer version: nothing is read or changed."""
+
+    code = "database_newer"
+    title = "Database of a newer version"
+    advice = "Upgrade Tilewright, or use another --db; nothing was read or changed."
 
 
 class StoreBroken(StoreError):
     """Not a database of ours, or a damaged one."""
 
+    code = "database_broken"
+    title = "Database damaged"
+    advice = (
+        "Restore a backup (docs/operations.md), or start anew: `tilewright import FILE --db NEW`."
+    )
+
 
 class StoreHeld(StoreError):
     """Another process holds the database, or the task of its coordinator."""
 
+    code = "database_held"
+    title = "Database held by another process"
+    advice = "Wait for the other process (`fuser FILE` finds it), or use another --db."
+
 
 class StoreBusy(StoreHeld):
     """A lock, or every connection, was taken for longer than we wait: try again."""
+
+    code = "database_busy"
+    title = "Database busy"
+    advice = "Try again: nothing of this call was stored."
 
     transient = True
 
@@ -65,15 +104,27 @@ class StoreUnreachable(StoreError):
     were tried again before this was raised.
     """
 
+    code = "database_unreachable"
+    title = "Database server unreachable"
+    advice = "Check that its server runs, then try again: nothing of this call was stored."
+
     transient = True
 
 
 class StoreUnsafe(StoreError):
     """The server acknowledges commits that a power cut would take back."""
 
+    code = "database_unsafe"
+    title = "Database server keeps no promises"
+    advice = "Set fsync, full_page_writes and synchronous_commit to on."
+
 
 class RefusedError(TilewrightError):
     """The database works; the request made of it is not valid."""
+
+    code = "refused"
+    title = "Not accepted"
+    advice = "Correct what is named; `tilewright doctor` checks the rest."
 
 
 class InvalidRecord(RefusedError):
@@ -95,25 +146,59 @@ class BlobTooLarge(RefusedError):
 class BadPageToken(RefusedError):
     """A page token this list did not give out."""
 
+    code = "bad_page_token"
+    category = ErrorCategory.MALFORMED
+    title = "Not a page token"
+    advice = "Start at the first page."
+
 
 class UnknownJob(RefusedError):
     """No job has this id."""
+
+    code = "not_found"
+    category = ErrorCategory.NOT_FOUND
+    title = "No such job"
+    advice = "`GET /v1/jobs` lists the jobs."
 
 
 class UnknownKey(RefusedError):
     """No key of the API has this id."""
 
+    code = "not_found"
+    category = ErrorCategory.NOT_FOUND
+    title = "No such key"
+    advice = "`tilewright keys list` lists the keys."
+
 
 class QuotaReached(RefusedError):
     """The owner has as much work open as one owner may have."""
+
+    code = "quota_reached"
+    category = ErrorCategory.QUOTA
+    title = "Too much open at once"
+    advice = (
+        "Come back when some of it is done, or cancel a job; `GET /limits` lists what is accepted."
+    )
 
 
 class NotAlone(RefusedError):
     """Others wait for this job too: one of its owners cannot end it for all."""
 
+    code = "shared_job"
+    category = ErrorCategory.CONFLICT
+    title = "Others wait for this job"
+    advice = (
+        "Nothing was changed: it is for those who asked for it, and a key with the scope admin."
+    )
+
 
 class IdempotencyConflict(RefusedError):
     """An idempotency key was used again for another request."""
+
+    code = "idempotency_key_reused"
+    category = ErrorCategory.INVALID
+    title = "Idempotency-Key reused with another body"
+    advice = "Use a new key for a new request."
 
 
 class StaleLease(RefusedError):
@@ -122,3 +207,8 @@ class StaleLease(RefusedError):
 
 class BadTransition(RefusedError):
     """A job cannot go from its state to the one asked for."""
+
+    code = "conflict"
+    category = ErrorCategory.CONFLICT
+    title = "Conflict"
+    advice = "Read the job again, then decide."

@@ -6,15 +6,15 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from .engine import Database
+from .core.engine import Database
+from .core.location import default_url, file_is_there, is_postgres, sqlite_path, without_secrets
+from .core.parts import Clock, utc_now
+from .core.schema import HEAD, refuse_older
+from .core.sqlite import SqliteDatabase, make_file
+from .core.upgrade import read_revision
+from .core.upgrade import upgrade as upgrade_schema
 from .errors import StoreDenied, StoreMissing
-from .location import default_url, file_is_there, is_postgres, sqlite_path, without_secrets
-from .schema import HEAD, refuse_older
-from .sql_store import Clock, SqlStore, utc_now
-from .sqlite import SqliteDatabase, make_file
 from .store import Store
-from .upgrade import read_revision
-from .upgrade import upgrade as upgrade_schema
 
 TIMEOUT_SECS = 30.0
 
@@ -47,14 +47,14 @@ def open_store(
     except BaseException:
         database.close()
         raise
-    return SqlStore(database, clock=clock, lease_clock=lease_clock, entropy=entropy)
+    return Store(database, clock=clock, lease_clock=lease_clock, entropy=entropy)
 
 
 def _database(url: str, *, create: bool, timeout_secs: float) -> Database:
     if is_postgres(url):
         try:
             # Start-up: most databases are files; psycopg is an extra besides.
-            from .postgres import PostgresDatabase
+            from .core.postgres import PostgresDatabase
         except ImportError as error:
             raise StoreDenied(
                 f"database {without_secrets(url)}: needs psycopg ({error}); install the extra "

@@ -1,8 +1,8 @@
-"""The queries that programs wait for, without SQLAlchemy: the best record and its files.
+"""The queries of `tilewright best` without SQLAlchemy: the best record and its files.
 
-Importing SQLAlchemy takes longer than everything else `tilewright best` does. This module reads
-the same rows through the standard library and holds them to the same hash; a test compares its
-answers with `Store.best`.
+Importing SQLAlchemy takes longer than everything else that `tilewright best` does. This module
+reads the same rows through the standard library and checks the same hashes; a test compares its
+answers with those of `Store`.
 """
 
 from __future__ import annotations
@@ -11,19 +11,18 @@ import os
 import sqlite3
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from tilewright.schedules.full_checks import FullChecks
 from tilewright.schedules.record import TuningRecord
 
-from .artefact_rows import HASHED as FILE
-from .artefact_rows import Artefact, ArtefactLike, artefacts_of
+from .core.hashes import ARTEFACT, RECORD, as_row, guarded
+from .core.location import default_url, file_is_there, is_postgres, sqlite_path
+from .core.schema import refuse_newer, refuse_older
 from .errors import StoreBroken, StoreBusy, StoreDenied, StoreError, StoreMissing
-from .location import default_url, file_is_there, is_postgres, sqlite_path
-from .rows import HASHED, from_row
-from .schema import refuse_newer, refuse_older
+from .records.rows import IS_BEST, IS_OPEN_CLAIM, artefacts_of, from_row
+from .values.records import Artefact
 
 if TYPE_CHECKING:
     from .store import Store
@@ -31,10 +30,7 @@ if TYPE_CHECKING:
 _REVISION = "SELECT version_num FROM alembic_version"
 _TABLES = "SELECT count(*) FROM sqlite_master"
 _BEST = (
-    "SELECT record.* FROM best JOIN record ON record.key = best.record_key"
-    " AND record.workload_key = best.workload_key AND record.target_key = best.target_key"
-    " AND record.status = 'ok' AND record.verified_level = 'full'"
-    " AND NOT EXISTS (SELECT 1 FROM withdrawn WHERE withdrawn.record_key = record.key)"
+    f"SELECT record.* FROM best JOIN record ON {IS_BEST}"  # noqa: S608  # our own condition
     " WHERE best.workload_key = ? AND best.target_key = ?"
 )
 _CHECKS = (
@@ -45,10 +41,9 @@ _CHECKS = (
     " WHERE record.workload_key = ?1 AND record.target_key = ?2"
 )
 _CLAIMS = (
-    "SELECT count(*) AS claims FROM record WHERE workload_key = ? AND target_key = ?"
-    " AND verified_level = 'imported' AND status = 'ok'"
-    " AND key NOT IN (SELECT record_key FROM withdrawn)"
-    " AND key NOT IN (SELECT claim_key FROM confirmation)"
+    "SELECT count(*) AS claims FROM record"  # noqa: S608  # our own condition
+    " WHERE workload_key = ? AND target_key = ?"
+    f" AND {IS_OPEN_CLAIM}"
 )
 _ARTEFACTS = "SELECT * FROM artefact WHERE record_key = ?"
 
@@ -56,7 +51,7 @@ _ARTEFACTS = "SELECT * FROM artefact WHERE record_key = ?"
 def best_record(
     url: str | None, workload_key: str, target_key: str, *, timeout_secs: float = 30.0
 ) -> TuningRecord | None:
-    """What `open_store(url, create=False, upgrade=False).best(...)` answers, and its errors."""
+    """The result of `open_store(url, create=False, upgrade=False).best(...)`, and its errors."""
     url = url or default_url()
     if is_postgres(url):
         with _store(url, timeout_secs) as store:
@@ -70,7 +65,7 @@ def best_record(
 def full_checks_of(
     url: str | None, workload_key: str, target_key: str, *, timeout_secs: float = 30.0
 ) -> FullChecks:
-    """What `Store.full_checks` answers, and the errors of `best_record`."""
+    """The result of `Store.full_checks`, and the errors of `best_record`."""
     url = url or default_url()
     if is_postgres(url):
         with _store(url, timeout_secs) as store:
@@ -84,7 +79,7 @@ def full_checks_of(
 def open_claims(
     url: str | None, workload_key: str, target_key: str, *, timeout_secs: float = 30.0
 ) -> int:
-    """How many records `Store.claims` gives, and the errors of `best_record`."""
+    """The number of records that `Store.claims` gives, and the errors of `best_record`."""
     url = url or default_url()
     if is_postgres(url):
         with _store(url, timeout_secs) as store:
@@ -96,25 +91,26 @@ def open_claims(
 def artefacts_of_record(
     url: str | None, record_key: str, *, timeout_secs: float = 30.0
 ) -> list[Artefact]:
-    """What `Store.artefacts` answers, and the errors of `best_record`."""
+    """The result of `Store.artefacts`, and the errors of `best_record`."""
     url = url or default_url()
     if is_postgres(url):
         with _store(url, timeout_secs) as store:
             return store.artefacts(record_key)
     rows = _rows(url, _ARTEFACTS, (record_key,), timeout_secs)
-    return artefacts_of(
-        cast(ArtefactLike, SimpleNamespace(**{name: row[name] for name in (*FILE, "row_sha256")}))
-        for row in rows
-    )
+    return artefacts_of(_named(ARTEFACT, row) for row in rows)
 
 
 def _record(row: sqlite3.Row) -> TuningRecord | None:
-    columns = SimpleNamespace(**{name: row[name] for name in (*HASHED, "row_sha256")})
-    return from_row(cast(Any, columns))
+    return from_row(_named(RECORD, row))
+
+
+def _named(columns: tuple[str, ...], row: sqlite3.Row) -> Any:
+    names = guarded(columns)
+    return as_row(names, [row[name] for name in names])
 
 
 def _store(url: str, timeout_secs: float) -> Store:
-    """A server has no shorter way than the ordinary one."""
+    """The store on a server, which is read with SQLAlchemy."""
     # Start-up: a file is read without SQLAlchemy, a server is not.
     from .opening import open_store
 
@@ -129,7 +125,7 @@ def _rows(
     if not file_is_there(path):
         raise StoreMissing(f"database {path}: there is none; `tilewright tune` makes it")
     try:
-        connection = sqlite3.connect(_read_only(path), timeout_secs, uri=True)
+        connection = sqlite3.connect(_read_only(path), timeout=timeout_secs, uri=True)
         try:
             connection.row_factory = sqlite3.Row
             connection.text_factory = partial(str, encoding="utf-8", errors="replace")

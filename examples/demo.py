@@ -113,7 +113,7 @@ def _table(entries: Sequence[Mapping[str, Any]], target: Mapping[str, Any]) -> T
 
 def _said(entries: Sequence[Mapping[str, Any]], target: Mapping[str, Any]) -> list[str]:
     """What was verified, what the libraries say they use, and how each was asked."""
-    from tilewright.tuner.bench.libraries import described
+    from tilewright.peers.library_versions import described
 
     wrong = [str(entry["title"]) for entry in entries if not entry["verified"]]
     lines = [
@@ -194,7 +194,7 @@ def _raced(console: Console, show: Show, seconds: float) -> Document:
     """What `comparison` needs of one computation."""
     from tilewright.schedules.spelling import parse_workload
     from tilewright.tuner.machine.native_target import native_target
-    from tilewright.tuner.machine.roofline import bound
+    from tilewright.tuner.machine.roofline import bound_for
 
     words = list(show.arguments)
     if words[0] == "--expr":
@@ -206,7 +206,7 @@ def _raced(console: Console, show: Show, seconds: float) -> Document:
     command = ["bench", *words, "--against", ",".join(peers), "--seconds", f"{seconds:g}"]
     times = _ask(console, command)
     best = _ask(console, ["best", *words])
-    limit = bound(workload.normalised(), native_target(1))
+    limit = bound_for(workload.normalised(), native_target(1))
     return {
         "title": show.title,
         "bench": times,

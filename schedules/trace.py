@@ -1,9 +1,9 @@
-"""Trace: a schedule as a tuple of steps. It prints, hashes, compares, goes to JSON and back.
+"""Trace: a schedule as a tuple of steps, which can be printed, hashed, compared and stored as JSON.
 
-First come rewrites of the expression, if any, then primitives, which change its loops.
+Rewrites of the expression come first, then primitives, which transform its loop nest.
 
-A trace speaks of a workload in normal form, so it replays to the same program for everybody who
-wrote the same computation, in any process.
+Names in a trace are those of the workload's normal form, so it replays to the same program for
+every spelling of the computation, in any process.
 """
 
 from __future__ import annotations
@@ -12,18 +12,19 @@ from dataclasses import dataclass
 from typing import Any, Self, TypeAlias, get_type_hints
 
 from .algebra.affine import atoms_in
-from .errors import ScheduleError, need
+from .errors import ScheduleError, require
 from .limits import MAX_ATOMS, MAX_NESTING, MAX_STATEMENTS, MAX_STEP_INTEGER, MAX_STEP_TEXT
 from .nest.finding import accesses_of
 from .nest.loop_ir import Nest, leaves, levels
 from .primitives import PRIMITIVES, Primitive
 from .primitives.primitive import spelling_of, spellings_of
+from .primitives.tensorize import check_instructions
 from .rewrites import REWRITES, Rewrite
 from .trace_document import current_steps
 from .workload.checks import shorten
 
 TRACE_VERSION = 1
-"""Part of what a record depends on: raised when a primitive changes its meaning."""
+"""Raised when a primitive changes its meaning; records depend on it."""
 
 MAX_STEPS = 4000
 """Row sums take 16 steps each, products 11; a program has up to 64 stages."""
@@ -33,7 +34,7 @@ Step: TypeAlias = Rewrite | Primitive
 _KINDS: tuple[type[Step], ...] = (*PRIMITIVES, *REWRITES)
 _HINTS: dict[type[Step], dict[str, Any]] = {kind: get_type_hints(kind) for kind in _KINDS}
 _BY_NAME: dict[str, list[tuple[type[Step], frozenset[str]]]] = {}
-"""What a step of that name is, and the fields it is written with, in each way it may be."""
+"""By serialised name: the class of the step and its fields, for each serialised form."""
 
 for _kind in _KINDS:
     for _spelling in spellings_of(_kind):
@@ -58,13 +59,13 @@ class Trace:
 
     def apply(self, nest: Nest) -> Nest:
         """`nest` after every step. ScheduleError from the first step that is not legal or makes the
-        nest too large, and from a rewrite: `tilewright.schedules.lowering.lower.start` does those
-        that stand first."""
+        nest too large, and from a rewrite: `lowering.lower.start` applies the leading ones."""
         for step in self.steps:
             if isinstance(step, Rewrite):
                 raise ScheduleError(step, "a rewrite stands before every primitive")
             nest = step.apply(nest)
             _require_room(nest, step)
+            check_instructions(nest, step)
         return nest
 
     def to_json(self) -> list[Any]:
@@ -85,18 +86,18 @@ class Trace:
 
 
 def _require_room(nest: Nest, step: Step) -> None:
-    """ScheduleError unless `nest`, which `step` made, is of a size that can be worked on."""
+    """ScheduleError unless `nest`, the result of `step`, is within the size limits."""
     size, deepest = 0, 0
     for level, stmts in enumerate(levels(nest.body)):
         size, deepest = size + len(stmts), level
     problem = f"the nest would have {size} statements, at most {MAX_STATEMENTS} are allowed"
-    need(size <= MAX_STATEMENTS, step, problem)
+    require(size <= MAX_STATEMENTS, step, problem)
     problem = f"statements would stand in {deepest} others, at most {MAX_NESTING} are allowed"
-    need(deepest <= MAX_NESTING, step, problem)
+    require(deepest <= MAX_NESTING, step, problem)
     indices = (i for leaf in leaves(nest.body) for _, index in accesses_of(leaf) for i in index)
     most = max(map(atoms_in, indices), default=0)
     problem = f"an index would have {most} variables and divisions, at most {MAX_ATOMS} are allowed"
-    need(most <= MAX_ATOMS, step, problem)
+    require(most <= MAX_ATOMS, step, problem)
 
 
 def _document(step: Step) -> dict[str, Any]:
@@ -129,8 +130,8 @@ def _step(number: int, entry: object) -> Step:
 
 
 def _checked(value: object, hint: Any, where: str) -> Any:
-    """`value` as the field's type: str, int, bool, a tuple of names, of integers or of pairs of
-    integers; none of a size that no step can have use for."""
+    """`value` converted to the field's type: str, int, bool, or a tuple of names, integers or pairs
+    of integers; within the size limits."""
     if hint in (str, int, bool):
         if type(value) is not hint:
             raise ScheduleError(where, f"must be {hint.__name__}, found {_shown(value)}")
@@ -159,7 +160,7 @@ def _checked(value: object, hint: Any, where: str) -> Any:
 
 
 def _shown(value: object) -> str:
-    """`value` in a message, which stays short however large it is."""
+    """A short text for `value` in a message."""
     short = isinstance(value, bool | float | None)
     if short or (isinstance(value, int) and abs(value) <= MAX_STEP_INTEGER):
         return repr(value)

@@ -1,1 +1,1 @@
-"""WHO ASKS: the command line, the API with its pages, jobs, the client, files for builds."""
+"""The front ends: command line, HTTP API with its pages, jobs, client, files for builds."""

@@ -1,4 +1,4 @@
-"""The database as commands see it: opened by `--db`, checked, upgraded, exported, imported."""
+"""Operations of commands on the database: open, check, upgrade, export, import."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tilewright.db import HEAD
 from tilewright.db.errors import StoreMissing
-from tilewright.db.moments import rfc3339
-from tilewright.db.schema import HEAD
+from tilewright.db.values.moments import rfc3339
+from tilewright.db.values.whole import Selection
 from tilewright.service.errors import UsageProblem
 
 if TYPE_CHECKING:
     from tilewright.db import Store
-    from tilewright.db.transfer import Selection
 
 DAY = timedelta(days=1)
 
-# Start-up: `db` loads SQLAlchemy with its first name; wrong words are told before.
+# Start-up: names of `db` load SQLAlchemy; wrong usage is reported before.
 
 
 def database_url(flag: str | None) -> str | None:
-    """`--db`, else `TILEWRIGHT_DB`, else None for the user's own. UsageProblem for an empty `--db`:
-    a variable that was meant to name a database must not lead to the user's own."""
+    """`--db`, else `TILEWRIGHT_DB`, else None for the user's own database. UsageProblem for an
+    empty `--db`: an empty variable in a script must not select the user's own database."""
     if flag is not None and not flag.strip():
         raise UsageProblem(
             "--db is empty: it names no database",
@@ -46,8 +46,8 @@ def session(flag: str | None) -> Iterator[Store]:
 
 
 @contextmanager
-def opened(flag: str | None) -> Iterator[Store | None]:
-    """An open store, closed at the end; None where there is none yet, and none is made."""
+def open_existing(flag: str | None) -> Iterator[Store | None]:
+    """An open store, closed at the end; None if the database does not exist. Does not create it."""
     from tilewright.db import open_store
 
     try:
@@ -60,9 +60,8 @@ def opened(flag: str | None) -> Iterator[Store | None]:
 
 
 def database_state(flag: str | None) -> str:
-    """One line on the database, which is neither made nor upgraded. StoreError if unusable."""
-    from tilewright.db import default_url, open_store
-    from tilewright.db.location import name_of
+    """One line on the database; creates and upgrades nothing. StoreError if unusable."""
+    from tilewright.db import default_url, name_of, open_store
 
     url = database_url(flag)
     try:
@@ -73,7 +72,7 @@ def database_state(flag: str | None) -> str:
 
 
 def upgrade(flag: str | None) -> dict[str, Any]:
-    """Bring the database to this version; what was done."""
+    """Upgrade the schema to this version; what was done."""
     with session(flag) as store:
         return {"database": store.name, "revision": HEAD, "records": store.counts().records}
 
@@ -95,7 +94,7 @@ def check(flag: str | None) -> dict[str, Any]:
 
 
 def backup(flag: str | None, file: Path) -> dict[str, Any]:
-    """Copy the database, as it is at one moment, to `file`."""
+    """Copy a consistent snapshot of the database to `file`."""
     from tilewright.db import open_store
 
     with open_store(database_url(flag), create=False, upgrade=False) as store:
@@ -106,7 +105,7 @@ def backup(flag: str | None, file: Path) -> dict[str, Any]:
 def prune(
     flag: str | None, *, dry_run: bool, built: bool = False, older_than: timedelta = DAY
 ) -> dict[str, Any]:
-    """Delete what nobody points to; what it was."""
+    """Delete unreferenced rows and files; their counts."""
     from tilewright.db import open_store
 
     with open_store(database_url(flag), create=False, upgrade=False) as store:
@@ -115,7 +114,7 @@ def prune(
 
 
 def stats(flag: str | None) -> dict[str, Any]:
-    """How much is stored, of each kind and for each owner."""
+    """Counts and sizes of what is stored, by kind and owner."""
     from tilewright.db import open_store
 
     with open_store(database_url(flag), create=False, upgrade=False) as store:
@@ -151,7 +150,7 @@ def export_to(store: Store, file: Path | None, selection: Selection) -> dict[str
 
 
 def import_from(store: Store, file: Path) -> dict[str, Any]:
-    """Take in an export; counts, and the lines that were not taken."""
+    """Import an export: counts, and the refused lines."""
     if str(file) == "-":
         report = store.import_(sys.stdin)
     else:

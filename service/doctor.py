@@ -1,4 +1,5 @@
-"""`doctor`: what on this machine may spoil a measurement, or keep Tilewright from working."""
+"""`doctor`: properties of this machine that disturb measurements or keep Tilewright from
+working."""
 
 from __future__ import annotations
 
@@ -16,18 +17,19 @@ from typing import Any
 
 from tilewright.schedules.errors import TilewrightError
 from tilewright.service import database as stored
-from tilewright.service.error_table import problem_of
+from tilewright.service import timeouts
+from tilewright.service.problems import problem_of
 from tilewright.tuner.process.environment import steering
 
-# Start-up: each finding loads what it looks at.
+# Start-up: each check loads what it needs.
 
-NOISE_SECS = 0.4
 NOISY_SPREAD = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One check. `status` is "ok", "warn" (measurements may suffer) or "fail" (does not work)."""
+    """Result of one check. `status` is "ok", "warn" (measurements may suffer) or "fail" (does not
+    work)."""
 
     name: str
     status: str
@@ -39,7 +41,7 @@ class Finding:
 
 
 def examine(db_url: str | None, *, clock: Callable[[], float] = time.perf_counter) -> list[Finding]:
-    """Every check, in the order people look for causes."""
+    """Results of all checks, in the order in which people look for causes."""
     return [
         python(),
         *libraries(),
@@ -63,7 +65,7 @@ def python() -> Finding:
 
 
 def libraries() -> list[Finding]:
-    """Versions of what tuning needs."""
+    """Versions of the libraries that tuning needs."""
     findings = []
     for name in ("numpy", "llvmlite", "sqlalchemy"):
         found = _version(name)
@@ -125,7 +127,7 @@ def cores() -> Finding:
 def governor(
     path: Path = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
 ) -> Finding:
-    """The clock's policy, where the machine tells it."""
+    """The frequency governor, where the machine exposes it."""
     try:
         found = path.read_text().strip()
     except OSError:
@@ -136,13 +138,13 @@ def governor(
 
 
 def steal(path: Path = Path("/proc/stat")) -> Finding:
-    """Time the hypervisor gave to others since boot."""
+    """Time since boot that the hypervisor gave to other guests."""
     try:
         ticks = [int(field) for field in path.read_text().split("\n", 1)[0].split()[1:]]
     except (OSError, ValueError):
         return Finding("steal", "ok", "not readable here")
     if len(ticks) < 8:
-        return Finding("steal", "ok", "not told by this kernel")
+        return Finding("steal", "ok", "not reported by this kernel")
     share = ticks[7] / max(sum(ticks[:8]), 1)
     if share > 0.02:
         return Finding("steal", "warn", f"{share:.1%} of the time since boot", "A busy host.")
@@ -150,7 +152,7 @@ def steal(path: Path = Path("/proc/stat")) -> Finding:
 
 
 def library_settings(environment: dict[str, str]) -> Finding:
-    """Variables that steer NumPy, PyTorch and what computes for them: cores, caches, threads."""
+    """Environment variables that change how NumPy, PyTorch and their libraries compute."""
 
     found = ", ".join(f"{name}={value}" for name, value in steering(environment).items())
     if found:
@@ -158,15 +160,15 @@ def library_settings(environment: dict[str, str]) -> Finding:
             "library settings",
             "warn",
             found,
-            "Programs you start run with them, held down maybe; tune and bench leave them out.",
+            "Programs you start use them and may be slowed down; tune and bench ignore them.",
         )
     return Finding("library settings", "ok", "none")
 
 
 def noise(clock: Callable[[], float]) -> Finding:
-    """The spread of one small fixed piece of work, repeated for `NOISE_SECS`."""
+    """Variation of a small fixed computation, repeated for `NOISE_MEASUREMENT_SECS`."""
     samples: list[float] = []
-    end = clock() + NOISE_SECS
+    end = clock() + timeouts.NOISE_MEASUREMENT_SECS
     while clock() < end or len(samples) < 20:
         start = clock()
         sum(range(20_000))
@@ -183,7 +185,7 @@ def noise(clock: Callable[[], float]) -> Finding:
 
 
 def probes() -> Finding:
-    """Whether what is known of this machine's speed was measured while it was quiet."""
+    """Whether the probes of this machine were taken while it was idle."""
     from tilewright.tuner.machine.native_target import native_target
 
     try:

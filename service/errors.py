@@ -1,55 +1,112 @@
-"""What may go wrong in this package: what was asked for, who asked, or what is there for it.
+"""Exit codes, and the errors of this package: each class has an HTTP status and an exit code.
 
-Both the command line and the API end here; `error_table.py` says how each class is told.
+`problems.py` makes the document of a response, and the text of the command line, from an error.
 """
 # ruff: noqa: N818  # the names say the condition; an "Error" at the end would say it twice
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from enum import IntEnum
 from typing import Any
 
 from tilewright.schedules.errors import TilewrightError
 
 
+class ExitCode(IntEnum):
+    """Exit codes of `tilewright`. The numbers are a promise; `docs/cli.md` explains each."""
+
+    DONE = 0
+    FAILED = 1
+    USAGE = 2
+    NO_ANSWER = 3
+    DATABASE = 4
+    UNREACHABLE = 5
+    VERIFICATION = 6
+    INTERRUPTED = 130
+
+
 class ServiceError(TilewrightError):
-    """An error of this package. `code`, `pointer` and `advice` refine what the table says."""
+    """An error of this package. An instance may refine `code`, `pointer` and `advice`."""
+
+    status: int = 422
+    exit_code: ExitCode = ExitCode.FAILED
 
     def __init__(
         self, message: str, *, code: str = "", pointer: str = "", advice: str = ""
     ) -> None:
         super().__init__(message)
-        self.code = code
+        self.code = code or self.code
         self.pointer = pointer
-        self.advice = advice
+        if advice:
+            self.advice = advice
 
 
 class BadRequest(ServiceError):
     """The request cannot be read: malformed JSON, a bad page token, a bad header."""
 
+    code = "bad_request"
+    status = 400
+    exit_code = ExitCode.USAGE
+    title = "The request cannot be read"
+    advice = "Correct the request."
+
 
 class InvalidField(ServiceError):
-    """A field is there but will not do; `pointer` names it."""
+    """The value of a field is not acceptable; `pointer` names the field."""
+
+    code = "invalid_field"
+    status = 422
+    exit_code = ExitCode.USAGE
+    title = "A field will not do"
+    advice = "Correct the field named."
 
 
 class UsageProblem(ServiceError):
-    """The command line asks for something that makes no sense."""
+    """The command line is not valid."""
+
+    code = "usage"
+    status = 400
+    exit_code = ExitCode.USAGE
+    title = "Wrong usage"
+    advice = "See `tilewright COMMAND --help`."
 
 
 class NotFound(ServiceError):
     """No such job, record, blob or path."""
 
+    code = "not_found"
+    status = 404
+    title = "No such thing"
+    advice = "Check the id or key."
+
 
 class NoAnswer(ServiceError):
     """Nothing good enough is stored for this workload and target."""
 
+    code = "no_answer"
+    status = 404
+    exit_code = ExitCode.NO_ANSWER
+    title = "No answer stored"
+    advice = "Tune the workload, or accept a lower grade (min_grade=default never misses)."
+
 
 class NotPrepared(ServiceError):
-    """No schedule could be made of this workload without tuning it; `code` says why."""
+    """No schedule for this workload was found without tuning it; `code` says why."""
+
+    code = "not_prepared"
+    status = 422
+    title = "No schedule without tuning"
+    advice = "Tune the workload, or divide it into stages that store what they compute."
 
 
 class MethodNotAllowed(ServiceError):
     """The path exists, the method does not; `allow` lists those that do."""
+
+    code = "method_not_allowed"
+    status = 405
+    title = "Method not allowed"
+    advice = "See `/openapi.json`."
 
     def __init__(self, message: str, *, allow: Sequence[str] = ()) -> None:
         super().__init__(message)
@@ -57,27 +114,65 @@ class MethodNotAllowed(ServiceError):
 
 
 class NotAuthenticated(ServiceError):
-    """No key, or none that opens anything; `code` says which."""
+    """No key, or a key that is not valid; `code` says which."""
+
+    code = "no_key"
+    status = 401
+    title = "A key is needed"
+    advice = (
+        "Send `Authorization: Bearer KEY` (TILEWRIGHT_API_KEY); `tilewright keys create`, on the "
+        "service's machine, makes one."
+    )
 
 
 class NotAllowed(ServiceError):
-    """It is known who asks, and this is not for them: a scope is missing, or a page asks."""
+    """The caller is known and not permitted: a scope is missing, or a page of another origin
+    calls."""
+
+    code = "not_allowed"
+    status = 403
+    title = "Not allowed"
+    advice = "Use a key with the scope named; `tilewright keys list` shows the scopes of each."
 
 
 class TooSlow(ServiceError):
     """The body did not arrive in time."""
 
+    code = "too_slow"
+    status = 408
+    exit_code = ExitCode.UNREACHABLE
+    title = "Too slow"
+    advice = "Send the same request again."
+
 
 class TooLarge(ServiceError):
     """A body or a number is above a limit of `/limits`."""
+
+    code = "too_large"
+    status = 413
+    exit_code = ExitCode.USAGE
+    title = "Too large"
+    advice = "`GET /limits` lists what is accepted."
 
 
 class UnsupportedMedia(ServiceError):
     """The body is not JSON."""
 
+    code = "unsupported_media_type"
+    status = 415
+    exit_code = ExitCode.USAGE
+    title = "Not JSON"
+    advice = "Send `Content-Type: application/json`, not compressed."
+
 
 class TooBusy(ServiceError):
-    """A limit on what may be open at once is reached; `retry_after_secs` says when to come back."""
+    """A limit on simultaneous requests is reached; `retry_after_secs` says when to try again."""
+
+    code = "too_busy"
+    status = 429
+    exit_code = ExitCode.UNREACHABLE
+    title = "Too many at once"
+    advice = "Come back after `Retry-After`."
 
     def __init__(self, message: str, *, retry_after_secs: int = 5, code: str = "") -> None:
         super().__init__(message, code=code)
@@ -85,27 +180,59 @@ class TooBusy(ServiceError):
 
 
 class Unavailable(ServiceError):
-    """The service cannot do it at the moment, and may in a few seconds."""
+    """The service cannot do it now and may be able to in a few seconds."""
+
+    code = "unavailable"
+    status = 503
+    exit_code = ExitCode.UNREACHABLE
+    title = "Not at the moment"
+    advice = "Come back after `Retry-After`."
 
 
 class NoRoom(ServiceError):
-    """The database has reached the size it may have: what would add to it is not taken."""
+    """The database has reached its size limit: new work is refused."""
+
+    code = "database_limit"
+    status = 507
+    exit_code = ExitCode.DATABASE
+    title = "The database has reached its limit"
+    advice = (
+        "Its operator raises TILEWRIGHT_DATABASE_BYTES, or makes room: `tilewright db stats` says "
+        "what it holds, `tilewright db prune` deletes what nobody points to."
+    )
 
 
 class MissingExtra(ServiceError):
     """A library that this command needs is not installed."""
 
+    code = "missing_extra"
+    status = 503
+    title = "Not installed"
+    advice = "Install the extra named."
+
 
 class VerificationFailed(ServiceError):
     """The stored best was rebuilt and did not pass."""
+
+    code = "verification_failed"
+    status = 409
+    exit_code = ExitCode.VERIFICATION
+    title = "Verification failed"
+    advice = "Tune again: `tilewright tune WORKLOAD --fresh`."
 
 
 class Unreachable(ServiceError):
     """No service answers at the URL."""
 
+    code = "unreachable"
+    status = 502
+    exit_code = ExitCode.UNREACHABLE
+    title = "Service unreachable"
+    advice = "Start one with `tilewright serve`, or set TILEWRIGHT_URL."
+
 
 class Located(ServiceError):
-    """An error of a storey below, and where in the request its cause sits."""
+    """An error of a lower package, and the JSON pointer of its cause in the request."""
 
     def __init__(self, error: TilewrightError, pointer: str) -> None:
         super().__init__(str(error), pointer=pointer)
@@ -114,6 +241,9 @@ class Located(ServiceError):
 
 class Refused(ServiceError):
     """A service answered with a problem; `status`, `code`, `pointer` and `advice` are its own."""
+
+    title = "The service refused"
+    advice = ""
 
     def __init__(self, status: int, problem: Mapping[str, Any]) -> None:
         errors = problem.get("errors") or [{}]
@@ -124,16 +254,43 @@ class Refused(ServiceError):
             advice=str(problem.get("advice") or ""),
         )
         self.status = status
+        self.exit_code = _exit_code_of(status, self.code)
         self.problem = dict(problem)
 
 
 class CannotWrite(ServiceError):
-    """Standard output takes no more: a full disk behind it."""
+    """Standard output cannot be written, for example because the disk is full."""
+
+    code = "cannot_write"
+    status = 503
+    title = "Cannot write"
+    advice = "Make room, or write elsewhere."
 
 
 class OutOfResources(ServiceError):
-    """Memory, files or threads have run out, by the machine or by a limit (`ulimit`)."""
+    """Memory, files or threads have run out, on the machine or by a limit (`ulimit`)."""
+
+    code = "out_of_resources"
+    status = 503
+    title = "Out of resources"
+    advice = "Close other programs, or raise the limit (`ulimit -a`)."
 
 
 class CannotServe(ServiceError):
-    """The service cannot start: the port is taken, the address is open to others, ..."""
+    """The service cannot start: the port is taken, the address is exposed without keys, ..."""
+
+    code = "cannot_serve"
+    status = 503
+    title = "Cannot serve"
+    advice = "Choose another --host or --port."
+
+
+def _exit_code_of(status: int, code: str) -> ExitCode:
+    """The exit code for a service's refusal."""
+    if code == "no_answer":
+        return ExitCode.NO_ANSWER
+    if status in (400, 413, 415, 422):
+        return ExitCode.USAGE
+    if status in (429, 502, 503, 504) or code in ("not_a_service", "redirected"):
+        return ExitCode.UNREACHABLE
+    return ExitCode.FAILED

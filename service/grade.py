@@ -1,4 +1,4 @@
-"""The grades of answers, by name; `service/answers/grades.py` says what each means."""
+"""The grades of answers; `service/answers/grades.py` defines each."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Grade(StrEnum):
-    """How good an answer is, best first."""
+    """How closely an answer matches the request, best first."""
 
     EXACT = "exact"
     SAME_CPU = "same-cpu"

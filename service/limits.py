@@ -1,4 +1,4 @@
-"""What the service accepts, in one value; `GET /limits` prints it."""
+"""Limits on requests, in one value that `GET /limits` prints."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class RequestLimits:
-    """Bounds on requests. Bytes, seconds and counts; those of an owner hold where keys do."""
+    """Limits in bytes, seconds and counts; those per owner apply where keys are used."""
 
     body_bytes: int = 1 << 20
     lookup_body_bytes: int = 8 << 20

@@ -18,11 +18,26 @@ from typing import TextIO
 
 import structlog
 
-from tilewright.service.redact import redacted
+from tilewright.service import timeouts
+
+HIDDEN = "[hidden]"
+_SECRETS = re.compile(
+    r"(?P<key>tw_[a-z2-7]{10}_)[a-z2-7]{8,}"  # the id stays, to identify the key
+    r"|(?P<bearer>\b[Bb]earer\s+)[\w.~+/=-]{8,}"
+    r"|(?P<url>\b[a-z][a-z0-9+.-]*://[^\s:/@]*:)[^\s/@]+(?=@)",
+    re.ASCII,
+)
+
+
+def redacted(text: str) -> str:
+    """`text` without the secrets of keys and the passwords of database URLs."""
+    if "tw_" not in text and "earer" not in text and "://" not in text:
+        return text
+    return _SECRETS.sub(lambda found: next(part for part in found.groups() if part) + HIDDEN, text)
 
 
 def _redacted(_logger: object, _method: str, line: structlog.types.EventDict | str) -> str:
-    """The whole line, tracebacks included, without secrets."""
+    """The log line, tracebacks included, without secrets."""
     return redacted(str(line))
 
 
@@ -45,38 +60,37 @@ def configure(*, as_json: bool) -> None:
         foreign_pre_chain=shared,
         processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, last, _redacted],
     )
-    handler = QuietHandler(Repeats())
+    handler = QuietHandler(WarningThrottle())
     handler.setFormatter(formatter)
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(logging.INFO)
     for chatty in ("uvicorn.error", "alembic"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
-    # That a connection was cut is told by those who used it; the pool adds a traceback of its own.
+    # A cut connection is reported by its users; the pool would add a traceback.
     logging.getLogger("sqlalchemy.pool").setLevel(logging.CRITICAL)
 
 
 @contextmanager
 def bound(**fields: str) -> Iterator[None]:
-    """Add `fields` to every line this thread, or this task, logs within the block."""
+    """Add `fields` to every line that this thread or task logs within the block."""
     with structlog.contextvars.bound_contextvars(**fields):
         yield
 
 
-REPEAT_SECS = 30.0
 MOST_TEXTS = 5
-"""Texts of one kind of warning that are written before the rest are only counted."""
+"""Distinct texts of one kind of warning that are written before the rest are only counted."""
 
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
 
 Line = tuple[logging.LogRecord, Context]
-"""What is logged, and where from: what is bound there are fields of the line."""
+"""A log record and the context whose bound fields belong to its line."""
 
 
 @dataclass(slots=True)
 class _Kind:
-    """One kind of warning: where in the code it comes from, by its logger and format."""
+    """Warnings from one place in the code, identified by logger and format."""
 
     since: float
     texts: set[str] = field(default_factory=set)
@@ -84,18 +98,19 @@ class _Kind:
     last: Line | None = None
 
 
-class Repeats:
-    """What goes wrong again and again is written once, then counted: one line in `secs` seconds for
-    each kind, which has the count in its field `repeated`, for as long as it goes on.
+class WarningThrottle:
+    """Writes a repeated warning once, then one line per `secs` seconds with the count in its field
+    `repeated`, for as long as it goes on.
 
-    A warning repeats another of its kind where the texts differ in numbers alone; after
-    `MOST_TEXTS` texts (as those of many jobs) every other one of its kind does. Lines of requests,
-    which `request_log` bounds, and those below a warning are left alone. Safe to call from any
-    thread.
+    Two warnings from the same place repeat each other if their texts differ in numbers only. After
+    `MOST_TEXTS` distinct texts (as from many jobs) every further one counts as a repetition. Lines
+    of requests, which `request_log` limits, and those below a warning pass through. Thread-safe.
     """
 
     def __init__(
-        self, secs: float = REPEAT_SECS, clock: Callable[[], float] = time.monotonic
+        self,
+        secs: float = timeouts.REPEATED_WARNING_SECS,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._secs = secs
         self._clock = clock
@@ -103,8 +118,8 @@ class Repeats:
         self._kinds: dict[tuple[str, int, str], _Kind] = {}
 
     def written(self, record: logging.LogRecord) -> list[Line]:
-        """What to write now that `record` came: counts that are due, and itself unless it repeats
-        what was written."""
+        """The lines to write for `record`: counts that are due, and itself unless it is a
+        repetition."""
         line = record, copy_context()
         with self._lock:
             due = self._due()
@@ -121,7 +136,7 @@ class Repeats:
             return due
 
     def _due(self) -> list[Line]:
-        """Counts of the kinds whose time is over; those that were quiet meanwhile are forgotten."""
+        """Lines with the counts that are due; kinds without repetitions since are dropped."""
         now = self._clock()
         found: list[Line] = []
         for key, kind in list(self._kinds.items()):
@@ -131,18 +146,18 @@ class Repeats:
                 del self._kinds[key]
                 continue
             record, where = kind.last
-            told = logging.makeLogRecord(record.__dict__)
-            told.exc_info = told.exc_text = None
-            told.repeated, told.within_secs = kind.counted, round(now - kind.since, 1)
-            found.append((told, where))
+            summary = logging.makeLogRecord(record.__dict__)
+            summary.exc_info = summary.exc_text = None
+            summary.repeated, summary.within_secs = kind.counted, round(now - kind.since, 1)
+            found.append((summary, where))
             kind.since, kind.counted, kind.last = now, 0, None
         return found
 
 
 class QuietHandler(logging.StreamHandler[TextIO]):
-    """Writes to standard error what `repeats` leaves."""
+    """Writes to standard error, without repeated warnings."""
 
-    def __init__(self, repeats: Repeats) -> None:
+    def __init__(self, repeats: WarningThrottle) -> None:
         super().__init__(sys.stderr)
         self._repeats = repeats
 
@@ -151,11 +166,8 @@ class QuietHandler(logging.StreamHandler[TextIO]):
             where.run(super().emit, one)
 
 
-class Flood:
-    """Lets `most` lines a second through; the rest are counted, and told when it is over.
-
-    Safe to call from any thread.
-    """
+class LineLimit:
+    """Lets `most` lines a second through and counts the rest. Thread-safe."""
 
     def __init__(self, most: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._most = most
@@ -166,7 +178,7 @@ class Flood:
         self._dropped = 0
 
     def admit(self) -> tuple[bool, int]:
-        """Whether to write this line, and how many were left out before it (told once)."""
+        """Whether to write this line, and how many were dropped before it (reported once)."""
         with self._lock:
             second = int(self._clock())
             if second != self._second:

@@ -14,7 +14,7 @@ from tilewright.service.limits import RequestLimits
 
 
 def _split(value: object) -> object:
-    """Names in the environment stand with commas between them."""
+    """Split a list of names in an environment variable at commas and spaces."""
     return tuple(filter(None, re.split(r"[,\s]+", value))) if isinstance(value, str) else value
 
 
@@ -22,7 +22,7 @@ Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
 
 
 class Settings(BaseSettings):
-    """What `serve` was told. `db` "" means `TILEWRIGHT_DB`, else the user's data folder."""
+    """Settings of `serve`. `db` "" means `TILEWRIGHT_DB`, else the user's data folder."""
 
     model_config = SettingsConfigDict(env_prefix="TILEWRIGHT_", frozen=True, extra="ignore")
 
@@ -34,7 +34,8 @@ class Settings(BaseSettings):
     default_measurer: str = "local"
     allow_unauthenticated: bool = False
     require_keys: bool | None = None
-    """Whether requests need a key. None: off this machine always, on it once a key was made."""
+    """Whether requests need a key. None: on loopback once a key exists, on other addresses always.
+    """
     allow_host: Names = ()
     allow_origin: Names = ()
     trusted_proxy: Names = ()
@@ -49,7 +50,7 @@ class Settings(BaseSettings):
     jobs_at_once: int = Field(default=3, ge=1, le=64)
     store_secs: float = Field(default=4.0, gt=0)
     database_bytes: int = Field(default=0, ge=0)
-    """What the database may hold before nothing more is taken in; 0: as much as there is room."""
+    """Size at which the database takes no new work; 0 for no limit."""
     preparers: int | None = Field(default=None, ge=0, le=64)
     workload_bytes: int = Field(default=8 << 30, gt=0)
     workload_iterations: int = Field(default=1 << 42, gt=0)
@@ -62,7 +63,8 @@ class Settings(BaseSettings):
 
 
 def is_loopback(host: str) -> bool:
-    """Whether `host` names this machine alone. A name other than localhost is not trusted to."""
+    """Whether `host` is a loopback address. A name other than localhost is not trusted to be
+    one."""
     if host == "localhost":
         return True
     try:

@@ -1,9 +1,9 @@
 """OpenTelemetry, where it is installed: a span for each request and each job.
 
-With the API alone nothing is recorded; an SDK and an exporter are set up by the usual means
-(`opentelemetry-instrument tilewright serve`, `OTEL_*`), which reach the worker's process too. What
-a request and the job it asked for have in common is the job's id, an attribute of both: a job may
-have several requests and outlives all of them.
+With the API alone nothing is recorded. An SDK and an exporter are configured in the usual ways
+(`opentelemetry-instrument tilewright serve`, `OTEL_*`), which reach the worker's process too. The
+spans of a request and of its job share the job's id as an attribute, and are not nested: a job may
+have several requests and outlives them.
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ def _tracer() -> Any:
 def span(
     name: str, caller: Mapping[str, str] | None = None, **attributes: str | int | float
 ) -> Iterator[Any]:
-    """A span around the block, with attributes named `tilewright.*`; None where nobody records.
+    """A span around the block, with attributes named `tilewright.*`; None where nothing is
+    recorded.
 
-    It belongs to the span the block is in, else to that of the `caller`: headers in lower case
-    (`traceparent`), as W3C Trace Context has them.
+    Its parent is the current span, else that of the `caller`: W3C Trace Context headers in lower
+    case (`traceparent`).
     """
     tracer = _tracer()
     if tracer is None:
@@ -45,7 +46,7 @@ def span(
 
 
 def _context_of(caller: Mapping[str, str] | None) -> Any:
-    """What `caller` says of its trace; None for the context of this moment."""
+    """The trace context in the headers of `caller`; None for the current one."""
     if not caller or import_module("opentelemetry.trace").get_current_span().is_recording():
         return None
     return import_module("opentelemetry.propagate").extract(caller)

@@ -1,12 +1,13 @@
-"""A whole service for test suites of projects that use one: API, worker, database, a machine.
+"""A complete service for test suites of other projects: API, worker, database, simulated machine.
+
 
     def test_our_build_asks_the_service(tilewright_service):
         job = tilewright_service.tune("matmul:M=64,N=64,K=64", trials=16)
         assert job.best["verified"]
 
-The machine is simulated, so no special hardware is needed and a run takes the same on every
-machine; everything else is real. Code under test reaches it at `tilewright_service.url`, and needs
-not know that timings are mocked. See `docs/mocked_timings.md`; the fixture is in
+The machine is simulated, so no special hardware is needed and a run takes the same time on every
+machine; everything else is real. Code under test uses `tilewright_service.url` and does not need to
+know that timings are mocked. See `docs/mocked_timings.md`; the fixture is in
 `tilewright.pytest_plugin`.
 """
 
@@ -23,6 +24,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tilewright.service import timeouts
+
 if TYPE_CHECKING:
     from tilewright.db import Store
     from tilewright.service.client import Client, Job
@@ -30,12 +33,11 @@ if TYPE_CHECKING:
 # Start-up: the service is loaded when one is started.
 
 MACHINE = "machine.json"
-PATIENCE_SECS = 120.0
 
 
 @dataclass(frozen=True)
 class ServiceUnderTest:
-    """A running service. `folder` has its database and its simulated machine."""
+    """A running service. `folder` holds its database and its simulated machine."""
 
     url: str
     client: Client
@@ -43,19 +45,19 @@ class ServiceUnderTest:
     folder: Path
 
     def use(self, machine: dict[str, Any]) -> ServiceUnderTest:
-        """Run the jobs submitted from now on on a simulated machine with these settings."""
+        """Use a simulated machine with these settings for jobs submitted from now on."""
         (self.folder / MACHINE).write_text(json.dumps(machine))
         return self
 
     def tune(self, workload: str | dict[str, Any], *, trials: int = 16, **more: Any) -> Job:
-        """Submit a job and wait for its end; `more` is what `Client.submit` takes."""
+        """Submit a job and wait for its end; `more` are arguments of `Client.submit`."""
         job = self.client.submit(workload, trials=trials, **more)
-        return self.client.wait(job.id, timeout_secs=PATIENCE_SECS)
+        return self.client.wait(job.id, timeout_secs=timeouts.TEST_SERVICE_SECS)
 
 
 @contextmanager
 def running_service(folder: Path) -> Iterator[ServiceUnderTest]:
-    """The service, in threads of this process, with everything it keeps below `folder`."""
+    """The service, in threads of this process, with all its files below `folder`."""
     import uvicorn
 
     from tilewright.db import open_store
@@ -86,7 +88,7 @@ def running_service(folder: Path) -> Iterator[ServiceUnderTest]:
         for thread in threads:
             thread.start()
         try:
-            end = time.monotonic() + PATIENCE_SECS
+            end = time.monotonic() + timeouts.TEST_SERVICE_SECS
             while not server.started:
                 if time.monotonic() > end or not threads[1].is_alive():
                     pytest.fail("the service did not start")
@@ -99,4 +101,4 @@ def running_service(folder: Path) -> Iterator[ServiceUnderTest]:
             server.should_exit = True
             stop.set()
             for thread in threads:
-                thread.join(PATIENCE_SECS)
+                thread.join(timeouts.TEST_SERVICE_SECS)

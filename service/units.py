@@ -1,5 +1,4 @@
-"""Seconds, bytes and counts as people read them. Everything inside is unscaled; this is the only
-place that scales, for the terminal and the pages alike."""
+"""Seconds, bytes and counts formatted for people. All other code keeps unscaled values."""
 
 from __future__ import annotations
 
@@ -15,11 +14,11 @@ def duration(secs: float | None) -> str:
 
 
 LONGEST_CLOCK_SECS = 100 * 3600.0
-"""Beyond it a time left says nothing but that it is long."""
+"""Longer times are shown as "over 4 days"."""
 
 
 def clock(secs: float | None) -> str:
-    """Minutes and seconds left: `2:10`."""
+    """A remaining time in minutes and seconds: `2:10`."""
     if secs is None:
         return "-:--"
     if secs >= LONGEST_CLOCK_SECS:
@@ -41,7 +40,7 @@ def byte_size(count: float) -> str:
 
 
 def quantity(count: float) -> str:
-    """A large count in words engineers use: `310k`, `2.1G`."""
+    """A large count with an SI prefix: `310k`, `2.1G`."""
     for unit, scale in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if count >= scale:
             return f"{count / scale:.3g}{unit}"

@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.golden_text import Golden, golden_path
+from tests.support.browser import NO_BROWSER
+from tests.support.golden_text import Golden, golden_path
 
 # Starlette's test client calls every service by this name; none outside the tests answers to it.
 os.environ["TILEWRIGHT_ALLOW_HOST"] = "testserver"
 if TYPE_CHECKING:
-    from tests.postgres import PostgresServer
+    from tests.support.postgres import PostgresServer
 
 
 def folder_in_memory() -> str | None:
@@ -45,9 +46,6 @@ settings.register_profile(
 )
 settings.register_profile("deep", settings.get_profile("ci"), derandomize=False, max_examples=2000)
 settings.load_profile("ci")
-
-
-NO_BROWSER = "browser tests did not run"
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -92,7 +90,8 @@ def own_log() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[PostgresServer]:
     """A PostgreSQL server of this session's own, started when a test first asks for it."""
-    from tests.postgres import running_server
+    pytest.importorskip("psycopg")
+    from tests.support.postgres import running_server
 
     with running_server() as server:
         yield server

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.golden_text import Golden, golden_path
+from tests.support.golden_text import Golden, golden_path
 
 
 def test_equal_to_what_is_kept_up_to_the_last_newline(tmp_path: Path) -> None:

@@ -91,7 +91,7 @@ def tune(
     from tilewright.service.answers.publish import publish
     from tilewright.service.jobs.tuning import check_measurable, register
     from tilewright.service.resolve import targets
-    from tilewright.tuner.measure.choose import measured_target
+    from tilewright.tuner.measure.measurer_spec import measured_target
     from tilewright.tuner.process.control import Control
     from tilewright.tuner.session.report import Budget
     from tilewright.tuner.tuning import tune as tune_into

@@ -17,7 +17,7 @@ from typing import Any
 
 from benchmarks.suite.crew import Crew, RaceError, Served
 from benchmarks.suite.race import PAUSE_SECS, REFERENCE, Round, counting, settled, unshared
-from tilewright.tuner.machine.lock import machine_lock
+from tilewright.tuner.machine.machine_lock import machine_lock
 from tilewright.tuner.process.environment import KEPT_MEMORY, clean_environment
 
 PATIENCE_SECS = 6.0

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.suite.results import ResultsFile
-from tilewright.tuner.bench.alternation import speedup_interval
+from tilewright.peers.bench import speedup_interval
 
 RESAMPLES = 2000
 LEAST_RATIO = 0.95

@@ -23,7 +23,8 @@ from tilewright.tuner.process.environment import clean_environment, openmp_envir
 
 ROOT = Path(__file__).resolve().parents[2]
 SIDES = ("old", "new")
-PACKAGES = ("schedules", "costmodel", "tuner", "service", "db")
+FOLDERS = ("schedules", "costmodel", "tuner", "service", "db", "tilewright")
+"""All that is installed: `tilewright` has links to the others, which compiling does not follow."""
 
 
 class TreeError(Exception):
@@ -61,8 +62,9 @@ def unpacked(commit: str, folder: Path, repository: Path = ROOT) -> Path:
         archive.extractall(part, filter="data")
     # As an installation does: else each process reads the source again, where the environment
     # forbids it to write bytecode, and the commit with more lines is said to start later.
-    for package in PACKAGES:
-        compileall.compile_dir(part / package, quiet=1)
+    for name in FOLDERS:
+        if (part / name).is_dir():
+            compileall.compile_dir(part / name, quiet=1)
     part.rename(tree)  # whole or not at all
     return tree
 

@@ -25,7 +25,7 @@ from tilewright.schedules.sketches import space_for
 from tilewright.schedules.space import Candidate, ScheduleSpace
 from tilewright.schedules.target import Target
 from tilewright.schedules.trace import Trace
-from tilewright.tuner.measure.choose import parse_measurer
+from tilewright.tuner.measure.measurer_spec import parse_measurer
 from tilewright.tuner.measure.protocol import MeasureRequest
 
 FILE = Path(__file__).with_name("timings.jsonl.gz")

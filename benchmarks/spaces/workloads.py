@@ -33,8 +33,8 @@ def collected() -> Iterator[tuple[str, Workload]]:
     from benchmarks.suite.cases import EXPRESSIONS
     from benchmarks.suite.operator_suite import constant_cases, suite_cases
     from benchmarks.suite.registry import workload_of
-    from tests.schedule_fuzz.workloads import random_workload
-    from tests.schedules.test_rules_spaces import ODD, workload
+    from tests.support.schedule_fuzz.workloads import random_workload
+    from tests.support.schedules.spaces import ODD, workload
 
     for case in (*suite_cases(), *constant_cases(), *EXPRESSIONS):
         yield case.name, workload_of(case)

@@ -21,16 +21,16 @@ from typing import Any, Protocol
 import numpy as np
 
 from benchmarks.peer_types import Array
-from benchmarks.peers import numpy_peer, numpy_ways
+from benchmarks.peers import numpy_peer, numpy_variants
 from benchmarks.suite.cases import Case
 from benchmarks.suite.registry import every_case, workload_of
 from benchmarks.suite.shelf import Shelf
+from tilewright.peers.library_peers import torch_peer
+from tilewright.peers.library_versions import numpy_libraries
+from tilewright.peers.shrunken import SHRUNKEN_EXTENTS
+from tilewright.peers.variants import NoPeerError, choose, dispatch_secs, seconds_a_call
 from tilewright.schedules.workload.tensors import Tensor
 from tilewright.schedules.workload.workload import Workload
-from tilewright.tuner.bench.libraries import numpy_libraries
-from tilewright.tuner.bench.library_peers import torch_peer
-from tilewright.tuner.bench.tiny import EXTENTS
-from tilewright.tuner.bench.ways import NoPeerError, choose, dispatch_secs, seconds_a_call
 from tilewright.tuner.process.linux import die_with_parent
 
 TOLERANCE = 1e-4
@@ -218,7 +218,7 @@ def _open(request: dict[str, Any]) -> Side | str:
 
 
 def _numpy_side(case: Case, inputs: list[Array], output: Array, expected: Array) -> CallSide:
-    ways = numpy_ways(
+    variants = numpy_variants(
         case.peer, case.epilogue, inputs, output, case.sizes, constant=bool(case.constants)
     )
 
@@ -227,7 +227,7 @@ def _numpy_side(case: Case, inputs: list[Array], output: Array, expected: Array)
         output.fill(np.nan)  # what the next way leaves out must not be this one's
         return problem
 
-    choice = choose(ways, check)
+    choice = choose(variants, check)
     said = {
         **choice.to_json(),
         "dispatch_secs": _numpy_dispatch_secs(case, choice.name),
@@ -243,14 +243,14 @@ def _numpy_dispatch_secs(case: Case, name: str) -> float:
     inputs = make_inputs(workload.inputs, 0, Shelf())
     output = np.empty(workload.output_tensors[0].shape, np.float32)
     constant = bool(case.constants)
-    ways = numpy_ways(case.peer, case.epilogue, inputs, output, sizes, constant=constant)
-    (way,) = (way for way in ways if way.name == name)
-    return dispatch_secs(way.prepare())
+    variants = numpy_variants(case.peer, case.epilogue, inputs, output, sizes, constant=constant)
+    (variant,) = (variant for variant in variants if variant.name == name)
+    return dispatch_secs(variant.prepare())
 
 
 def tiny_sizes(case: Case) -> dict[str, int]:
     """The sizes that may be anything, cut to a window's span, a vector's length or 2."""
-    inner_extent, others = EXTENTS[1]
+    inner_extent, others = SHRUNKEN_EXTENTS[1]
     sizes = dict(case.sizes)
     taps = [value for name, value in sizes.items() if name in ("K", "KH", "KW", "KD", "KL")]
     is_windowed = any(name.startswith(("stride", "pad")) for name in sizes) or len(taps) > 1
@@ -267,7 +267,7 @@ def _torch_side(
 ) -> CallSide:
     """Every way that `tilewright bench` has. NoPeerError without PyTorch."""
     peer = torch_peer(workload.normalised(), inputs, threads, compile_secs, copy=False)
-    return CallSide(peer.call, lambda: peer.outputs()[0], peer.said)
+    return CallSide(peer.call, lambda: peer.outputs()[0], peer.details)
 
 
 def _problem(found: Array, expected: Array) -> str | None:

@@ -33,14 +33,21 @@ def suite_sections(results: ResultsFile, tvm: Mapping[str, dict[str, Any]]) -> l
     parts += [
         f"### Suite: rows under {SHORT_SECS * 1e6:.0f} us\n\n{short_table(suite)}",
         f"### Suite: torch.compile beside eager\n\n{compiled_table(suite)}",
-        f"### Suite: ways that won\n\n{ways_table(suite)}",
+        f"### Suite: the fastest library calls\n\n{ways_table(suite)}",
     ]
-    for family in FAMILIES.values():
-        rows = results.matching(f"suite/{family.key}/")  # each once, under its own family
-        if rows:
-            parts.append(f"### Suite: {family.title}\n\n{_case_table(rows)}")
+    parts += case_sections(results, level=3)
     parts += _tvm_section(results, tvm)
     return parts
+
+
+def case_sections(results: ResultsFile, level: int) -> list[str]:
+    """A section for each family below a heading of `level`, each case once, in its own family."""
+    found = []
+    for family in FAMILIES.values():
+        rows = results.matching(f"suite/{family.key}/")
+        if rows:
+            found.append(f"{'#' * level} {family.title}\n\n{_case_table(rows)}")
+    return found
 
 
 def constant_sections(results: ResultsFile) -> list[str]:
@@ -49,8 +56,8 @@ def constant_sections(results: ResultsFile) -> list[str]:
     if not rows:
         return []
     lines = [
-        "| case | threads | time | packing each time | of the bound | NumPy | PyTorch |"
-        " against the better | packing each time, against the better |",
+        "| case | threads | time | time with packing | fraction of the bound | over NumPy |"
+        " over PyTorch | speed-up | speed-up with packing |",
         "|---|---|---|---|---|---|---|---|---|",
         *(_constant_line(row.data) for row in rows.values()),
     ]
@@ -58,15 +65,16 @@ def constant_sections(results: ResultsFile) -> list[str]:
              if "against_best_peer" in row.data]  # fmt: skip
     mean = f" Geomean {geomean(found):.2f}x of {len(found)}." if found else ""
     return [
-        f"### Suite: constant weights, packed ahead\n\n{_CONSTANTS}{mean}\n\n" + "\n".join(lines)
+        f"### Suite: constant weights, packed before the call\n\n{_CONSTANTS}{mean}\n\n"
+        + "\n".join(lines)
     ]
 
 
 _CONSTANTS = (
-    "Tuned with the weights marked constant. Two of our calls race beside the libraries: one that"
-    " finds the weights packed, and one of the same kernel that packs them itself. Libraries may"
-    " have theirs packed as well, and turned: what they do once is in no time here. No family's"
-    " figures count these rows."
+    "Tuned with the weights marked constant. Two calls of the kernel race with the libraries: one"
+    " on weights that were packed before, one that packs them in the call. The libraries' weights"
+    " are packed or transposed before the call as well, outside of the time. No family counts these"
+    " rows."
 )
 
 
@@ -92,17 +100,18 @@ def bound_text(bound: Mapping[str, Any]) -> str:
 
 
 _EXPLANATION = """
-Speed-ups are over the better of NumPy and PyTorch, beside it in one race. "Of the bound" is the
-bound of the design divided by the time in the race; where arithmetic binds, at the peak that ran
-beside the kernel, and in brackets by the session's probe alone. A kernel that is faster than its
-bound by more than a probe's error proves it wrong: it is then the bound, which "beaten" says by how
-much. Packing is inside every time."""
+The speed-up is over the faster of NumPy and PyTorch, which ran in the same race. The fraction of
+the bound is the roofline bound divided by the time in the race. Where arithmetic binds, the peak
+measured in the same race stands for the session's probe; the figure with the probe follows in
+brackets. A kernel that is faster than its bound by more than the error of a probe shows that the
+probe was too low: the kernel's time is then taken as the bound, and "beaten" says by how much. The
+time of a kernel includes packing."""
 
 
 def family_table(figures: list[FamilyFigures]) -> str:
     lines = [
-        "| family | threads | cases | speed-up | worst | to reach | met? | of the bound | worst |"
-        " to reach | met? |",
+        "| family | threads | cases | speed-up | lowest | goal | met? | fraction of the bound |"
+        " lowest | goal | met? |",
         "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     named = set[str]()  # once, wherever its first row is: one thread count may be missing
@@ -134,7 +143,7 @@ def under_table(rows: Mapping[str, Result]) -> str:
         return ""
     slower.sort(key=lambda row: float(row.data["against_best_peer"]["median"]))
     lines = [
-        "| case | threads | against the better | spread | below 0.97x | asked for as |",
+        "| case | threads | speed-up | spread | below 0.97x | library call |",
         "|---|---|---|---|---|---|",
     ]
     for row in slower:
@@ -152,7 +161,8 @@ def under_table(rows: Mapping[str, Result]) -> str:
 
 
 SHORT_SECS = 50e-6
-"""Rows in which the kernel or the better library takes less show its dispatch apart."""
+"""Where the kernel or the faster library takes less than this, a table separates the library's
+dispatch."""
 
 
 def without_dispatch(side: Mapping[str, Any]) -> float | None:
@@ -177,11 +187,11 @@ def short_table(rows: Mapping[str, Result]) -> str:
         return "Not measured."
     speedups = [row.data["against_best_peer"]["median"] for _, row, _, _ in short]
     lines = [
-        f"{len(short)} rows; geomean {geomean(speedups):.2f}x with dispatch. What is left without"
-        " it holds what a library needs to divide the work among threads.",
+        f"{len(short)} rows; geometric mean of the speed-ups {geomean(speedups):.2f}x with"
+        " dispatch. A library's time without dispatch still holds the start of its threads.",
         "",
-        "| case | threads | time | library | of that dispatch | against it | without dispatch |"
-        " asked for as |",
+        "| case | threads | kernel | library | of it dispatch | speed-up | without dispatch |"
+        " library call |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for _, row, side, left in sorted(short, key=lambda each: each[0]):
@@ -201,9 +211,10 @@ def short_table(rows: Mapping[str, Result]) -> str:
 
 
 def compiled_table(rows: Mapping[str, Result]) -> str:
-    """PyTorch's own calls and what `torch.compile` made of them, beside each other, by family."""
+    """PyTorch's own calls and what `torch.compile` makes of them, by family."""
     lines = [
-        "| family | rows | compiled, of eager's time | rows it is faster in | kernel against it |",
+        "| family | rows | compiled time / eager time | rows where compiled is faster |"
+        " speed-up over compiled |",
         "|---|---|---|---|---|",
     ]
     reasons: Counter[str] = Counter()
@@ -231,12 +242,12 @@ def compiled_table(rows: Mapping[str, Result]) -> str:
         )
     if len(lines) == 2 and not reasons:
         return "Not measured."
-    dropped = [f"- {count} ways dropped: {why}" for why, count in reasons.most_common()]
+    dropped = [f"- {count} variants failed: {why}" for why, count in reasons.most_common()]
     return "\n".join([*lines, *(["", *dropped] if dropped else [])])
 
 
 def ways_table(rows: Mapping[str, Result]) -> str:
-    """Which ways of the libraries were the fastest, and in how many rows."""
+    """Which calls of the libraries were the fastest, and in how many rows."""
     won: dict[str, Counter[str]] = {}
     for row in rows.values():
         for peer in ("numpy", "torch"):
@@ -245,12 +256,12 @@ def ways_table(rows: Mapping[str, Result]) -> str:
                 won.setdefault(peer, Counter())[side["way"]] += 1
     if not won:
         return "Not measured."
-    lines = ["| library | fastest way | rows |", "|---|---|---|"]
+    lines = ["| library | fastest call | rows |", "|---|---|---|"]
     for peer, counts in won.items():
         often = [(way, n) for way, n in counts.most_common() if n > 1]
         lines += [f"| {peer} | {way.replace('|', '/')} | {n} |" for way, n in often]
         once = len(counts) - len(often)
-        lines += [f"| {peer} | ways that won once | {once} |"] if once else []
+        lines += [f"| {peer} | calls that were fastest once | {once} |"] if once else []
     return "\n".join(lines)
 
 
@@ -266,8 +277,8 @@ def _worst(spread: Spread | None, unit: str) -> str:
 
 def _case_table(rows: Mapping[str, Result]) -> str:
     lines = [
-        "| case | threads | time | GFLOP/s | GB/s | of the bound | by | NumPy | PyTorch |"
-        " against the better | asked for as | trials |",
+        "| case | threads | time | GFLOP/s | GB/s | fraction of the bound | bound by | over NumPy |"
+        " over PyTorch | speed-up (interval) | library call | trials |",
         "|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     return "\n".join([*lines, *(_case_line(row.data) for row in rows.values())])
@@ -303,7 +314,7 @@ def _tvm_section(results: ResultsFile, tvm: Mapping[str, dict[str, Any]]) -> lis
     if not everyone:
         return []
     lines = [
-        "| case | time | TVM elsewhere | TVM raced here | its trials |",
+        "| case | time | TVM elsewhere | TVM raced here | TVM's trials |",
         "|---|---|---|---|---|",
     ]
     for name, each in everyone.items():
@@ -313,8 +324,8 @@ def _tvm_section(results: ResultsFile, tvm: Mapping[str, dict[str, Any]]) -> lis
         trials = each.row.data["tvm"]["trials"] if each.raced is not None else "-"
         lines.append(f"| {name} | {time} | {' | '.join(cells)} | {trials} |")
     text = (
-        'How many times longer TVM\'s best takes. "Elsewhere" divides a median from a file by our'
-        " median sample: it was measured in another run, at another time, maybe at another clock."
+        "TVM's best time divided by the kernel's. \"Elsewhere\" compares medians of two runs: TVM"
+        " was measured at another time, maybe at another clock."
         "\n\n"
     )
     return ["### Suite: against TVM MetaSchedule\n\n" + text + "\n".join(lines)]

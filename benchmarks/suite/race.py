@@ -26,8 +26,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.suite.crew import ANSWER_SECS, Contestant, Crew, RaceError
-from tilewright.tuner.bench.alternation import speedup_interval
-from tilewright.tuner.machine.lock import machine_lock
+from tilewright.peers.bench import speedup_interval
+from tilewright.tuner.machine.machine_lock import machine_lock
 
 PEERS = ("numpy", "torch")
 TIMER = Path(__file__).with_name("timer.c")

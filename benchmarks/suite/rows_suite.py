@@ -17,7 +17,7 @@ from benchmarks.suite.operator_suite import constant_cases, heavy_cases, suite_c
 from benchmarks.suite.race import PEERS, build_library, race
 from benchmarks.suite.registry import workload_of
 from benchmarks.suite.tvm_side import tvm_best, tvm_request
-from tilewright.tuner.session.limit import PROBE_ERROR
+from tilewright.tuner.session.roofline_bound import PROBE_ERROR
 
 CONSTANTS = "constants"
 RACE_SECS = 1.0

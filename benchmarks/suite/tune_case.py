@@ -69,9 +69,9 @@ def emit(workload: Workload, trace: Trace, target: Target, file: Path) -> None:
 
 def bound_of(workload: Workload, target: Target) -> dict[str, Any]:
     """What no schedule can be faster than on this target, by its probes."""
-    from tilewright.tuner.machine.roofline import bound
+    from tilewright.tuner.machine.roofline import bound_for
 
-    found = bound(workload, target)
+    found = bound_for(workload, target)
     return {
         "secs": found.secs,
         "binds": found.binds,

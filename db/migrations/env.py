@@ -1,8 +1,8 @@
-"""Alembic's entry: runs the migrations inside the transaction `tilewright.db.upgrade` has begun."""
+"""Alembic's entry: runs the migrations inside the transaction that `core/upgrade.py` has begun."""
 
 from alembic import context
 
-from tilewright.db.models import Base
+from tilewright.db.core.models import Base
 
 context.configure(
     connection=context.config.attributes["connection"],

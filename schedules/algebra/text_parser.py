@@ -1,7 +1,7 @@
-"""Reading index notation: text to a tree with positions. Grammar in `docs/workload.md`.
+"""Parser of index notation: text to a syntax tree with positions. Grammar in `docs/workload.md`.
 
-The parser knows no tensors and no types; `notation.py` gives the tree its meaning, and
-`index_text.py` uses the same syntax for the indices of JSON documents.
+The parser does not know tensors or types: `notation.py` evaluates the tree, and `index_text.py`
+uses the same syntax for the indices of JSON documents.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import NoReturn, TypeAlias, assert_never
 
 from ..errors import WorkloadError
@@ -32,7 +33,6 @@ _PRECEDENCE = {
 }  # fmt: skip
 _AFTER_NOT, _AFTER_MINUS = 3, 6
 _SIGNS = {"+": 1, "-": -1}
-_REDUCTIONS = {"+=": "sum", "*=": "prod"}
 _BIT_OPERATIONS = {
     "<<": "x << n is x * 2**n, with 2**n written as a number",
     ">>": "x >> n is i32(floor(f64(x) / 2**n)), with 2**n written as a number",
@@ -41,7 +41,7 @@ _BIT_OPERATIONS = {
     "^": "a power is a product: x*x",
     "~": "~x is -x - 1; a condition is negated by !",
 }
-"""Bit operations values do not have, and what to write instead."""
+"""Unsupported bit operations, and what to write instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,12 +102,22 @@ class Infix:
 Tree: TypeAlias = Number | Name | Ref | Call | Prefix | Infix
 
 
+class AssignmentOp(StrEnum):
+    """The operator of a statement: how its values are combined into elements."""
+
+    STORE = "="
+    SUM = "+="
+    PROD = "*="
+    MAX = "max="
+    MIN = "min="
+
+
 @dataclass(frozen=True, slots=True)
 class AssignmentTree:
-    """`target = value`; `reducer` is "sum", "max", ... for `+=`, `max=`, ... and None for `=`."""
+    """`target = value`, or with another operator instead of `=`."""
 
     target: Ref
-    reducer: str | None
+    operator: AssignmentOp
     value: Tree
 
 
@@ -222,18 +232,16 @@ class _Parser:
         target = Ref(name.text, args, name.pos, self._depth(name.pos, *args))
         return AssignmentTree(target, self._assignment(), self.expression())
 
-    def _assignment(self) -> str | None:
+    def _assignment(self) -> AssignmentOp:
         token = self._token
         if token.kind == "name" and token.text in ("max", "min"):
             self._next += 1
             self.expect("=")
-            return token.text
-        if token.text in _REDUCTIONS:
-            self._next += 1
-            return _REDUCTIONS[token.text]
-        if not self.take("="):
+            return AssignmentOp(f"{token.text}=")
+        if token.text not in ("=", "+=", "*="):
             self.fail("'=', '+=', '*=', 'max=' or 'min='")
-        return None
+        self._next += 1
+        return AssignmentOp(token.text)
 
     def expression(self, lowest: int = 1) -> Tree:
         self._nesting += 1

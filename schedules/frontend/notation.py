@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import TypeAlias
+from typing import TypeAlias, assert_never
 
 from ..algebra import values
 from ..algebra.affine import Affine
 from ..algebra.index_text import affine_of
-from ..algebra.scalar import Reducer
 from ..algebra.text_parser import (
+    AssignmentOp,
     AssignmentTree,
     Call,
     Infix,
@@ -32,7 +32,7 @@ from ..workload.checks import check_extent, check_name, check_shape
 from ..workload.tensors import Tensor
 from ..workload.workload import Workload
 from . import expr
-from .expr_core import Expr, Index, Operand, ReduceAxis, TensorExpr
+from .expr_core import Index, Operand, ReduceAxis, TensorExpr
 from .notation_eval import CONSTANTS, Evaluator
 from .notation_ranges import TensorUse, infer_extents
 
@@ -137,7 +137,7 @@ class _Program:
         return Workload.of(*outputs, inputs=list(self._inputs.values()))
 
     def _check_declared(self) -> None:
-        """Names that are read, but neither declared nor written, are all named at once."""
+        """WorkloadError that lists all names that are read, but neither declared nor written."""
         written = {s.target.name for s in self._statements}
         reads = [r for s in self._statements for r in references(s.value)]
         missing = {r.name: r for r in reversed(reads) if r.name not in {*written, *self._inputs}}
@@ -172,18 +172,7 @@ class _Program:
         self._survey(statement.value, target, used, reads)
         extents = self._extents(statement, left, used, reads)
         inner = [n for n in used if n not in left]
-        if statement.reducer is None and inner:
-            raise self._error(
-                used[inner[0]],
-                f"{inner[0]!r} is no index of {target.name}; reduce over it with"
-                " +=, max=, min= or *=",
-                "unknown_axis",
-            )
-        if statement.reducer is not None and not inner:
-            raise self._error(
-                target, f"nothing to reduce: every index is one of {target.name}; write =",
-                "bad_reduction",
-            )  # fmt: skip
+        self._check_inner(statement, {n: used[n] for n in inner})
         axes = [(n or "one", extents[n] if n else 1) for n in left]
         reduced = {n: expr.reduce_axis(extents[n], n) for n in inner}
 
@@ -192,15 +181,32 @@ class _Program:
             value = Evaluator(self._text, self._tensors, {**scope, **reduced}).value(
                 statement.value
             )
-            if statement.reducer is None:
-                return value
-            return self._reduction(statement, value, list(reduced.values()))
+            return _combined(statement.operator, value, tuple(reduced.values()))
 
         stated = self._stated.get(target.name)
         return expr.compute_labelled(target.name, axes, element, stated.dtype if stated else None)
 
-    def _reduction(self, statement: AssignmentTree, value: Operand, axes: list[ReduceAxis]) -> Expr:
-        return expr.reduction(Reducer(statement.reducer or ""), value, tuple(axes))
+    def _check_inner(self, statement: AssignmentTree, inner: Mapping[str, Tree]) -> None:
+        """WorkloadError unless the indices `inner`, which are not on the left side, fit the
+        operator; each is given with its first use."""
+        target = statement.target
+        match statement.operator:
+            case AssignmentOp.STORE:
+                for name, place in inner.items():
+                    raise self._error(
+                        place,
+                        f"{name!r} is no index of {target.name}; reduce over it with"
+                        " +=, max=, min= or *=",
+                        "unknown_axis",
+                    )
+            case AssignmentOp.SUM | AssignmentOp.PROD | AssignmentOp.MAX | AssignmentOp.MIN:
+                if not inner:
+                    raise self._error(
+                        target, f"nothing to reduce: every index is one of {target.name}; write =",
+                        "bad_reduction",
+                    )  # fmt: skip
+            case _:
+                assert_never(statement.operator)
 
     def _left_names(self, target: Ref) -> list[str]:
         """Index names of the left side; "" for a literal 0, an axis of extent 1."""
@@ -302,3 +308,20 @@ class _Program:
                     f" {list(found)}", "bad_shape",
                 )  # fmt: skip
         return extents
+
+
+def _combined(operator: AssignmentOp, value: Operand, axes: tuple[ReduceAxis, ...]) -> Operand:
+    """`value` as `operator` assigns it, combined over `axes`."""
+    match operator:
+        case AssignmentOp.STORE:
+            return value
+        case AssignmentOp.SUM:
+            return expr.sum(value, axes)
+        case AssignmentOp.PROD:
+            return expr.prod(value, axes)
+        case AssignmentOp.MAX:
+            return expr.max(value, axes)
+        case AssignmentOp.MIN:
+            return expr.min(value, axes)
+        case _:
+            assert_never(operator)

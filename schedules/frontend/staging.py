@@ -1,15 +1,15 @@
-"""From expressions to stages: reductions become stages, tensors become a workload."""
+"""Split expressions into stages: each reduction inside an expression becomes a stage."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from ..algebra.affine import affine, fresh, var
-from ..algebra.scalar import Load, Reducer, Scalar, rewrite, substitute
+from ..algebra.scalar import Load, Scalar, rewrite, substitute
 from ..errors import WorkloadError
-from ..workload.tensors import Axis, Stage, Tensor
+from ..workload.tensors import Axis, Elementwise, Reduction, Stage, StageKind, Tensor
 from ..workload.validate import settled_stage
-from .expr_core import Expr, LoopVar, Reduction, TensorExpr
+from .expr_core import Expr, LoopVar, NestedReduction, TensorExpr
 
 
 def build_stages(name: str, axes: tuple[LoopVar, ...], value: Expr) -> TensorExpr:
@@ -42,7 +42,7 @@ class _Splitter:
     def __init__(self, name: str, known: dict[str, Tensor]) -> None:
         self._name = name
         self._known = known
-        self._done: list[tuple[Reduction, tuple[LoopVar, ...], Tensor]] = []
+        self._done: list[tuple[NestedReduction, tuple[LoopVar, ...], Tensor]] = []
         self.stages: list[Stage] = []
 
     def main(self, axes: tuple[LoopVar, ...], value: Expr) -> None:
@@ -52,10 +52,10 @@ class _Splitter:
             self._emit(self._name, axes, self._lower(node, value.reductions, axes))
             return
         body = self._lower(whole.node, whole.inner, axes + whole.axes)
-        self._emit(self._name, axes, body, whole.reducer, whole.axes)
+        self._emit(self._name, axes, body, whole)
 
     def _lower(
-        self, node: Scalar, reductions: Mapping[str, Reduction], scope: tuple[LoopVar, ...]
+        self, node: Scalar, reductions: Mapping[str, NestedReduction], scope: tuple[LoopVar, ...]
     ) -> Scalar:
         def leaf(n: Scalar) -> Scalar | None:
             if isinstance(n, Load) and n.tensor in reductions:
@@ -64,7 +64,7 @@ class _Splitter:
 
         return rewrite(node, leaf)
 
-    def _split_off(self, reduction: Reduction, scope: tuple[LoopVar, ...]) -> Scalar:
+    def _split_off(self, reduction: NestedReduction, scope: tuple[LoopVar, ...]) -> Scalar:
         free = tuple(v for v in scope if v.name in reduction.free)
         index = tuple(var(v.name) for v in free) or (affine(0),)
         for done, done_free, tensor in self._done:
@@ -74,7 +74,7 @@ class _Splitter:
         # A single value still has a shape: one axis of extent 1.
         axes = free or (LoopVar("one", 1, reduce=False),)
         name = fresh(f"{self._name}_{reduction.reducer}", {self._name, *self._known})
-        tensor = self._emit(name, axes, body, reduction.reducer, reduction.axes)
+        tensor = self._emit(name, axes, body, reduction)
         self._done.append((reduction, free, tensor))
         return Load(tensor.name, index, tensor.dtype)
 
@@ -83,19 +83,21 @@ class _Splitter:
         name: str,
         axes: tuple[LoopVar, ...],
         body: Scalar,
-        reducer: Reducer | None = None,
-        reduce_axes: tuple[LoopVar, ...] = (),
+        reduction: NestedReduction | None = None,
     ) -> Tensor:
         names: dict[str, str] = {}
-        for v in (*axes, *reduce_axes):
+        for v in (*axes, *(reduction.axes if reduction else ())):
             names[v.name] = fresh(v.label, set(names.values()))
         body = substitute(body, {old: var(new) for old, new in names.items()})
         tensor = Tensor(name, tuple(v.extent for v in axes), body.dtype)
         spatial = tuple(Axis(names[v.name], v.extent) for v in axes)
-        reduced = tuple(Axis(names[v.name], v.extent) for v in reduce_axes)
+        kind: StageKind = Elementwise()
+        if reduction is not None:
+            reduced = tuple(Axis(names[v.name], v.extent) for v in reduction.axes)
+            kind = Reduction(reduction.reducer, reduced)
         if name in self._known:
             raise WorkloadError(f"two tensors are named {name!r}", code="duplicate")
-        stage = settled_stage(Stage(tensor, spatial, body, reducer, reduced), self._known)
+        stage = settled_stage(Stage(tensor, spatial, body, kind), self._known)
         self._known[name] = tensor
         self.stages.append(stage)
         return tensor

@@ -1,18 +1,18 @@
-"""What a well-formed nest is. Run after every primitive in tests and before code generation.
+"""The verifier of nests. It runs after every primitive in tests and before code generation.
 
-A primitive that is not legal raises `ScheduleError`; one that is legal and makes a nest refused
-here has a bug, so `MalformedNest` is no child of `TilewrightError`.
+An illegal primitive raises `ScheduleError`. A legal one that produces a malformed nest has a bug,
+so `MalformedNest` is no subclass of `TilewrightError`.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import dataclass, field, replace
 from typing import NoReturn, assert_never
 
 from ..algebra import arithmetic, scalar
-from ..algebra.affine import Affine, Cond, FloorDiv, Ge0, Var
+from ..algebra.affine import Affine, Cond, FloorDiv, Ge0, Interval, Var
 from ..algebra.scalar import (
     All,
     Binary,
@@ -26,6 +26,7 @@ from ..algebra.scalar import (
     Unary,
 )
 from ..dtypes import DType
+from .instructions import call_of
 from .loop_ir import (
     Allocate,
     Buffer,
@@ -34,6 +35,7 @@ from .loop_ir import (
     LoopKind,
     Nest,
     PrefetchHint,
+    RunByInstruction,
     Stmt,
     StoreElement,
     Update,
@@ -49,17 +51,22 @@ __all__ = ["BoundedAccess", "MalformedNest", "unproven_accesses", "verify"]
 
 
 class MalformedNest(Exception):  # noqa: N818 (it names what was found)
-    """A nest that breaks a rule of `verify`. A bug of whatever made it."""
+    """A nest that violates a rule of `verify`: a bug in the code that produced it."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """What can be named at one place of a nest. `inside` are the kinds of the loops around."""
+    """The scope at one place of a nest: buffers, and loop variables with their ranges. `inside` are
+    the kinds of the loops around it."""
 
     buffers: dict[str, Buffer]
     inputs: frozenset[str]
-    variables: frozenset[str] = frozenset()
-    inside: frozenset[LoopKind] = field(default_factory=frozenset)
+    ranges: dict[str, Interval] = field(default_factory=dict)
+    inside: frozenset[LoopKind | RunByInstruction] = field(default_factory=frozenset)
+
+    @property
+    def variables(self) -> Set[str]:
+        return self.ranges.keys()
 
 
 def verify(nest: Nest) -> None:
@@ -73,11 +80,11 @@ def verify(nest: Nest) -> None:
     - no input is written, every output is
     - bounds stay false once they are false
     - parallel loops are not nested in each other and combine nothing; the body of a vectorised
-      loop has leaves only
+      loop has leaves only; one that is run by an instruction has its semantics
     - allocated buffers are workspace, registers or prepacked; no buffer holds bool
     - what is prepacked is made of constant inputs alone
 
-    It does not say whether accesses are in bounds: see `unproven_accesses`.
+    It does not check that accesses are in bounds: see `unproven_accesses`.
     """
     _check_names(nest)
     _check_arguments(nest)
@@ -153,9 +160,11 @@ def _check_loop(loop: For, place: _Place) -> None:
     if loop.kind is LoopKind.VECTORIZED:
         deeper = any(isinstance(s, For | Allocate) for s in loop.body)
         _need(not deeper, f"the body of vectorized loop {loop.var} has leaves only")
-    inner = replace(
-        place, variables=place.variables | {loop.var}, inside=place.inside | {loop.kind}
-    )
+    if isinstance(loop.kind, RunByInstruction):
+        call = call_of(loop, loop.kind.name, place.buffers, place.ranges)
+        _need(not isinstance(call, str), f"loop {loop.var} is no {loop.kind.name}: {call}")
+    ranges = {**place.ranges, loop.var: Interval(0, loop.extent - 1)}
+    inner = replace(place, ranges=ranges, inside=place.inside | {loop.kind})
     for bound in loop.bounds:
         _check_cond(bound, inner, f"the bounds of loop {loop.var}")
         _need(
@@ -169,12 +178,12 @@ def _stays_false(bound: Cond, name: str) -> bool:
     """Whether `bound` cannot become true again as variable `name` grows."""
     if isinstance(bound, Ge0):
         return _never_grows(bound.index, name)
-    # A monotone index passes zero once, but only a constant one stays there or away from there.
+    # An equation in a changing index may become true again later.
     return name not in bound.index.vars()
 
 
 def _never_grows(index: Affine, name: str, sign: int = 1) -> bool:
-    """Whether `sign * index` never grows with variable `name`."""
+    """Whether `sign * index` is non-increasing in variable `name`."""
     for atom, c in index.terms:
         match atom:
             case Var():
@@ -252,7 +261,7 @@ def _check_scalar(node: Scalar, place: _Place, where: str) -> None:
 
 
 def _check_node(node: Scalar, place: _Place, where: str) -> None:
-    """The rules of one node; its children are asked for themselves."""
+    """The rules of one node; its children are checked separately."""
     match node:
         case Const(value, dtype):
             _need(_fits(value, dtype), f"{where} has the constant {value!r}, which is no {dtype}")

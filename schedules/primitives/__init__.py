@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
-from .copies import BlockRead, CacheRead, CacheWrite, TransformLayout
-from .loops import Fuse, Partition, Reorder, Split
-from .marks import PackAhead, Parallel, Stream, Unroll, Vectorize
-from .overlap import Merge, Stagger
-from .prefetching import Prefetch
-from .primitive import Primitive
-from .reductions import RFactor, SkipZeros, Solve
-from .stages import ComputeAt, Inline
+from inspect import isabstract
 
-PRIMITIVES: tuple[type[Primitive], ...] = (
-    Split, Fuse, Reorder, Partition, Merge, Stagger, Vectorize, Unroll, Parallel, CacheRead,
-    BlockRead, CacheWrite, TransformLayout, PackAhead, ComputeAt, Inline, RFactor, Solve, Prefetch,
-    SkipZeros, Stream,
-)  # fmt: skip
-"""All of them: what a trace can hold. A new primitive is named in this file, nowhere else."""
+from .copies import BlockRead as BlockRead
+from .copies import CacheRead as CacheRead
+from .copies import CacheWrite as CacheWrite
+from .copies import TransformLayout as TransformLayout
+from .loops import Fuse as Fuse
+from .loops import Partition as Partition
+from .loops import Reorder as Reorder
+from .loops import Split as Split
+from .marks import PackAhead as PackAhead
+from .marks import Parallel as Parallel
+from .marks import Stream as Stream
+from .marks import Unroll as Unroll
+from .marks import Vectorize as Vectorize
+from .overlap import Merge as Merge
+from .overlap import Stagger as Stagger
+from .prefetching import Prefetch as Prefetch
+from .primitive import Primitive as Primitive
+from .reductions import RFactor as RFactor
+from .reductions import SkipZeros as SkipZeros
+from .reductions import Solve as Solve
+from .stages import ComputeAt as ComputeAt
+from .stages import Inline as Inline
+from .tensorize import Tensorize as Tensorize
 
-__all__ = [
-    "PRIMITIVES", "BlockRead", "CacheRead", "CacheWrite", "ComputeAt", "Fuse", "Inline", "Merge",
-    "PackAhead", "Parallel", "Partition", "Prefetch", "Primitive", "RFactor", "Reorder",
-    "SkipZeros", "Solve", "Split", "Stagger", "Stream", "TransformLayout", "Unroll", "Vectorize",
-]  # fmt: skip
+PRIMITIVES: tuple[type[Primitive], ...] = tuple(
+    each
+    for each in list(globals().values())
+    if isinstance(each, type) and issubclass(each, Primitive) and not isabstract(each)
+)
+"""All primitives, which are the steps a trace may contain besides rewrites. Importing a primitive
+in this module registers it."""

@@ -1,21 +1,24 @@
-"""Proofs about dependences: may iterations run in another order, at once, or side by side?
+"""Dependence tests: may iterations be reordered, run in parallel, or run as vector lanes?
 
-What primitives may rely on: a leaf writes each element of a buffer at most once for each setting
-of its spatial loops (loops with `reduce` unset), except in buffers private to an inner loop.
-Every primitive keeps this, so whether two iterations can meet is a question about indices only.
+Invariant kept by all primitives: a leaf writes each element of a buffer in at most one iteration of
+its spatial loops (loops with `reduce` unset), except in buffers private to an inner loop. So two
+iterations conflict only through different accesses, which is a question about their indices.
 """
 
 from __future__ import annotations
 
-from ..algebra.affine import Ranges
-from ..algebra.independence import separates, settled
-from ..errors import ScheduleError, need
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from ..algebra.affine import Cond, Index, Ranges
+from ..algebra.independence import ElementAccess, meet_only_within, separates, settled
+from ..algebra.scalar import Reducer, loads
+from ..errors import ScheduleError, require
 from ..nest.finding import (
     all_ranges,
     loops_around,
     private_buffers,
     ranges_of,
-    reads_of,
     write_sites,
 )
 from ..nest.loop_ir import (
@@ -30,66 +33,125 @@ from ..nest.loop_ir import (
 )
 
 
-def _writers(body: tuple[Stmt, ...]) -> list[StoreElement | Update]:
-    """The leaves of `body` that write what is not private to it."""
-    private = private_buffers(body)
-    own = [leaf for leaf in leaves(body) if not isinstance(leaf, PrefetchHint)]
-    return [leaf for leaf in own if leaf.buffer not in private]
+def check_reorderable(
+    before: Sequence[For], after: Sequence[For], source: object, around: Ranges
+) -> None:
+    """ScheduleError unless the perfectly nested loops `before` may be put into the order `after`.
 
-
-def check_reorderable(body: tuple[Stmt, ...], asked_by: object) -> None:
-    """ScheduleError unless iterations around `body` may run in any order.
-
-    Legal when everything `body` writes outside its private buffers is either stored once an
-    element or combined by one reducer, and not read by `body` in another way.
+    Each buffer that the body writes outside its private ones must be stored once an element, or
+    combined by one reducer. Where the body accesses it in another way as well, the loops that may
+    carry a dependence between the two accesses, those in which its distance is not proved to be
+    zero, must keep their order: the dependence then has the same sign as before.
     """
-    reducers: dict[str, object] = {}
-    for leaf in _writers(body):
-        kind = leaf.reducer if isinstance(leaf, Update) else "store"
-        alike = reducers.setdefault(leaf.buffer, kind) == kind
-        need(alike, asked_by, f"{leaf.buffer!r} is written in two different ways")
-        read = reads_of(body, leaf.buffer)
-        need(not read, asked_by, f"the body both writes and reads {leaf.buffer!r}")
+    private = private_buffers(before[-1].body)
+    reducers: dict[str, Reducer | None] = {}
+    for leaf, _ in write_sites(before[-1].body):
+        if leaf.buffer in private:
+            continue
+        alike = reducers.setdefault(leaf.buffer, _reducer(leaf)) is _reducer(leaf)
+        require(alike, source, f"{leaf.buffer!r} is written in two different ways")
+    ranges = all_ranges((before[0],))
+    place = {loop.var: n for n, loop in enumerate(after)}
+    for pair in _dependent_pairs(before[0], {**around, **ranges}):
+        if pair.commutes:
+            continue
+        carrying = [loop.var for loop in before if not pair.is_within(loop.var, ranges, around)]
+        kept = carrying == sorted(carrying, key=place.__getitem__)
+        problem = f"iterations depend on each other through {pair.buffer!r}, in {carrying}"
+        require(kept, source, problem)
 
 
-def check_disjoint(loop: For, asked_by: object, around: Ranges) -> None:
-    """ScheduleError unless different iterations of `loop` write different elements and none
-    reads what another writes: what running them at once needs. `around` has the loops outside."""
+@dataclass(frozen=True, slots=True)
+class _AccessPair:
+    """Two accesses to `buffer` with simplified indices. The first one writes; `reads` says that the
+    second one reads, `commutes` that both combine by the same reducer."""
+
+    buffer: str
+    write: ElementAccess
+    other: ElementAccess
+    reads: bool
+    commutes: bool = False
+
+    def is_within(self, loop: str, ranges: Ranges, around: Ranges) -> bool:
+        """Whether the accesses meet only in iterations with the same value of `loop`."""
+        return meet_only_within(self.write, self.other, loop, ranges, around)
+
+
+def _dependent_pairs(loop: For, every: Ranges) -> Iterator[_AccessPair]:
+    """Pairs of different accesses in `loop` to buffers that are not private to its body, one of
+    which writes. A leaf is not paired with itself: see the invariant above."""
+    private = private_buffers(loop.body)
+    sites = [(leaf, _conditions(leaf, chain)) for leaf, chain in write_sites((loop,))]
+    found: dict[_AccessPair, None] = {}
+    for n, (leaf, guards) in enumerate(sites):
+        if leaf.buffer in private:
+            continue
+        write = _access(leaf.index, guards, every)
+        for m, (other, conds) in enumerate(sites):
+            for load in loads(other.value):
+                if load.tensor == leaf.buffer:
+                    read = _access(load.index, conds, every)
+                    found[_AccessPair(leaf.buffer, write, read, True)] = None
+            if m > n and other.buffer == leaf.buffer:
+                commutes = _reducer(leaf) is _reducer(other) is not None
+                second = _access(other.index, conds, every)
+                found[_AccessPair(leaf.buffer, write, second, False, commutes)] = None
+    yield from found
+
+
+def _access(index: Index, guards: tuple[Cond, ...], every: Ranges) -> ElementAccess:
+    kept = (type(guard)(*settled((guard.index,), every)) for guard in guards)
+    return ElementAccess(settled(index, every), tuple(kept))
+
+
+def check_disjoint(loop: For, source: object, around: Ranges) -> None:
+    """ScheduleError unless different iterations of `loop` write different elements and no iteration
+    reads what another writes, as parallel execution requires. `around` are the ranges of the
+    enclosing loops."""
     problem = f"iterations of {loop.var!r} combine into the same elements; RFactor it first"
-    need(not loop.reduce, asked_by, problem)
+    require(not loop.reduce, source, problem)
+    if loop.extent == 1:
+        return
     ranges = all_ranges((loop,))
     private = private_buffers(loop.body)
     for leaf, chain in write_sites((loop,)):
         if leaf.buffer in private:
             continue
-        known = (*leaf.guards, *(bound for inner in chain for bound in inner.bounds))
-        if loop.extent > 1 and not separates(leaf.index, loop.var, ranges, known, around):
+        known = _conditions(leaf, chain)
+        if not separates(leaf.index, loop.var, ranges, known, around):
             raise ScheduleError(
-                asked_by,
+                source,
                 f"iterations of {loop.var!r} may write the same element of {leaf.buffer!r}"
                 f" (index {', '.join(map(str, leaf.index))})",
             )
-        every = {**around, **ranges}
-        own = settled(leaf.index, every)
-        reads = reads_of(loop.body, leaf.buffer)
-        alike = all(settled(read.index, every) == own for read in reads)
-        problem = f"an iteration of {loop.var!r} may read what another writes to {leaf.buffer!r}"
-        need(alike, asked_by, problem)
+    for pair in _dependent_pairs(loop, {**around, **ranges}):
+        verb = "read" if pair.reads else "write"
+        problem = f"an iteration of {loop.var!r} may {verb} what another writes to {pair.buffer!r}"
+        require(pair.is_within(loop.var, ranges, around), source, problem)
 
 
-def check_marks(stmts: tuple[Stmt, ...], asked_by: object) -> None:
-    """ScheduleError unless every parallel and every vectorised loop of `stmts` may run so: what
-    Parallel and Vectorize prove, of leaves that may have been changed since."""
+def _reducer(leaf: StoreElement | Update) -> Reducer | None:
+    return leaf.reducer if isinstance(leaf, Update) else None
+
+
+def _conditions(leaf: StoreElement | Update, chain: tuple[For, ...]) -> tuple[Cond, ...]:
+    """Conditions that hold whenever `leaf`, inside of the loops `chain`, is executed."""
+    return (*leaf.guards, *(bound for loop in chain for bound in loop.bounds))
+
+
+def check_marks(stmts: tuple[Stmt, ...], source: object) -> None:
+    """ScheduleError unless every parallel and every vectorised loop of `stmts` is legal: the proofs
+    of Parallel and Vectorize again, since later steps may have changed the leaves."""
     for loop in loops(stmts):
         if loop.kind is LoopKind.PARALLEL:
-            check_disjoint(loop, asked_by, ranges_of(loops_around(stmts, loop)))
+            check_disjoint(loop, source, ranges_of(loops_around(stmts, loop)))
         elif loop.kind is LoopKind.VECTORIZED:
-            check_vector_lanes(loop, asked_by, ranges_of(loops_around(stmts, loop)))
+            check_vector_lanes(loop, source, ranges_of(loops_around(stmts, loop)))
 
 
-def check_vector_lanes(loop: For, asked_by: object, around: Ranges) -> None:
-    """ScheduleError unless the iterations of `loop`, inside of those `around`, may run as lanes of
-    one vector.
+def check_vector_lanes(loop: For, source: object, around: Ranges) -> None:
+    """ScheduleError unless the iterations of `loop` may run as lanes of one vector; `around` are
+    the ranges of the enclosing loops.
 
     A reduction loop is legal where every leaf combines all lanes into one element: a horizontal
     reduction. A spatial loop needs lanes that write different elements, and no lane reading what
@@ -97,14 +159,17 @@ def check_vector_lanes(loop: For, asked_by: object, around: Ranges) -> None:
     """
     innermost = all(isinstance(stmt, StoreElement | Update | PrefetchHint) for stmt in loop.body)
     problem = f"loop {loop.var!r} must be innermost, and it contains another loop or buffer"
-    need(innermost, asked_by, problem)
+    require(innermost, source, problem)
     if not loop.reduce:
-        check_disjoint(loop, asked_by, around)
+        check_disjoint(loop, source, around)
         return
     for leaf in leaves(loop.body):
         if not isinstance(leaf, Update) or any(loop.var in i.vars() for i in leaf.index):
             problem = f"{loop.var!r} is a reduction loop whose body is not one reduction"
-            raise ScheduleError(asked_by, problem)
+            raise ScheduleError(source, problem)
         later = all(loop.var not in c.index.vars() for c in leaf.first or ())
         problem = f"the first update of {leaf.buffer!r} would be in one lane; CacheWrite it first"
-        need(later, asked_by, problem)
+        require(later, source, problem)
+    for pair in _dependent_pairs(loop, {**around, **all_ranges((loop,))}):
+        problem = f"{pair.buffer!r} is accessed in another way while {loop.var!r} reduces into it"
+        require(pair.commutes, source, problem)

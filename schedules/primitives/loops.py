@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ..algebra.affine import Interval, fresh, less, var
-from ..errors import need
+from ..errors import require
 from ..limits import MAX_LOOP_EXTENT, factor_bound
 from ..nest.editing import add_guards, nest_loops, renamed_copy, substitute_body
-from ..nest.finding import names_in, perfect_chain
+from ..nest.finding import names_in, perfect_chain, ranges_of
 from ..nest.loop_ir import For, LoopKind, Nest
 from .dependence import check_reorderable
 from .places import find_loop, require_serial, serial_loop
@@ -37,7 +37,7 @@ class Split(LoopMaker):
         place = serial_loop(nest, self.loop, self)
         loop, factor = place.loop, self.factor
         most = factor_bound(loop.extent)
-        need(1 <= factor <= most, self, f"factor must be 1..{most}, the loop has {loop.extent}")
+        require(1 <= factor <= most, self, f"factor must be 1..{most}, the loop has {loop.extent}")
         taken, trips = names_in(nest), -(-loop.extent // factor)
         outer, inner = fresh(f"{self.loop}o", taken), fresh(f"{self.loop}i", taken)
         index = var(outer) * factor + var(inner)
@@ -52,7 +52,7 @@ class Split(LoopMaker):
 
 @dataclass(frozen=True, slots=True)
 class Fuse(LoopMaker):
-    """Make one loop of two that are perfectly nested (`fuse` in Halide and TVM).
+    """Fuse two perfectly nested loops into one (`fuse` in Halide and TVM).
 
         for i in 0..n:           ->    for f in 0..n*m: S(f // m, f % m)
             for j in 0..m: S(i, j)
@@ -74,12 +74,12 @@ class Fuse(LoopMaker):
         require_serial(outer, self)
         require_serial(inner, self)
         problem = f"{self.inner!r} must be the whole body of {self.outer!r}, and is not"
-        need(outer.body == (inner,), self, problem)
+        require(outer.body == (inner,), self, problem)
         same = outer.reduce == inner.reduce
-        need(same, self, "one loop is spatial and the other of a reduction")
+        require(same, self, "one loop is spatial and the other of a reduction")
         extent = inner.extent
         problem = f"the fused loop would have more than {MAX_LOOP_EXTENT} iterations"
-        need(outer.extent * extent <= MAX_LOOP_EXTENT, self, problem)
+        require(outer.extent * extent <= MAX_LOOP_EXTENT, self, problem)
         name = fresh(f"{self.outer}f", names_in(nest))
         fused = var(name)
         mapping = {self.outer: fused // extent, self.inner: fused % extent}
@@ -93,9 +93,9 @@ class Reorder(Primitive):
     """Put perfectly nested loops into the order given, outermost first (`reorder`).
 
     The loops must form one chain, each the whole body of the one before (loops of the chain that
-    are not named keep their place). Legal where iterations may run in any order: what the body
-    writes it does not read, and reductions combine by associative, commutative operations whose
-    first update stays first in every order of serial loops.
+    are not named keep their place). Legal where the loops that carry a dependence, from what the
+    body writes to what it reads, keep their order among each other; reductions combine by
+    associative, commutative operations whose first update stays first in every order.
     """
 
     order: tuple[str, ...]
@@ -103,7 +103,7 @@ class Reorder(Primitive):
     def apply(self, nest: Nest) -> Nest:
         """The nest reordered. ScheduleError: not one chain, not serial, or order matters."""
         once = self.order and len(set(self.order)) == len(self.order)
-        need(bool(once), self, f"name each loop once, got {list(self.order)}")
+        require(bool(once), self, f"name each loop once, got {list(self.order)}")
         found = [find_loop(nest, name, self) for name in self.order]
         top = min(found, key=lambda place: len(place.outer))
         chain: list[For] = []
@@ -115,10 +115,10 @@ class Reorder(Primitive):
             if not missing:
                 break
         problem = f"{sorted(missing)} are not perfectly nested within {top.loop.var!r}"
-        need(not missing, self, problem)
-        check_reorderable(chain[-1].body, self)
+        require(not missing, self, problem)
         wanted = iter([place.loop for place in found])
         new_order = tuple(next(wanted) if x.var in self.order else x for x in chain)
+        check_reorderable(chain, new_order, self, ranges_of(top.outer))
         return top.with_loop(*nest_loops(new_order, chain[-1].body))
 
 
@@ -129,10 +129,10 @@ class Partition(LoopMaker):
         for i in 0..n: S(i)    ->    for i in 0..at: S(i)
                                      for i.t in 0..n-at: S(i.t + at)
 
-    Guards that hold in one part go there when the nest is cleaned up, and inner loops shrink to
-    what is left. Legal on every loop that is not vectorised or parallel, for 1 <= at < n: the
-    iterations and their order stay. Loops and buffers in the second part get `.t` behind their
-    names, so that they can be scheduled on their own.
+    When the nest is cleaned, guards that always hold in one part are removed there, and inner loops
+    shrink to the iterations that are left. Legal on every loop that is not vectorised or parallel,
+    for 1 <= at < n. `.t` is appended to the names of loops and buffers in the second part, so that
+    it can be scheduled separately.
     """
 
     loop: str
@@ -146,8 +146,8 @@ class Partition(LoopMaker):
         place = find_loop(nest, self.loop, self)
         loop = place.loop
         together = loop.kind in (LoopKind.VECTORIZED, LoopKind.PARALLEL)
-        need(not together, self, f"loop {self.loop!r} is {loop.kind.value}")
-        need(1 <= self.at < loop.extent, self, f"at must be 1..{loop.extent - 1}")
+        require(not together, self, f"loop {self.loop!r} is {loop.kind.value}")
+        require(1 <= self.at < loop.extent, self, f"at must be 1..{loop.extent - 1}")
         (tail,), made = renamed_copy((loop,), ".t", names_in(nest))
         assert isinstance(tail, For)
         shifted = substitute_body(tail.body, {tail.var: var(tail.var) + self.at})

@@ -1,17 +1,18 @@
-"""The loop a primitive is about: found, held to what the step needs, and replaced."""
+"""Find the loop that a primitive transforms, check what the primitive requires, and replace it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
 from ..algebra.affine import Interval
-from ..errors import ScheduleError, need
+from ..errors import ScheduleError, require
 from ..nest.finding import buffers_in, loops_around, names_in, ranges_of
 from ..nest.loop_ir import (
     Buffer,
     For,
     LoopKind,
     Nest,
+    RunByInstruction,
     Stmt,
     loop_called,
     loops,
@@ -25,8 +26,8 @@ ROOT = ""
 
 @dataclass(frozen=True, slots=True)
 class LoopPosition:
-    """A loop of a nest and the loops around it, outermost first. The whole nest counts as a loop
-    of one iteration, called ROOT."""
+    """A loop of a nest and the loops around it, outermost first. The whole nest is represented as a
+    loop of one iteration, called ROOT."""
 
     nest: Nest
     loop: For
@@ -34,11 +35,11 @@ class LoopPosition:
 
     @property
     def ranges(self) -> dict[str, Interval]:
-        """The values of the loop and of those around it."""
+        """The ranges of the loop and of those around it."""
         return ranges_of((*self.outer, self.loop))
 
     def with_loop(self, *new: Stmt) -> Nest:
-        """The nest with `new` where the loop stands."""
+        """The nest with the loop replaced by `new`."""
         path = {loop.var for loop in self.outer}
 
         def change(stmt: Stmt) -> tuple[Stmt, ...] | None:
@@ -49,63 +50,63 @@ class LoopPosition:
         return replace(self.nest, body=transform(self.nest.body, change))
 
     def with_body(self, *body: Stmt) -> Nest:
-        """The nest with `body` inside the loop."""
+        """The nest with `body` as the loop's body."""
         if self.loop.var == ROOT:
             return replace(self.nest, body=body)
         return self.with_loop(replace(self.loop, body=body))
 
-    def marked(self, kind: LoopKind) -> Nest:
-        """The nest with the loop run as `kind`."""
+    def marked(self, kind: LoopKind | RunByInstruction) -> Nest:
+        """The nest with the loop of this `kind`."""
         return self.with_loop(replace(self.loop, kind=kind))
 
 
-def find_loop(nest: Nest, name: str, asked_by: object) -> LoopPosition:
-    """The loop called `name`; ScheduleError naming the loops there are if it is not one."""
+def find_loop(nest: Nest, name: str, source: object) -> LoopPosition:
+    """The loop called `name`; ScheduleError that lists the loops if there is none."""
     loop = loop_called(nest.body, name)
     if loop is None:
         known = ", ".join(loop.var for loop in loops(nest.body))
-        raise ScheduleError(asked_by, f"there is no loop {name!r}; the nest has {known}")
+        raise ScheduleError(source, f"there is no loop {name!r}; the nest has {known}")
     return LoopPosition(nest, loop, loops_around(nest.body, loop))
 
 
-def require_serial(loop: For, asked_by: object) -> None:
+def require_serial(loop: For, source: object) -> None:
     problem = f"loop {loop.var!r} is {loop.kind.value}; this needs a serial loop"
-    need(loop.kind is LoopKind.SERIAL, asked_by, problem)
+    require(loop.kind is LoopKind.SERIAL, source, problem)
 
 
-def serial_loop(nest: Nest, name: str, asked_by: object) -> LoopPosition:
+def serial_loop(nest: Nest, name: str, source: object) -> LoopPosition:
     """The loop called `name`, which must be serial; ScheduleError as for `find_loop`."""
-    place = find_loop(nest, name, asked_by)
-    require_serial(place.loop, asked_by)
+    place = find_loop(nest, name, source)
+    require_serial(place.loop, source)
     return place
 
 
-def open_loop(nest: Nest, name: str, asked_by: object) -> LoopPosition:
+def open_loop(nest: Nest, name: str, source: object) -> LoopPosition:
     """The loop called `name`; ScheduleError if it is vectorised: its body holds leaves only."""
-    place = find_loop(nest, name, asked_by)
+    place = find_loop(nest, name, source)
     problem = f"loop {name!r} is vectorized: nothing goes inside it"
-    need(place.loop.kind is not LoopKind.VECTORIZED, asked_by, problem)
+    require(place.loop.kind is not LoopKind.VECTORIZED, source, problem)
     return place
 
 
-def open_place(nest: Nest, name: str, asked_by: object) -> LoopPosition:
-    """As `open_loop`, or the whole nest."""
-    return open_loop(nest, name, asked_by) if name else LoopPosition(nest, For(ROOT, 1, nest.body))
+def open_place(nest: Nest, name: str, source: object) -> LoopPosition:
+    """`open_loop`, or the whole nest if `name` is ROOT."""
+    return open_loop(nest, name, source) if name else LoopPosition(nest, For(ROOT, 1, nest.body))
 
 
-def buffer_called(nest: Nest, name: str, asked_by: object) -> Buffer:
+def buffer_called(nest: Nest, name: str, source: object) -> Buffer:
     """The buffer called `name`; ScheduleError if there is none."""
     buffers = buffers_in(nest)
-    need(name in buffers, asked_by, f"there is no buffer {name!r}")
+    require(name in buffers, source, f"there is no buffer {name!r}")
     return buffers[name]
 
 
-def require_free(nest: Nest, name: str, asked_by: object) -> None:
-    need(name not in names_in(nest), asked_by, f"the name {name!r} is in use")
+def require_free(nest: Nest, name: str, source: object) -> None:
+    require(name not in names_in(nest), source, f"the name {name!r} is in use")
 
 
-def still_prepacked(nest: Nest, asked_by: object) -> Nest:
-    """`nest`; ScheduleError if something that is prepacked cannot be any more."""
+def still_prepacked(nest: Nest, source: object) -> Nest:
+    """`nest`; ScheduleError if a prepacked buffer can no longer be prepacked."""
     problem = prepack_problem(nest)
-    need(problem is None, asked_by, f"what is prepacked must stay so: {problem}")
+    require(problem is None, source, f"what is prepacked must stay so: {problem}")
     return nest

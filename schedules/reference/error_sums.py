@@ -1,13 +1,14 @@
-"""The error bound of reductions: what is collected of their terms, and what follows from it.
+"""The error bound of reductions, from properties of their terms.
 
-Beside the worst case, gamma_K = (1 + u)**K - 1 times the sum of magnitudes, a sum of K terms has
+The worst case of a sum of K terms is gamma_K = (1 + u)**K - 1 times the sum of magnitudes. Tighter
+bounds:
 
-- no error where its terms are multiples of a power of two, few enough (`error_exact`),
-- the worst case of fewer terms where most are zero: adding zero rounds nothing,
-- for inputs drawn from continuous distributions, an error that grows with sqrt(K): roundings go
-  both ways. Where they do not (equal terms, terms lost below the last place of the sum), a model
-  would be wrong, so the terms of some elements are summed up in the type, one after the other,
-  in their order and from large to small: `MARGIN` times the largest error met, and no less than
+- no error if the terms are multiples of a power of two and small enough (`error_exact`);
+- the worst case of the nonzero terms alone, since adding zero is exact;
+- for inputs drawn from continuous distributions, an error that grows with sqrt(K), as roundings
+have both signs. A model would be wrong where they have not (equal terms, terms below the last place
+of the sum), so the terms of some elements are summed in the type, in order and sorted by size:
+`MARGIN` times the largest error found, at least
   `DEVIATIONS` * sqrt(K) * u times the sum of magnitudes, the form of the probabilistic bound of
   Higham and Mary, SIAM J. Sci. Comput. 41 (2019), A2815, theorem 2.4 and section 3.
 """
@@ -17,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import prod, sqrt
+from typing import assert_never
 
 import numpy as np
 
@@ -40,28 +42,31 @@ from .evaluate import value_of
 from .math import Array
 from .reads import AxisCoordinates, IterationBox, full_box
 
-PARTS = {None: 1, Reducer.SUM: 4, Reducer.PROD: 5, Reducer.MAX: 2, Reducer.MIN: 2}
+PARTS = {Reducer.SUM: 4, Reducer.PROD: 5, Reducer.MAX: 2, Reducer.MIN: 2}
 MARGIN = 8.0
 DEVIATIONS = 8.0
 FEW_TERMS = 256
-"""Sums of fewer terms are held to the worst case."""
+"""Sums of fewer terms use the worst case."""
 _SPARSE = 0.75
-"""Zeros in a sample of the terms from which the others are counted."""
+"""Share of zeros in a sample of the terms from which nonzero terms are counted."""
 _SAMPLED_TERMS = 1 << 19
 _MOST_SAMPLED = 24
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What is looked for in the terms of a sum: a common step, and how many are not zero."""
+    """Which properties of the terms of a sum are computed: their common step, and the number of
+    nonzero terms."""
 
     steps: bool
     counts: bool
 
 
-def terms_to_look_for(stage: Stage, box: IterationBox, env: BoundedTensors) -> Terms:
-    """What may be worth looking for in all boxes of a sum, judged by the first."""
-    if stage.reducer is not Reducer.SUM or not stage.tensor.dtype.is_float:
+def terms_to_look_for(
+    stage: Stage, reducer: Reducer, box: IterationBox, env: BoundedTensors
+) -> Terms:
+    """The properties worth computing in all boxes of a reduction, decided on one of them."""
+    if reducer is not Reducer.SUM or not stage.tensor.dtype.is_float:
         return Terms(steps=False, counts=False)
     parts = [v for _, (v, _) in _terms(stage, box, env)]
     zeros = min(float(np.mean(sample(v) == 0)) for v in parts)
@@ -91,15 +96,16 @@ def _terms(
 
 
 def box_parts(
-    stage: Stage, box: IterationBox, env: BoundedTensors, wanted: Terms
+    stage: Stage, reducer: Reducer, box: IterationBox, env: BoundedTensors, wanted: Terms
 ) -> tuple[Array, list[Errors], int | None]:
-    """The body over `box`, what its reducer needs to know to bound the result, and a common step.
+    """The body over `box`, the parts needed to bound its reduction by `reducer`, and the common
+    step.
 
-    Each part is combined with the reducer's own operation: for a sum the terms' magnitudes, errors,
-    how many are not zero, and those that are NaN or infinite, for a product |t|, |t| + e,
-    max(|t| + e, 1) and `sure_factors`, for max and min t + e and t - e. None is zero.
+    Each part is reduced by `reducer` as well. Sum: magnitudes, errors, nonzero counts, and NaN or
+    infinite terms; product: |t|, |t| + e, max(|t| + e, 1) and `sure_factors`; max and min: t + e
+    and t - e. None is zero.
     """
-    if stage.reducer is Reducer.SUM:
+    if reducer is Reducer.SUM:
         terms = _terms(stage, box, env)
         value = signed_sum(terms)
         magnitude, count = np.asarray(0.0), np.asarray(0.0)
@@ -114,22 +120,27 @@ def box_parts(
         given = special if special.ndim else None
         return value, [magnitude, errors, count if wanted.counts else None, given], step
     value, errors = bounded_value(stage.body, box, env)
-    if stage.reducer is None:
-        return value, [errors], None
     exact = value.astype(np.float64, copy=False)
-    if stage.reducer is Reducer.PROD:
-        size = finite_size(exact)
-        reach = size + as_array(errors)
-        sure = sure_factors((exact, errors))
-        return value, [size, reach, np.maximum(reach, 1.0), *sure], None
-    if errors is None:
-        return value, [exact, exact], None
-    errors = np.where(is_open(errors), np.nan, errors)  # beside an infinity, too
-    return value, [exact + errors, exact - errors], None
+    match reducer:
+        case Reducer.PROD:
+            size = finite_size(exact)
+            reach = size + as_array(errors)
+            sure = sure_factors((exact, errors))
+            return value, [size, reach, np.maximum(reach, 1.0), *sure], None
+        case Reducer.MAX | Reducer.MIN:
+            if errors is None:
+                return value, [exact, exact], None
+            errors = np.where(
+                is_open(errors), np.nan, errors
+            )  # an infinity plus an unknown error is unknown
+            return value, [exact + errors, exact - errors], None
+        case _:
+            assert_never(reducer)
 
 
 def combined_errors(
     stage: Stage,
+    reducer: Reducer,
     values: Array,
     parts: list[Array],
     wanted: Terms,
@@ -140,38 +151,49 @@ def combined_errors(
     all terms and the growth `measured`."""
     dtype = stage.tensor.dtype
     count = prod(a.extent for a in stage.reduce_axes)
-    if stage.reducer is Reducer.SUM:
-        magnitude, errors, nonzero, special = parts
-        roundings = count * len(chain_terms(stage.body))
-        growth: float | Array = rounding_growth(dtype, roundings)
-        if measured is not None:
-            growth = min(growth, measured)
-        if wanted.counts:
-            growth = np.minimum(growth, growth_of(dtype, np.maximum(nonzero - 1, 0)))
-        exact = exact_sums(step, magnitude, errors, dtype)
-        bound = sum_errors(dtype, growth, magnitude, errors, tiny=0.0, exact=exact)
-        found = at_specials(
-            values, bound, lambda s: np.isnan(s[0]) | np.isfinite(as_array(s[1])), (special, bound)
-        )
-        return as_array(found)
-    if stage.reducer is Reducer.PROD:
-        exact_size, reach, partial, special, clear = parts
-        growth = rounding_growth(dtype, count)
-        errors = (reach - exact_size) + growth * reach + count * 2.0**-52 * reach
-        # A factor can follow a partial product that underflowed or overflowed.
-        errors = errors + np.where(reach > 0, count * smallest_step(dtype) * partial, 0.0)
-        bound = or_overflow(dtype, partial, errors)
-
-        def is_sure(given: Bounded, known: Bounded) -> Array:
-            return np.asarray(
-                np.isnan(given[0]) | (np.isfinite(as_array(given[1])) & (known[0] == 1))
+    match reducer:
+        case Reducer.SUM:
+            magnitude, errors, nonzero, special = parts
+            roundings = count * len(chain_terms(stage.body))
+            growth: float | Array = rounding_growth(dtype, roundings)
+            if measured is not None:
+                growth = min(growth, measured)
+            if wanted.counts:
+                growth = np.minimum(growth, growth_of(dtype, np.maximum(nonzero - 1, 0)))
+            exact = exact_sums(step, magnitude, errors, dtype)
+            bound = sum_errors(dtype, growth, magnitude, errors, tiny=0.0, exact=exact)
+            return as_array(
+                at_specials(
+                    values,
+                    bound,
+                    lambda s: np.isnan(s[0]) | np.isfinite(as_array(s[1])),
+                    (special, bound),
+                )
             )
+        case Reducer.PROD:
+            return _product_errors(dtype, count, values, parts)
+        case Reducer.MAX | Reducer.MIN:
+            wide = values.astype(np.float64, copy=False)
+            # Test equality first, as inf - inf is NaN.
+            above = np.where(parts[0] == wide, 0.0, parts[0] - wide)
+            return np.maximum(above, np.where(parts[1] == wide, 0.0, wide - parts[1]))
+        case _:
+            assert_never(reducer)
 
-        return as_array(at_specials(values, bound, is_sure, (special, bound), (clear, None)))
-    wide = values.astype(np.float64, copy=False)
-    # Equal first: the difference of two infinities is no number.
-    above = np.where(parts[0] == wide, 0.0, parts[0] - wide)
-    return np.maximum(above, np.where(parts[1] == wide, 0.0, wide - parts[1]))
+
+def _product_errors(dtype: DType, count: int, values: Array, parts: list[Array]) -> Array:
+    """The bound of products of `count` factors from the combined parts of `box_parts`."""
+    exact_size, reach, partial, special, clear = parts
+    growth = rounding_growth(dtype, count)
+    errors = (reach - exact_size) + growth * reach + count * 2.0**-52 * reach
+    # A factor can follow a partial product that underflowed or overflowed.
+    errors = errors + np.where(reach > 0, count * smallest_step(dtype) * partial, 0.0)
+    bound = or_overflow(dtype, partial, errors)
+
+    def is_sure(given: Bounded, known: Bounded) -> Array:
+        return np.asarray(np.isnan(given[0]) | (np.isfinite(as_array(given[1])) & (known[0] == 1)))
+
+    return as_array(at_specials(values, bound, is_sure, (special, bound), (clear, None)))
 
 
 def growth_of(dtype: DType, roundings: Array) -> Array:
@@ -184,18 +206,18 @@ def growth_of(dtype: DType, roundings: Array) -> Array:
 def measured_growth(
     stage: Stage, places: Mapping[str, AxisCoordinates], env: BoundedTensors
 ) -> float | None:
-    """What roundings add to a sum of terms of continuous distributions, relative to the sum of
-    magnitudes; None where the worst case stands.
+    """The error of a sum of terms from continuous distributions, relative to the sum of magnitudes,
+    as measured on samples; None if the worst case must be used.
 
-    Terms of up to 24 elements, half a million in all, are summed up in the stage's type.
+    The sums of up to 24 elements, half a million terms in all, are computed in the stage's type.
     """
     dtype = stage.tensor.dtype
     count = prod(a.extent for a in stage.reduce_axes) * len(chain_terms(stage.body))
     unit = unit_roundoff(dtype)
-    if stage.reducer is not Reducer.SUM or not dtype.is_float or count < FEW_TERMS:
+    if not stage.reduces_by(Reducer.SUM) or not dtype.is_float or count < FEW_TERMS:
         return None
     if count * unit > 1 / 16 or dtype.is_narrow_float or count > 8 * _SAMPLED_TERMS:
-        return None  # sums that lose terms altogether: nothing is known to go both ways
+        return None  # terms vanish in the sum: rounding errors need not have both signs
     worst = 0.0
     most = max(min(_SAMPLED_TERMS // count, _MOST_SAMPLED), 1)
     for box in _sampled_boxes(stage, places, most):
@@ -206,8 +228,8 @@ def measured_growth(
 
 
 def _met(terms: Array, dtype: DType) -> float:
-    """The largest error, relative to the sum of magnitudes, of `terms` summed up in a few orders;
-    infinity where they are not finite."""
+    """The largest error of `terms` summed in two orders, relative to the sum of magnitudes;
+    infinite if they are not finite."""
     size = float(np.abs(terms).sum())
     if not np.isfinite(size):
         return np.inf
@@ -222,11 +244,11 @@ def _met(terms: Array, dtype: DType) -> float:
 def _sampled_boxes(
     stage: Stage, places: Mapping[str, AxisCoordinates], count: int
 ) -> list[IterationBox]:
-    """Whole reductions of `count` elements spread over the output."""
+    """Boxes of `count` output elements, spread over the output, with all their terms."""
     shape = [a.extent for a in stage.axes]
     total = prod(shape)
     spread = np.unique(np.linspace(0, total - 1, min(count, total)).astype(np.int64))
-    whole = full_box((*stage.axes, *stage.reduce_axes), places)
+    whole = full_box(stage.all_axes, places)
     extents = (*((1,) * len(shape)), *(a.extent for a in stage.reduce_axes))
     starts = [np.unravel_index(int(p), shape) if shape else () for p in spread]
     zeros = (0,) * len(stage.reduce_axes)

@@ -1,8 +1,8 @@
-"""Ranges of every value of a workload, and the inputs for which nothing is ever rounded.
+"""Value ranges of a workload by abstract interpretation, and inputs for which nothing is rounded.
 
-Abstract interpretation: a `ValueRange` holds the least and greatest value a node can take and the
-power of two all its values are multiples of. A float whose magnitude is at most 2**precision
-steps is exactly representable, so sums of small integers are exact in any order.
+A `ValueRange` has the least and greatest value of a node and a power of two that divides all its
+values. A float whose magnitude is at most 2**precision steps is exactly representable, so sums of
+small integers are exact in any order.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from ..algebra.scalar import (
     UnaryOp,
 )
 from ..dtypes import DType
-from ..workload.tensors import Stage, Tensor
+from ..workload.tensors import Elementwise, Reduction, Stage, Tensor
 from ..workload.workload import Workload
 from .math import cast as cast_array
 from .math import constant
@@ -43,8 +43,8 @@ MAX_INPUT = 4
 
 @dataclass(frozen=True, slots=True)
 class ValueRange:
-    """Values `lo..hi`, all multiples of 2**step and computed without rounding; step None says
-    that they may have been rounded."""
+    """Values `lo..hi`, all multiples of 2**step and computed without rounding; with step None they
+    may be rounded."""
 
     lo: float
     hi: float
@@ -57,7 +57,7 @@ class ValueRange:
 
 @dataclass(frozen=True, slots=True)
 class Ranges:
-    """What is known of a workload for given ranges of its inputs.
+    """Properties of a workload for given ranges of its inputs.
 
     `tensors` are the spans of inputs and stages. `defined`: no log, root or division meets an
     argument where it has no finite value. `bounded`: no float comes within a factor of four of
@@ -116,17 +116,30 @@ class _Analysis:
         self._axes: dict[str, Interval] = {}
 
     def add_stage(self, stage: Stage) -> None:
-        axes = (*stage.axes, *stage.reduce_axes)
+        axes = stage.all_axes
         self._axes = {a.name: Interval(0, a.extent - 1) for a in axes}
         value = self._span(stage.body)
-        terms = prod(a.extent for a in stage.reduce_axes)
-        if stage.reducer is Reducer.SUM:
-            value = self._result(
-                ValueRange(value.lo * terms, value.hi * terms, value.step), stage.tensor.dtype
-            )
-        elif stage.reducer is Reducer.PROD:
-            value = self._product(value, terms, stage.tensor.dtype)
+        match stage.kind:
+            case Elementwise():
+                pass
+            case Reduction(reducer, reduced):
+                terms = prod(a.extent for a in reduced)
+                value = self._reduced(value, reducer, terms, stage.tensor.dtype)
+            case _:
+                assert_never(stage.kind)
         self.tensors[stage.name] = value
+
+    def _reduced(self, value: ValueRange, reducer: Reducer, terms: int, dtype: DType) -> ValueRange:
+        match reducer:
+            case Reducer.SUM:
+                total = ValueRange(value.lo * terms, value.hi * terms, value.step)
+                return self._result(total, dtype)
+            case Reducer.PROD:
+                return self._product(value, terms, dtype)
+            case Reducer.MAX | Reducer.MIN:
+                return value
+            case _:
+                assert_never(reducer)
 
     def _product(self, value: ValueRange, terms: int, dtype: DType) -> ValueRange:
         greatest = _or_inf(lambda: value.magnitude**terms)
@@ -235,7 +248,7 @@ class _Analysis:
             return ValueRange(ends[0], ends[1], None if x.step is None else 0)
         if not target.is_narrow_float:
             return self._result(x, target)
-        # Rounded once: the same bits in every schedule, if what is rounded is.
+        # A single rounding of a value that is equal in all schedules.
         wide = self._result(x, DType.F64)
         if not wide.magnitude <= target.binary.largest / 4:
             self.bounded = False

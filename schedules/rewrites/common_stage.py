@@ -79,7 +79,7 @@ class Formula:
 def formulas(stage: Stage) -> tuple[Formula, ...]:
     """The parts of a body that could be stages of their own, larger ones first. Those under a
     condition are left out: what they read exists only where it holds."""
-    return _formulas(stage.body, (*stage.axes, *stage.reduce_axes))
+    return _formulas(stage.body, stage.all_axes)
 
 
 @lru_cache(maxsize=MOST_SPELLED)

@@ -115,7 +115,7 @@ def _filters(axis: Axis, number: int, load: Load, tensor: Tensor) -> Iterator[Fi
 
 
 def _over_taps(stage: Stage, found: Filter) -> Stage:
-    names = {axis.name for axis in (*stage.axes, *stage.reduce_axes)}
+    names = {axis.name for axis in stage.all_axes}
     tap = Axis(fresh("tap", names), found.taps)
     # step * axis + rest = tap, so that size * axis = scaled.
     size = abs(found.step)
@@ -139,7 +139,7 @@ def _over_taps(stage: Stage, found: Filter) -> Stage:
         factors[found.number] = Select(All(conds), own, Const(0, own.dtype))
     body = reduce(lambda a, b: Binary(BinaryOp.MUL, a, b), factors)
     axes = tuple(tap if axis == found.axis else axis for axis in stage.reduce_axes)
-    return replace(stage, body=body, reduce_axes=axes)
+    return replace(stage, body=body).reducing_over(axes)
 
 
 def _filter(

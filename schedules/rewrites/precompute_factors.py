@@ -10,7 +10,7 @@ from ..algebra.affine import affine, fresh, var
 from ..algebra.scalar import Binary, BinaryOp, Load, Reducer, Scalar, loads, vars_of
 from ..errors import ScheduleError
 from ..limits import MAX_STAGES
-from ..workload.tensors import Axis, Stage, Tensor
+from ..workload.tensors import Axis, Elementwise, Reduction, Stage, StageKind, Tensor
 from ..workload.workload import Workload
 
 
@@ -81,7 +81,7 @@ def may_distribute(workload: Workload, stage: Stage) -> bool:
 
 def factors_of(stage: Stage) -> tuple[Scalar, ...]:
     """The factors whose products `stage` sums, as the body has them; none where it is no sum."""
-    return _factors(stage.body) if stage.reducer is Reducer.SUM else ()
+    return _factors(stage.body) if stage.reduces_by(Reducer.SUM) else ()
 
 
 def kept_axes(stage: Stage, chosen: Iterable[Scalar], rest: Iterable[Scalar]) -> tuple[Axis, ...]:
@@ -134,26 +134,25 @@ def _in_two(
     stage: Stage,
     chosen: Sequence[Scalar],
     rest: Sequence[Scalar],
-    asked_by: PrecomputeFactors,
+    source: PrecomputeFactors,
 ) -> tuple[Stage, Stage]:
     """The stage of the product, and `stage` reading it."""
     axes, summed = kept_axes(stage, chosen, rest), summed_axes(stage, chosen, rest)
     if not axes:
-        raise ScheduleError(asked_by, "the product would depend on no axis")
+        raise ScheduleError(source, "the product would depend on no axis")
     name = fresh("product", set(workload.tensors))
     tensor = Tensor(name, tuple(axis.extent for axis in axes), stage.tensor.dtype)
     body = reduce(_times, chosen)
-    first = Stage(tensor, axes, body, Reducer.SUM if summed else None, summed)
+    first = Stage(tensor, axes, body, _sum_over(summed))
     index = tuple(var(axis.name) if axis.extent > 1 else affine(0) for axis in axes)
     read: Scalar = Load(name, index, tensor.dtype)
     left = tuple(axis for axis in stage.reduce_axes if axis not in summed)
-    second = replace(
-        stage,
-        body=reduce(_times, rest, read),
-        reducer=Reducer.SUM if left else None,
-        reduce_axes=left,
-    )
+    second = replace(stage, body=reduce(_times, rest, read), kind=_sum_over(left))
     return first, second
+
+
+def _sum_over(axes: tuple[Axis, ...]) -> StageKind:
+    return Reduction(Reducer.SUM, axes) if axes else Elementwise()
 
 
 def _times(a: Scalar, b: Scalar) -> Scalar:

@@ -52,7 +52,7 @@ class WindowedSum:
 def find_windows(stage: Stage, tensors: Mapping[str, Tensor]) -> WindowedSum | str:
     """The stage as a windowed sum of products, or why it is none."""
     body = stage.body
-    if stage.reducer is not Reducer.SUM or not _is_product(body):
+    if not stage.reduces_by(Reducer.SUM) or not _is_product(body):
         return "the stage must be a sum of products of two tensors"
     assert isinstance(body, Binary)
     if stage.tensor.dtype not in (DType.F32, DType.F64):

@@ -21,7 +21,7 @@ from ..algebra.scalar import (
 )
 from ..errors import ScheduleError
 from ..limits import MAX_DIMS, MAX_STAGES
-from ..workload.tensors import Axis, Stage, Tensor
+from ..workload.tensors import Axis, Elementwise, Reduction, Stage, Tensor
 from ..workload.workload import Workload
 from .cook_toom import FastFilter, Matrix, fast_filter, has_filter
 from .linear import chosen_row, roundings
@@ -266,7 +266,7 @@ class _Plan:
         taps = {t.window.tap.name for t in self.tiled}
         left = tuple(a for a in stage.reduce_axes if a.name not in taps)
         made = self._stage("m", [*ks, *self._tiled_axes()], body)
-        return replace(made, reducer=Reducer.SUM, reduce_axes=left)
+        return replace(made, kind=Reduction(Reducer.SUM, left))
 
     def _tiled_axes(self) -> list[Axis]:
         """The stage's own axes, counting tiles where it is tiled."""
@@ -301,7 +301,7 @@ class _Plan:
             pairs = [[0], *([k, k + 1] for k in range(1, t.products - 1, 2)), [t.products - 1]]
             body = chosen_row(t.filter.outputs, chooser, term, pairs, dtype)
             if n == last:
-                stages.append(replace(self.stage, body=body, reducer=None, reduce_axes=()))
+                stages.append(replace(self.stage, body=body, kind=Elementwise()))
             else:
                 stages.append(self._stage(f"y{n}", axes, body))
                 source = stages[-1]

@@ -19,7 +19,7 @@ def stages_inlined(workload: Workload) -> tuple[str, ...]:
     it has to go through: an expression has no more operations than it may have levels."""
     sizes: dict[str, int] = {}
     for stage in workload.stages:
-        if stage.reducer is not None or stage.name in workload.outputs:
+        if not stage.is_elementwise or stage.name in workload.outputs:
             continue
         readers = workload.consumers(stage.name)
         times = sum(
@@ -29,7 +29,7 @@ def stages_inlined(workload: Workload) -> tuple[str, ...]:
         # As a tensor of its own it is read once, written once, and read again for each use.
         again, own = times / max(_points(stage), 1), max(len(loads(stage.body)), 2)
         cheap = math_calls(stage.body) == 0 and again * own <= own + 1 + again
-        summed = all(r.reducer is Reducer.SUM for r in readers)
+        summed = all(r.reduces_by(Reducer.SUM) for r in readers)
         zeros = summed and (inserts_zeros(stage) or is_padding(stage))
         if again <= 1.0 or cheap or zeros:
             grown = {**sizes, stage.name: _size_with(stage.body, sizes)}
@@ -46,4 +46,4 @@ def _size_with(body: Scalar, inside: Mapping[str, int]) -> int:
 
 
 def _points(stage: Stage) -> int:
-    return prod(axis.extent for axis in (*stage.axes, *stage.reduce_axes))
+    return prod(axis.extent for axis in stage.all_axes)

@@ -1,4 +1,5 @@
-"""The canonical JSON of a workload, written: what keys are made of needs nothing that reads it."""
+"""Serialise a workload as canonical JSON, from which keys are made; `document_reader.py` parses
+it."""
 
 from __future__ import annotations
 
@@ -18,13 +19,13 @@ from ..algebra.scalar import (
     Unary,
 )  # fmt: skip
 from .computation import Computation
-from .tensors import Stage, Tensor
+from .tensors import Axis, Elementwise, Reduction, Stage, Tensor
 
 FORMAT_VERSION = 1
 
 
 def to_json(computation: Computation) -> dict[str, Any]:
-    """The document of `computation`. Fields that say nothing are left out."""
+    """The JSON document of `computation`. Fields with default values are left out."""
     document: dict[str, Any] = {
         "version": FORMAT_VERSION,
         "inputs": [_tensor_json(t) for t in computation.inputs],
@@ -55,13 +56,20 @@ def _stage_json(stage: Stage) -> dict[str, Any]:
     found: dict[str, Any] = {
         "name": stage.name,
         "dtype": str(stage.tensor.dtype),
-        "axes": [[a.name, a.extent] for a in stage.axes],
+        "axes": _axes_json(stage.axes),
         "body": _node_json(stage.body),
     }
-    if stage.reducer is not None:
-        found["reducer"] = str(stage.reducer)
-        found["reduce_axes"] = [[a.name, a.extent] for a in stage.reduce_axes]
-    return found
+    match stage.kind:
+        case Elementwise():
+            return found
+        case Reduction(reducer, axes):
+            return {**found, "reducer": str(reducer), "reduce_axes": _axes_json(axes)}
+        case _:
+            assert_never(stage.kind)
+
+
+def _axes_json(axes: tuple[Axis, ...]) -> list[list[str | int]]:
+    return [[axis.name, axis.extent] for axis in axes]
 
 
 def _node_json(node: Scalar) -> dict[str, Any]:

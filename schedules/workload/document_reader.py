@@ -1,4 +1,4 @@
-"""The canonical JSON of a workload, read: what HTTP takes, files hold and keys are made of.
+"""Parse and validate the JSON document of a workload.
 
 `docs/workload.md` describes the format, `docs/workload.schema.json` is its JSON Schema. Indices
 and index conditions are text in the syntax of index notation ("2*h + r - 1", "h >= 1").
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ..algebra.scalar import Reducer
+from ..errors import WorkloadError
 from ..limits import MAX_DIMS, MAX_INPUTS, MAX_JSON_NODES, MAX_STAGES
 from .body_json import BodyReader
 from .checks import check_allowed_error
@@ -26,7 +27,7 @@ from .json_fields import (
     wrong,
 )
 from .strict_json import parse_json_text
-from .tensors import Axis, Stage, Tensor
+from .tensors import Axis, Elementwise, Reduction, Stage, StageKind, Tensor
 from .validate import settled
 
 _MAX_NAME = 200
@@ -40,7 +41,7 @@ def read_text(text: bytes | str) -> Computation:
 def read_document(document: object) -> Computation:
     """The computation of a parsed document; WorkloadError with a JSON pointer if it is not one.
 
-    The document may come from anywhere: nothing in it can make this slow, deep or crash.
+    The document is untrusted: its size and depth are limited before it is parsed.
     """
     check_size(document)
     fields = json_fields(
@@ -141,13 +142,27 @@ def _stage(value: object, pointer: str, known: Mapping[str, Tensor]) -> Stage:
     name = json_name(fields["name"], "a tensor", f"{pointer}/name")
     dtype = json_dtype(fields["dtype"], f"{pointer}/dtype")
     axes = _axes(fields["axes"], f"{pointer}/axes")
+    kind = _kind(fields, name, pointer)
+    body = BodyReader(known).read(fields["body"], f"{pointer}/body", 1)
+    tensor = Tensor(name, tuple(a.extent for a in axes), dtype)
+    return Stage(tensor, axes, body, kind)
+
+
+def _kind(fields: Mapping[str, object], stage: str, pointer: str) -> StageKind:
+    """The kind of a stage, from its optional fields."""
     reducer = None
     if "reducer" in fields:
         reducer = _member(Reducer, fields["reducer"], f"{pointer}/reducer")
-    reduce_axes = _axes(fields.get("reduce_axes", []), f"{pointer}/reduce_axes")
-    body = BodyReader(known).read(fields["body"], f"{pointer}/body", 1)
-    tensor = Tensor(name, tuple(a.extent for a in axes), dtype)
-    return Stage(tensor, axes, body, reducer, reduce_axes)
+    axes = _axes(fields.get("reduce_axes", []), f"{pointer}/reduce_axes")
+    if reducer is not None and axes:
+        return Reduction(reducer, axes)
+    if reducer is not None or axes:
+        raise WorkloadError(
+            f"stage {stage!r}: a reducer needs reduction axes and they need a reducer",
+            code="bad_reduction",
+            pointer=f"{pointer}/reduce_axes",
+        )
+    return Elementwise()
 
 
 def _member(kind: type[Reducer], value: object, pointer: str) -> Reducer:

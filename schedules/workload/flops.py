@@ -1,4 +1,4 @@
-"""Counting arithmetic: the published flops of a workload, and the useful part of them.
+"""Count arithmetic operations: the published flops of a workload, and the useful part of them.
 
 One operation for every `+ - * / min max` and every function (`exp`, `sqrt`, `abs`, ...) a point of
 the iteration space, and one for every point a reduction combines: a sum of products is 2 a point.
@@ -10,18 +10,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import islice
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 
 from ..algebra.affine import Affine, Cond, Eq0, substitute_cond
 from ..algebra.scalar import All, Binary, Cast, Load, Scalar, Select, Unary, walk
 from ..limits import MAX_ALL_CONDS
 from .computation import Computation
-from .tensors import Stage
+from .tensors import Elementwise, Reduction, Stage
 
 if TYPE_CHECKING:
     import numpy as np
 
-# Above this a connected group of axes is counted as if no guard excluded anything.
+# Above this, guards on a connected group of axes are ignored in the count.
 _MAX_COUNTED_POINTS = 1 << 22
 
 
@@ -39,8 +39,8 @@ def counted_flops(computation: Computation) -> int:
 def useful_flops(computation: Computation) -> int:
     """`published_flops` without the products and sums with padding and inserted zeros.
 
-    Where a declared count leaves them out already (transposed convolution), that count is kept
-    if it is the smaller one. A group of axes with more than 2**22 points counts in full.
+    If a declared count leaves them out already (transposed convolution) and is smaller, it is used.
+    A group of axes with more than 2**22 points counts in full.
     """
     guards = _zero_guards_of({s.name: s for s in computation.stages})
     useful = sum(_useful_points(s, guards[s.name]) * _per_point(s) for s in computation.stages)
@@ -48,31 +48,46 @@ def useful_flops(computation: Computation) -> int:
 
 
 def _points(stage: Stage) -> int:
-    return prod(a.extent for a in (*stage.axes, *stage.reduce_axes))
+    return prod(a.extent for a in stage.all_axes)
 
 
 def _per_point(stage: Stage) -> int:
     operations = sum(isinstance(n, Binary | Unary) for n in walk(stage.body))
-    return operations + (stage.reducer is not None)
+    match stage.kind:
+        case Elementwise():
+            return operations
+        case Reduction():
+            return operations + 1
+        case _:
+            assert_never(stage.kind)
 
 
 def useful_points(stage: Stage, stages: Mapping[str, Stage]) -> int:
     """Points at which no factor of the body is a guarded zero; `stages` are in program order."""
-    if stage.reducer is None:
-        return _points(stage)
-    return _useful_points(stage, _zero_guards_of(stages)[stage.name])
+    match stage.kind:
+        case Elementwise():
+            return _points(stage)
+        case Reduction():
+            return _useful_points(stage, _zero_guards_of(stages)[stage.name])
+        case _:
+            assert_never(stage.kind)
 
 
 def _useful_points(stage: Stage, conds: tuple[Cond, ...]) -> int:
-    if stage.reducer is None or not conds:
-        return _points(stage)
-    extents = {a.name: a.extent for a in (*stage.axes, *stage.reduce_axes)}
-    return points_where(extents, conds)
+    match stage.kind:
+        case Elementwise():
+            return _points(stage)
+        case Reduction():
+            return points_where({a.name: a.extent for a in stage.all_axes}, conds)
+        case _:
+            assert_never(stage.kind)
 
 
 def points_where(extents: Mapping[str, int], conds: tuple[Cond, ...]) -> int:
     """Points of a box at which every condition holds; a group of axes with more than 2**22 points
     counts in full."""
+    if not conds:
+        return prod(extents.values())
     points = 1
     for names, group in _groups(conds, list(extents)):
         points *= _count({n: extents[n] for n in names}, group)
@@ -80,8 +95,9 @@ def points_where(extents: Mapping[str, int], conds: tuple[Cond, ...]) -> int:
 
 
 def _zero_guards_of(stages: Mapping[str, Stage]) -> dict[str, tuple[Cond, ...]]:
-    """`_zero_guards` of each of `stages`, which are in program order: each is found once, and no
-    more than `MAX_ALL_CONDS` are kept, however often a stage is read by those that read it."""
+    """`_zero_guards` of each of `stages`, which are in program order: computed once for each stage
+    and limited to `MAX_ALL_CONDS` conditions, because conditions multiply along chains of
+    readers."""
     found: dict[str, tuple[Cond, ...]] = {}
     for name, stage in stages.items():
         guards = dict.fromkeys(_zero_guards(stage.body, stages, found))
@@ -92,8 +108,8 @@ def _zero_guards_of(stages: Mapping[str, Stage]) -> dict[str, tuple[Cond, ...]]:
 def _zero_guards(
     node: Scalar, stages: Mapping[str, Stage], before: Mapping[str, tuple[Cond, ...]]
 ) -> list[Cond]:
-    """Conditions without which a product of the body is zero, those of an elementwise stage that it
-    reads included: `before` has them."""
+    """Conditions under which a product in the body is not zero by construction. Those of
+    elementwise stages that it reads are included; `before` has them."""
     match node:
         case Select(All(conds), on_true, on_false):
             zero = getattr(on_false, "value", None) == 0
@@ -102,7 +118,7 @@ def _zero_guards(
             return _zero_guards(node.a, stages, before) + _zero_guards(node.b, stages, before)
         case Unary(op="neg"):
             return _zero_guards(node.x, stages, before)
-        case Load(tensor, index) if tensor in before and stages[tensor].reducer is None:
+        case Load(tensor, index) if tensor in before and stages[tensor].is_elementwise:
             axes = stages[tensor].axes
             at = {axis.name: i for axis, i in zip(axes, index, strict=True)}
             return [substitute_cond(c, at) for c in before[tensor]]
@@ -113,7 +129,8 @@ def _zero_guards(
 
 
 def _groups(conds: tuple[Cond, ...], names: list[str]) -> list[tuple[list[str], list[Cond]]]:
-    """Axes that meet in a condition, together; their counts multiply."""
+    """Connected groups of axes, with the conditions that relate them; the counts of groups
+    multiply."""
     groups: list[tuple[set[str], list[Cond]]] = [({n}, []) for n in names]
     for cond in conds:
         meeting = [g for g in groups if g[0] & cond.index.vars()]
@@ -124,7 +141,7 @@ def _groups(conds: tuple[Cond, ...], names: list[str]) -> list[tuple[list[str], 
 
 
 def _count(extents: dict[str, int], conds: list[Cond]) -> int:
-    """How many points of the box satisfy every condition, by trying them."""
+    """Points of the box that satisfy every condition, by enumeration."""
     total = prod(extents.values())
     if not conds or total > _MAX_COUNTED_POINTS:
         return total

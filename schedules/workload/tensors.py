@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
+from typing import TypeAlias, assert_never
 
 from ..algebra.scalar import Reducer, Scalar
 from ..dtypes import DType
@@ -36,19 +37,77 @@ class Tensor:
 
 
 @dataclass(frozen=True, slots=True)
+class Elementwise:
+    """Each element is the body at its own indices."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reduction:
+    """Each element combines the values of the body over `axes`, at least one, by `reducer`, in any
+    order and grouping."""
+
+    reducer: Reducer
+    axes: tuple[Axis, ...]
+
+
+StageKind: TypeAlias = Elementwise | Reduction
+"""How the elements of a stage follow from its body. The union is closed: code that depends on the
+kind matches every member and ends in `assert_never`, so that adding a kind is a type error there.
+Code that looks for one kind tests for that kind, never for the absence of another."""
+
+
+@dataclass(frozen=True, slots=True)
 class Stage:
-    """`tensor[axes] = body`, or `= reducer over reduce_axes of body`.
+    """`tensor[axes] = body`, combined as `kind` says.
 
     `tensor.shape` is the extents of `axes`, in order. The body's variables are the names in
-    `axes` and `reduce_axes`.
+    `all_axes`.
     """
 
     tensor: Tensor
     axes: tuple[Axis, ...]
     body: Scalar
-    reducer: Reducer | None = None
-    reduce_axes: tuple[Axis, ...] = ()
+    kind: StageKind = Elementwise()
 
     @property
     def name(self) -> str:
         return self.tensor.name
+
+    @property
+    def reduce_axes(self) -> tuple[Axis, ...]:
+        """The axes over which values of the body are combined into one element."""
+        match self.kind:
+            case Elementwise():
+                return ()
+            case Reduction(_, axes):
+                return axes
+            case _:
+                assert_never(self.kind)
+
+    @property
+    def all_axes(self) -> tuple[Axis, ...]:
+        """The axes of the body: those of the tensor, then those of the reduction."""
+        return (*self.axes, *self.reduce_axes)
+
+    def reducing_over(self, axes: tuple[Axis, ...]) -> Stage:
+        """The stage with these reduction axes; none for an elementwise stage."""
+        match self.kind:
+            case Elementwise():
+                assert not axes, "an elementwise stage reduces over nothing"
+                return self
+            case Reduction(reducer):
+                return replace(self, kind=Reduction(reducer, axes))
+            case _:
+                assert_never(self.kind)
+
+    @property
+    def is_elementwise(self) -> bool:
+        return isinstance(self.kind, Elementwise)
+
+    @property
+    def is_reduction(self) -> bool:
+        return isinstance(self.kind, Reduction)
+
+    def reduces_by(self, *reducers: Reducer) -> bool:
+        """Whether the stage is a reduction by one of `reducers`."""
+        return isinstance(self.kind, Reduction) and self.kind.reducer in reducers

@@ -1,4 +1,4 @@
-"""What must be true of every computation, whoever made it: `validate` proves it or says what fails.
+"""Validation of a computation: `validate` proves every rule or raises an error.
 
 Every read is proved in bounds, or guarded by a condition that keeps it in bounds, from the
 axes' ranges alone. Pointers in errors are those of the workload's JSON document.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import assert_never
 
 from ..algebra.affine import Interval
 from ..algebra.scalar import (
@@ -31,7 +32,7 @@ from .checks import check_extent, check_name, check_shape
 from .computation import C, Computation
 from .settle import settled_body
 from .size import check_limits, json_nodes
-from .tensors import Axis, Stage, Tensor
+from .tensors import Axis, Elementwise, Reduction, Stage, Tensor
 from .validate_body import check_nodes, check_reads
 
 
@@ -41,13 +42,13 @@ def validate(computation: Computation) -> None:
 
 
 def settled(computation: C) -> C:
-    """`computation` with every body in its one form (`tilewright.schedules.workload.settle`), which
-    is valid; WorkloadError as `validate`. Reads that never happen may be anywhere."""
+    """`computation` with simplified bodies (`settle.py`), validated; WorkloadError as `validate`.
+    Reads that simplification removes need not be in bounds."""
     return replace(computation, stages=_stages(computation, settle=True))
 
 
 def _stages(computation: Computation, *, settle: bool) -> tuple[Stage, ...]:
-    """The stages, each one checked and, if asked for, settled; all other rules are checked too."""
+    """The stages, validated and with `settle` simplified; all other rules are checked too."""
     _check_counts(computation)
     found: list[Stage] = []
     known: dict[str, Tensor] = {}
@@ -145,7 +146,7 @@ def check_depth(node: Scalar, pointer: str = "") -> None:
 
 def stage_ranges(stage: Stage) -> dict[str, Interval]:
     """The values each axis of `stage` takes."""
-    return {a.name: Interval(0, a.extent - 1) for a in (*stage.axes, *stage.reduce_axes)}
+    return {a.name: Interval(0, a.extent - 1) for a in stage.all_axes}
 
 
 def validate_stage(stage: Stage, known: Mapping[str, Tensor], pointer: str = "") -> None:
@@ -155,9 +156,9 @@ def validate_stage(stage: Stage, known: Mapping[str, Tensor], pointer: str = "")
 
 
 def settled_stage(stage: Stage, known: Mapping[str, Tensor], pointer: str = "") -> Stage:
-    """`stage` with its body in its one form; WorkloadError unless it is well formed.
+    """`stage` with its body simplified; WorkloadError unless it is well formed.
 
-    Everything it says must make sense, and what is left of it must stay in bounds.
+    The body as written must be well typed, and the reads that are left must stay in bounds.
     """
     _check_form(stage, known, pointer)
     ranges = stage_ranges(stage)
@@ -169,13 +170,7 @@ def settled_stage(stage: Stage, known: Mapping[str, Tensor], pointer: str = "") 
 def _check_form(stage: Stage, known: Mapping[str, Tensor], pointer: str) -> None:
     """Every rule of one stage but the bounds of its reads."""
     _check_axes(stage, pointer)
-    if stage.reducer is not None and stage.tensor.dtype.is_narrow_float:
-        raise WorkloadError(
-            f"stage {stage.name!r} reduces in {stage.tensor.dtype};"
-            " reduce in f32 and cast the result",
-            code="bad_dtype",
-            pointer=pointer,
-        )
+    _check_kind(stage, pointer)
     check_nodes(stage, known, stage_ranges(stage), f"{pointer}/body")
     if stage.body.dtype is not stage.tensor.dtype:
         raise WorkloadError(
@@ -194,9 +189,31 @@ def _check_form(stage: Stage, known: Mapping[str, Tensor], pointer: str) -> None
             )
 
 
+def _check_kind(stage: Stage, pointer: str) -> None:
+    match stage.kind:
+        case Elementwise():
+            pass
+        case Reduction(_, axes):
+            if not axes:
+                raise WorkloadError(
+                    f"stage {stage.name!r}: a reducer needs reduction axes and they need a reducer",
+                    code="bad_reduction",
+                    pointer=f"{pointer}/reduce_axes",
+                )
+            if stage.tensor.dtype.is_narrow_float:
+                raise WorkloadError(
+                    f"stage {stage.name!r} reduces in {stage.tensor.dtype};"
+                    " reduce in f32 and cast the result",
+                    code="bad_dtype",
+                    pointer=pointer,
+                )
+        case _:
+            assert_never(stage.kind)
+
+
 def _check_axes(stage: Stage, pointer: str) -> None:
     seen: set[str] = set()
-    for axis in (*stage.axes, *stage.reduce_axes):
+    for axis in stage.all_axes:
         check_name(axis.name, "an axis", f"{pointer}/axes")
         check_extent(axis.extent, f"axis {axis.name!r} of stage {stage.name!r}", f"{pointer}/axes")
         if axis.name in seen:
@@ -218,12 +235,6 @@ def _check_axes(stage: Stage, pointer: str) -> None:
             f"stage {stage.name!r}: at most {MAX_DIMS} reduction axes,"
             f" got {len(stage.reduce_axes)}",
             code="too_large",
-            pointer=f"{pointer}/reduce_axes",
-        )
-    if (stage.reducer is None) != (not stage.reduce_axes):
-        raise WorkloadError(
-            f"stage {stage.name!r}: a reducer needs reduction axes and they need a reducer",
-            code="bad_reduction",
             pointer=f"{pointer}/reduce_axes",
         )
 

@@ -1,1 +1,1 @@
-"""Who may do what: keys of the API, what they open, how much one owner may ask for."""
+"""Access control: API keys, their scopes, and rates per owner."""

@@ -1,4 +1,4 @@
-"""Whether an address may be listened on at all."""
+"""Checks before the service listens on an address."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ORIGIN = re.compile(r"https?://(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:\d{1,5})?", re.A
 
 
 def keys_required(settings: Settings) -> bool | None:
-    """Whether requests need a key; None: as soon as one was made."""
+    """Whether requests need a key; None: as soon as one exists."""
     if settings.require_keys is not None:
         return settings.require_keys
     if settings.loopback or settings.allow_unauthenticated:
@@ -25,8 +25,8 @@ def keys_required(settings: Settings) -> bool | None:
 
 
 def check_exposure(settings: Settings, store: Store) -> None:
-    """CannotServe for an address that others can reach while anybody there could submit jobs, and
-    for names, origins and networks that are none."""
+    """CannotServe for an address that other machines reach where anybody could submit jobs, and for
+    invalid names, origins and networks."""
     _check_names(settings)
     if settings.loopback or settings.allow_unauthenticated:
         return
@@ -51,7 +51,7 @@ def _check_names(settings: Settings) -> None:
             raise CannotServe(
                 f"--allow-origin {origin}: not an origin",
                 advice="Name scheme and host as a browser does, such as https://ci.example.org; "
-                "there is no way to allow all.",
+                "all origins cannot be allowed.",
             )
     for network in settings.trusted_proxy:
         try:
@@ -64,5 +64,5 @@ def _check_names(settings: Settings) -> None:
 
 
 def is_origin(text: str) -> bool:
-    """Whether `text` is one origin, as browsers write it: scheme, name, port, nothing else."""
+    """Whether `text` is an origin as browsers write it: scheme, host and port, nothing else."""
     return _ORIGIN.fullmatch(text) is not None

@@ -1,4 +1,4 @@
-"""The keys as the API sees them: a new one works at once, a revoked one ends within a second."""
+"""The API keys in memory: a new key works at once, a revoked one ends within a second."""
 
 from __future__ import annotations
 
@@ -11,39 +11,28 @@ import anyio
 from anyio.to_thread import run_sync
 
 from tilewright.db.errors import StoreError
-from tilewright.service.access.keys import ANYBODY, KeyScope, Principal, id_of, opens
+from tilewright.db.values.jobs import ApiKey, StoredKeys
+from tilewright.service import timeouts
+from tilewright.service.access.keys import ANYBODY, KeyScope, Principal, id_of, matches_key
 from tilewright.service.errors import NotAuthenticated
 
 if TYPE_CHECKING:
     from tilewright.db import Store
-    from tilewright.db.keys import ApiKey, StoredKeys
 
-FRESH_SECS = 1.0
-"""How long a key that was revoked may still open something."""
-
-UNKNOWN_SECS = 0.25
-"""How often the keys are read for the sake of one that is not among them."""
 
 READERS = 4
-"""Threads that read keys: one, and those that were given up and have not noticed yet."""
-
-KNOWN_SECS = 3600.0
-"""How long keys that were read go on to count while the database cannot be read. Nobody can make or
-revoke one in it meanwhile, unless it is this process alone that does not reach it."""
-
-PATIENCE_SECS = 2.0
-"""How long a reading may take before what is known has to do."""
+"""Threads that read keys: the current one, and abandoned ones that still wait for the database."""
 
 
 class Keyring:
-    """Says who a request is from. `required` None: keys are asked for as soon as one was made.
+    """Authenticates requests. `required` None: keys are required as soon as one exists.
 
-    All keys are read together, at most once in `fresh_secs`. For a key that is not among them they
-    are read once more, as it may have just been made; a flood of requests with invented keys waits
-    for each other and costs the database no more than `1 / UNKNOWN_SECS` readings a second.
+    All keys are read together, at most once in `fresh_secs`. An unknown key causes one more read,
+    as it may just have been made: requests with invented keys wait for each other and cost the
+    database at most `1 / UNKNOWN_KEY_READ_SECS` reads a second.
 
-    While the database cannot be read the keys that are known count on, for `KNOWN_SECS`: what needs
-    no database (`/metrics`) is answered then, and what needs one says itself that there is none.
+    While the database cannot be read, the known keys stay valid for `KEYS_WITHOUT_DATABASE_SECS`:
+    routes that need no database (`/metrics`) answer, and others report the outage themselves.
     """
 
     def __init__(
@@ -51,7 +40,7 @@ class Keyring:
         store: Store,
         *,
         required: bool | None,
-        fresh_secs: float = FRESH_SECS,
+        fresh_secs: float = timeouts.KEY_REVOCATION_SECS,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
@@ -69,22 +58,22 @@ class Keyring:
         self._threads = anyio.CapacityLimiter(READERS)
 
     async def principal(self, text: str | None) -> Principal:
-        """Who sends `text` as a key (None: no key). NotAuthenticated; StoreError."""
+        """The caller who sends `text` as a key (None: no key). NotAuthenticated; StoreError."""
         if self._required is False and text is None:
             return ANYBODY
         now = self._clock()
         stored = await self._known_keys(now - self._fresh_secs)
         if text is None:
             if self._required or stored.rows:
-                raise NotAuthenticated("this service asks for a key", code="no_key")
+                raise NotAuthenticated("this service requires a key", code="no_key")
             return ANYBODY
         if not (self._required or stored.rows):
-            return ANYBODY  # a key of elsewhere: nothing is asked for here
+            return ANYBODY  # the key of another service; this one requires none
         key_id = id_of(text)
         if key_id is not None and key_id not in stored.by_id:
             stored = await self._keys(now)
         key = stored.by_id.get(key_id) if key_id is not None else None
-        if not opens(text, key) or key is None:
+        if not matches_key(text, key) or key is None:
             raise NotAuthenticated("this is no key of this service", code="bad_key")
         return self._checked(key)
 
@@ -97,13 +86,17 @@ class Keyring:
         return Principal(key.owner, key.id, known)
 
     async def _known_keys(self, not_before: float) -> StoredKeys:
-        """The keys as `_keys` has them, or as they were last read if that fails now."""
-        if self._stored is None or self._clock() - self._read_at > KNOWN_SECS:
+        """The keys as `_keys` returns them, or the last known ones if the database cannot be read
+        now."""
+        if (
+            self._stored is None
+            or self._clock() - self._read_at > timeouts.KEYS_WITHOUT_DATABASE_SECS
+        ):
             return await self._keys(not_before)
         if self._read_at >= not_before or self._failed_at >= not_before:
-            return self._stored  # one failure in a while is enough: each may take its time
+            return self._stored  # the last read failed: another would make the caller wait again
         try:
-            with anyio.fail_after(PATIENCE_SECS):
+            with anyio.fail_after(timeouts.KEY_READ_SECS):
                 return await self._keys(not_before)
         except (StoreError, TimeoutError):
             self._failed_at = self._clock()
@@ -119,14 +112,16 @@ class Keyring:
 
     async def _read(self) -> StoredKeys:
         if self._stored is not None:
-            await self._sleep(max(0.0, self._read_at + UNKNOWN_SECS - self._clock()))
+            await self._sleep(
+                max(0.0, self._read_at + timeouts.UNKNOWN_KEY_READ_SECS - self._clock())
+            )
         started = self._clock()
 
         def read() -> StoredKeys:
             stored = self._store.keys()
-            if self._stored is None or started >= self._read_at:  # also if given up meanwhile
+            if self._stored is None or started >= self._read_at:  # the caller may have left
                 self._stored, self._read_at = stored, started
             return stored
 
-        # Threads of its own: in an outage the others all wait for the database.
+        # Own threads: in an outage the shared ones all wait for the database.
         return await run_sync(read, limiter=self._threads, abandon_on_cancel=True)

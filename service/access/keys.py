@@ -1,7 +1,7 @@
-"""Keys as text: made, taken apart, compared. The text itself is kept by its owner alone.
+"""API keys as text: create, parse, compare. Only the owner of a key has its text.
 
-`tw_ID_SECRET`: ID (50 random bits) finds the row, SECRET has 256 random bits. The whole text is
-hashed once with SHA-256: of a secret this long nothing can be guessed, so nothing slower is needed.
+`tw_ID_SECRET`: ID (50 random bits) finds the row, SECRET has 256 random bits. The text is hashed
+once with SHA-256: a secret this long cannot be guessed, so a slow hash adds nothing.
 """
 
 from __future__ import annotations
@@ -14,15 +14,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
+from tilewright.db.values.jobs import ApiKey
 from tilewright.service.errors import InvalidField
 
-if TYPE_CHECKING:
-    from tilewright.db.keys import ApiKey
-
 SECRET_BYTES = 32
-ID_BYTES = 7  # 56 bits, of which ten letters show 50
+ID_BYTES = 7  # 56 bits, of which ten letters keep 50
 ID_LETTERS = 10
 _KEY = re.compile(r"tw_([a-z2-7]{10})_[a-z2-7]{52}", re.ASCII)
 _LENGTH = re.compile(r"([1-9]\d{0,4})(h|d|w|y)", re.ASCII)
@@ -34,7 +31,7 @@ _UNITS = {
 
 
 class KeyScope(StrEnum):
-    """What a key opens. `admin` opens everything, and sees the jobs of every owner."""
+    """What a key permits. `admin` permits everything and sees the jobs of every owner."""
 
     SUBMIT = "submit"
     READ = "read"
@@ -47,7 +44,7 @@ DEFAULT_SCOPES = (KeyScope.SUBMIT, KeyScope.READ)
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who asks. `owner` None is anybody, on a service that needs no keys."""
+    """The caller. `owner` None is an anonymous caller of a service without keys."""
 
     owner: str | None
     key_id: str
@@ -57,8 +54,8 @@ class Principal:
         return scope in self.scopes or KeyScope.ADMIN in self.scopes
 
     @property
-    def jobs_of(self) -> str | None:
-        """The owner whose jobs are all it sees; None for every job."""
+    def visible_owner(self) -> str | None:
+        """The owner whose jobs the caller may see; None for all jobs."""
         return None if KeyScope.ADMIN in self.scopes else self.owner
 
 
@@ -74,10 +71,7 @@ def new_key(
     expires_at: datetime | None,
     entropy: Callable[[int], bytes],
 ) -> tuple[str, ApiKey]:
-    """A key's text, to be shown once, and what is stored of it. No `owner`: the key's own id."""
-    # Start-up: `keys --help` loads no SQLAlchemy.
-    from tilewright.db.keys import ApiKey
-
+    """A new key: its text, to be shown once, and the row to store. No `owner`: the key's own id."""
     key_id = _letters(entropy(ID_BYTES))[:ID_LETTERS]
     text = f"tw_{key_id}_{_letters(entropy(SECRET_BYTES))}"
     key = ApiKey(
@@ -93,47 +87,47 @@ def new_key(
 
 
 def id_of(text: str) -> str | None:
-    """The id in a key's text; None for what can be no key."""
+    """The id in a key's text; None if it is not the text of a key."""
     match = _KEY.fullmatch(text)
     return None if match is None else match[1]
 
 
 def digest_of(text: str) -> str:
-    """What is stored of a key's text."""
+    """The stored digest of a key's text."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def opens(text: str, key: ApiKey | None) -> bool:
-    """Whether `text` is the key. It takes as long for a key there is as for one there is not."""
+def matches_key(text: str, key: ApiKey | None) -> bool:
+    """Whether `text` is the key. Takes the same time for unknown keys."""
     stored = key.secret_sha256 if key is not None else "0" * 64
     return hmac.compare_digest(digest_of(text), stored) and key is not None
 
 
-def key_of_owner(asking: Principal, idempotency_key: str | None) -> str | None:
-    """The idempotency key as stored: what one owner sends says nothing about another's jobs."""
-    if asking.owner is None or idempotency_key is None:
+def key_of_owner(caller: Principal, idempotency_key: str | None) -> str | None:
+    """The idempotency key as stored: separate for each owner."""
+    if caller.owner is None or idempotency_key is None:
         return idempotency_key
-    return hashlib.sha256(f"{asking.owner}\0{idempotency_key}".encode()).hexdigest()
+    return hashlib.sha256(f"{caller.owner}\0{idempotency_key}".encode()).hexdigest()
 
 
 def expiry_of(text: str, now: datetime) -> datetime:
     """The moment `text` (90d, 12h, 2w, 1y) from now. InvalidField."""
     try:
-        return now + length_of(text)
+        return now + duration_of(text)
     except OverflowError as error:
-        raise _no_length(text) from error
+        raise _no_duration(text) from error
 
 
-def length_of(text: str) -> timedelta:
+def duration_of(text: str) -> timedelta:
     """The length of time `text` (90d, 12h, 2w, 1y). InvalidField."""
     match = _LENGTH.fullmatch(text)
     if match is None:
-        raise _no_length(text)
+        raise _no_duration(text)
     return int(match[1]) * _UNITS[match[2]]
 
 
-def _no_length(text: str) -> InvalidField:
-    return InvalidField(f"{text[:40]!r}: a length of time such as 90d, 12h, 2w or 1y will do")
+def _no_duration(text: str) -> InvalidField:
+    return InvalidField(f"{text[:40]!r}: must be a length of time such as 90d, 12h, 2w or 1y")
 
 
 def scopes_of(text: str) -> tuple[KeyScope, ...]:
@@ -151,15 +145,15 @@ def checked_owner(text: str) -> str:
     """A name of an owner. InvalidField."""
     if not _OWNER.fullmatch(text):
         raise InvalidField(
-            f"owner {text[:70]!r}: 1 to 64 letters, digits, dots, dashes, underscores or @ will do"
+            f"owner {text[:70]!r}: must be 1 to 64 letters, digits, dots, dashes, underscores or @"
         )
     return text
 
 
 def checked_note(text: str) -> str:
-    """A remark on a key, for people. InvalidField."""
+    """A comment on a key. InvalidField."""
     if len(text) > 200 or not (text.isprintable() or text == ""):
-        raise InvalidField(f"note {text[:40]!r}: up to 200 printable characters will do")
+        raise InvalidField(f"note {text[:40]!r}: must be at most 200 printable characters")
     return text
 
 

@@ -1,4 +1,4 @@
-"""How often and how many at once, for each owner: a bucket of tokens, and gates."""
+"""Limits per owner: token buckets for rates, and counts of simultaneous requests."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class _Bucket:
 class RateLimiter:
     """Token buckets: `per_sec` requests a second for each owner, `burst` of them at once.
 
-    One process' own: with several replicas an owner has as much at each.
+    Each process counts for itself: with several replicas an owner has this rate at each.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class RateLimiter:
         self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
 
     def take(self, owner: str) -> float:
-        """0.0 if a request of `owner` may go on, else after how many seconds the next one may."""
+        """0.0 if a request of `owner` is admitted, else seconds until the next one is."""
         now = self._clock()
         bucket = self._buckets.get(owner)
         if bucket is None:
@@ -50,8 +50,8 @@ class RateLimiter:
         return 0.0
 
 
-class Gates:
-    """Counts what each owner has open at once; `entered` says no above `limit`."""
+class OwnerConcurrencyLimits:
+    """Counts the simultaneous requests of each owner, up to `limit`."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -59,8 +59,8 @@ class Gates:
         self._lock = threading.Lock()
 
     @contextmanager
-    def entered(self, owner: str) -> Iterator[bool]:
-        """Within the block one more is open, if the value is True."""
+    def admitted(self, owner: str) -> Iterator[bool]:
+        """Whether one more was admitted; it counts until the end of the block."""
         with self._lock:
             there = self._open.get(owner, 0)
             enters = there < self.limit

@@ -1,1 +1,1 @@
-"""From stored records to answers: grades, lookups, files for builds, verification."""
+"""Answers from stored records: grades, lookups, files for builds, verification."""

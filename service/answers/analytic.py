@@ -1,8 +1,10 @@
-"""The schedule that is chosen without measuring, within a deadline."""
+"""The schedule chosen without measurement, within a deadline."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+
+from tilewright.tuner import timeouts
 
 if TYPE_CHECKING:
     from tilewright.schedules.target import Target
@@ -13,26 +15,26 @@ if TYPE_CHECKING:
 
 
 def default_trace(workload: Workload, target: Target, secs: float | None = None) -> Trace:
-    """The schedule chosen without measurement. DeadlineError after `secs`, None for the deadline of
-    every default.
+    """The schedule chosen without measurement. DeadlineError after `secs`; None means the default
+    deadline.
 
-    A command works on it itself; a thread of a service, which answers others meanwhile, hands it
+    A command computes it itself. A thread of the service, which must not block others, delegates it
     to a helper process.
     """
     import threading
 
-    from tilewright.tuner.compiling.deadline import DEADLINE_SECS, alarm
+    from tilewright.tuner.compiling.deadline import alarm
     from tilewright.tuner.search.default import default_trace as choose_default
 
     what = "choosing a schedule without measurement"
     if threading.current_thread() is threading.main_thread():
-        with alarm(DEADLINE_SECS if secs is None else secs, what):
+        with alarm(timeouts.COMPILE_DEADLINE_SECS if secs is None else secs, what):
             return choose_default(workload, target)
     from tilewright.schedules.trace import Trace
-    from tilewright.tuner.compiling.aside import shared
+    from tilewright.tuner.compiling.helper_process import shared_helper
 
     document = {"workload": workload.to_json(), "target": target.to_json()}
-    frame = shared().call(
-        "tilewright.tuner.compiling.default_request:choose_default", document, what, secs
+    frame = shared_helper().call(
+        "tilewright.tuner.search.default:default_of_document", document, what, secs
     )
     return Trace.from_json(frame.document["trace"])

@@ -1,35 +1,35 @@
-"""Find the best stored answer for a workload on a target."""
+"""Finds the best stored answer for a workload on a target."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from tilewright.schedules.record import Toolchain, TuningRecord
 from tilewright.schedules.target import Target
 from tilewright.schedules.trace_document import has_rewrites
-from tilewright.service.answers.grades import Answer, Stored, choose
+from tilewright.service.answers.grades import Answer, StoredRecord, choose
 from tilewright.service.grade import Grade
 
 if TYPE_CHECKING:
-    from tilewright.db.evidence import StoredEvidence
+    from tilewright.db import StoredEvidence
     from tilewright.schedules.workload.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)
 class StoredAnswer:
-    """A stored record that will do: its grade, why not a better one, where it was made."""
+    """An acceptable stored record, its grade, and a note on why the grade is not better."""
 
     grade: Grade
-    stored: Stored
+    stored: StoredRecord
     note: str
 
     def answer(
         self, workload: dict[str, Any], target: dict[str, Any], form: Callable[[], Workload]
     ) -> Answer:
-        """The answer to tell, with short descriptions of what was asked. `form` gives the workload,
-        which is needed where it was rewritten."""
+        """The answer, with short descriptions of workload and target. `form` parses the workload,
+        which is needed only if the schedule rewrites it."""
         record, made_for = self.stored.record, self.stored.made_for
         return Answer(
             grade=self.grade,
@@ -41,14 +41,21 @@ class StoredAnswer:
             run_secs=record.result.run_secs_estimate,
             run_secs_with_packing=record.result.run_secs_with_packing,
             verified=record.verified_level == "full" and not self.note,
+            evidence=evidence_document(record),
             note=self.note,
             made_for={"key": made_for.key, "cpu": made_for.cpu, "threads": made_for.threads},
             created_at=record.created_at or None,
         )
 
 
+def evidence_document(record: TuningRecord) -> dict[str, Any] | None:
+    """What the full check of a record compared, as JSON data."""
+    found = record.result.evidence
+    return None if found is None else asdict(found)
+
+
 def _rewritten(record: TuningRecord, form: Callable[[], Workload]) -> dict[str, Any] | None:
-    # Start-up: few records have rewrites, and most commands need nothing else of what reads them.
+    # Start-up: few records have rewrites, and most commands need nothing else of these modules.
     from tilewright.schedules.rewritten import rewritten_document
     from tilewright.schedules.trace import Trace
 
@@ -58,31 +65,33 @@ def _rewritten(record: TuningRecord, form: Callable[[], Workload]) -> dict[str, 
 def find_answer(
     evidence: StoredEvidence, target: Target, minimum: Grade, toolchain: Toolchain | None
 ) -> StoredAnswer | None:
-    """The best answer that what is stored gives, or None.
+    """The best answer from the stored rows, or None.
 
-    `toolchain` None trusts records whoever compiled them.
+    `toolchain` None accepts records of every toolchain.
     """
     candidates = [
         stored
         for one in evidence.best()
-        if _may_be_told(evidence, stored := Stored(one.record, target, one.key), target, toolchain)
+        if _may_be_served(
+            evidence, stored := StoredRecord(one.record, target, one.key), target, toolchain
+        )
     ]
     chosen = choose(candidates, target, toolchain, minimum)
     if (chosen is None or chosen[0] is not Grade.EXACT) and minimum is not Grade.EXACT:
         elsewhere = [
-            Stored(one.record, Target.from_json(one.target_document), one.key)
+            StoredRecord(one.record, Target.from_json(one.target_document), one.key)
             for one in evidence.elsewhere()
         ]
-        candidates += [s for s in elsewhere if _may_be_told(evidence, s, target, toolchain)]
+        candidates += [s for s in elsewhere if _may_be_served(evidence, s, target, toolchain)]
         chosen = choose(candidates, target, toolchain, minimum)
     return StoredAnswer(*chosen) if chosen is not None else None
 
 
-def _may_be_told(
-    evidence: StoredEvidence, stored: Stored, target: Target, toolchain: Toolchain | None
+def _may_be_served(
+    evidence: StoredEvidence, stored: StoredRecord, target: Target, toolchain: Toolchain | None
 ) -> bool:
-    """Whether no full check of the record's schedule failed: as it was made, for its own machine,
-    or as it would be made here, for `target`."""
+    """Whether the record's schedule may be served: no full check of it failed, neither as compiled
+    for its own machine nor as it would be compiled for `target`."""
     record = stored.record
     made = evidence.refusals(stored.made_for.key).refusal(record.trace, record.toolchain)
     here = evidence.refusals(target.key).refusal(record.trace, toolchain or record.toolchain)

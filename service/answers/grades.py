@@ -1,14 +1,16 @@
-"""Answers and their grades: how close a stored record is to what was asked.
+"""Answers and their grades: how closely a stored record matches the request.
+
 
 - `exact`: made for this target (same key) by this code generator and LLVM.
-- `same-cpu`: made for this cpu and features, with other threads or caches.
-- `compatible`: its code runs here: its features are among the host's; or a record made by
-  another code generator or LLVM, which `verify` or `tune` must check before it is exact.
+- `same-cpu`: made for this CPU and features, with other threads or caches.
+- `compatible`: its code runs here because the host has all its features; or a record of another
+  code generator or LLVM, which `verify` or `tune` must check before it is exact.
 - `default`: chosen without measurement; verified in full where a machine could run it.
 
-Mocked timings (replayed, simulated) grade by their target alone, say so, and are never verified.
+Records with mocked timings (replayed, simulated) are graded by their target alone, have a note that
+says so, and are never verified.
 
-A better grade wins over a faster time; among equals the faster wins.
+A better grade wins over a faster time; among equal grades the faster record wins.
 """
 
 from __future__ import annotations
@@ -28,8 +30,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
-    """A record that is best somewhere, its key, and the machine it was made for."""
+class StoredRecord:
+    """A record that is the best of some target, its key, and that target."""
 
     record: TuningRecord
     made_for: Target
@@ -38,15 +40,15 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What is told to who asks. `workload` and `target` are short descriptions (JSON data), `steps`
-    is the schedule as records hold it, `trace` the same read.
+    """An answer. `workload` and `target` are short descriptions (JSON data), `steps` is the
+    schedule as records store it, `trace` the parsed form.
 
-    `run_secs` is measured, or None for a default; `run_secs_with_packing` is of a call that packs
-    constant inputs itself, None where there are none. `verified` says that the record passed the
-    full check under the toolchain that is installed here. `artefacts` names the record's stored
-    files by kind. `rewritten` is what a rewritten schedule costs in accuracy
-    (`tilewright.schedules.rewritten`), None where that is nothing. `ticket` is the id of the job
-    that tunes what was not tuned; `pending` says that more of this answer is being prepared.
+    `run_secs` is measured, None for a default; `run_secs_with_packing` is the time of a call that
+    packs constant inputs itself, None if there are none. `verified`: the record passed the full
+    check under the installed toolchain. `evidence`: what a full check of it compared (`Evidence`),
+    None if unknown. `artefacts`: the record's stored files by kind. `rewritten`: the accuracy cost
+    of a rewritten schedule (`tilewright.schedules.rewritten`), None if there is none. `ticket`: the
+    id of the job that tunes the workload. `pending`: more of this answer is being prepared.
     """
 
     grade: Grade
@@ -57,6 +59,7 @@ class Answer:
     run_secs: float | None = None
     run_secs_with_packing: float | None = None
     verified: bool = False
+    evidence: dict[str, Any] | None = None
     note: str = ""
     made_for: dict[str, Any] | None = None
     artefacts: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -67,8 +70,8 @@ class Answer:
 
     @property
     def trace(self) -> Trace:
-        """ScheduleError where `steps` are not of this version. Answers are told without it: what it
-        reads steps with takes as long to import as everything else `best` needs."""
+        """The parsed schedule. ScheduleError if `steps` are of another version. Separate from
+        `steps`, because importing the parser takes as long as everything else in `best`."""
         found: Trace = import_module("tilewright.schedules.trace").Trace.from_json(self.steps)
         return found
 
@@ -85,6 +88,7 @@ class Answer:
             ),
             "rewritten": self.rewritten,
             "verified": self.verified,
+            "evidence": self.evidence,
             "note": self.note,
             "made_for": self.made_for,
             "created_at": self.created_at,
@@ -95,7 +99,7 @@ class Answer:
         }
 
     def summary(self) -> str:
-        """One line: where this schedule comes from."""
+        """One line on the origin of this schedule."""
         if self.grade is Grade.DEFAULT and self.record_key is None:
             return "the schedule chosen without measurement (grade default): nothing stored"
         if self.run_secs is None:
@@ -105,14 +109,14 @@ class Answer:
 
 
 def same_toolchain(made: Toolchain, here: Toolchain) -> bool:
-    """Whether code made by `made` is the code made here. The llvmlite release fixes its LLVM."""
+    """Whether both toolchains generate the same code. The llvmlite release determines its LLVM."""
     return made.codegen_version == here.codegen_version and made.llvmlite == here.llvmlite
 
 
 def grade_of(made_for: Target, host: Target) -> Grade | None:
-    """The grade of a record made for one machine, asked for on another; None: will not run.
+    """The grade on `host` of a record made for `made_for`; None if its code does not run there.
 
-    Only the target counts here; `choose` lowers the grade of another toolchain's record.
+    Considers the target only; `choose` lowers the grade of another toolchain's record.
     """
     if made_for.key == host.key:
         return Grade.EXACT
@@ -125,13 +129,13 @@ def grade_of(made_for: Target, host: Target) -> Grade | None:
 
 
 def choose(
-    candidates: Iterable[Stored], host: Target, toolchain: Toolchain | None, minimum: Grade
-) -> tuple[Grade, Stored, str] | None:
-    """The best of `candidates` on `host` with its grade and a note, or None if none will do.
+    candidates: Iterable[StoredRecord], host: Target, toolchain: Toolchain | None, minimum: Grade
+) -> tuple[Grade, StoredRecord, str] | None:
+    """The best of `candidates` on `host`, with its grade and a note, or None.
 
-    `toolchain` None trusts records whoever compiled them.
+    `toolchain` None accepts records of every toolchain.
     """
-    graded: list[tuple[Grade, float, str, Stored]] = []
+    graded: list[tuple[Grade, float, str, StoredRecord]] = []
     for stored in candidates:
         grade = grade_of(stored.made_for, host)
         secs = stored.record.result.run_secs_estimate

@@ -1,12 +1,11 @@
-"""The files of a record as answers tell them: what each is called, its key, where it is."""
+"""The files of a record as answers list them: name, key, size and URL."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from tilewright.db.artefact_rows import Artefact
+from tilewright.db.values.records import Artefact
 
 MEDIA_TYPES = {
     "object": "application/x-object",
@@ -14,13 +13,13 @@ MEDIA_TYPES = {
     "llvm": "text/x-llvm; charset=utf-8",
     "asm": "text/x-asm; charset=utf-8",
 }
-"""What each kind of file is served as."""
+"""Media type of each kind of file."""
 
 Links = dict[str, dict[str, Any]]
 
 
 def links(known: Iterable[Artefact]) -> Links:
-    """Kind -> name, key, size and URL, as answers tell it."""
+    """Name, key, size and URL by kind."""
     return {
         artefact.kind: {
             "name": artefact.name,

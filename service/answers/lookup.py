@@ -1,4 +1,4 @@
-"""Many questions at once: what of a lookup's items is known, and how the others are told."""
+"""Bulk lookups: the known answers, and the problem of every other item."""
 
 from __future__ import annotations
 
@@ -11,28 +11,27 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from tilewright.schedules.errors import TilewrightError
 from tilewright.schedules.target import Target
 from tilewright.schedules.workload.workload import Workload
-from tilewright.service.answers.book import (
+from tilewright.service.answers.answer_cache import (
     AnswerCache,
     CacheMiss,
-    Finished,
+    FoundAnswer,
     Outcome,
     Question,
     compact,
 )
-from tilewright.service.answers.untuned import (
+from tilewright.service.answers.prepare_queue import (
     PrepareRequest,
     is_settled,
     is_to_be_tried_again,
     is_wanted,
     stored_workload,
 )
-from tilewright.service.error_table import ProblemDetails, problem_of
-from tilewright.service.errors import InvalidField, Located, NoAnswer, NotPrepared
-from tilewright.service.exit_codes import ExitCode
+from tilewright.service.errors import ExitCode, InvalidField, Located, NoAnswer, NotPrepared
 from tilewright.service.grade import Grade
+from tilewright.service.problems import ProblemDetails, problem_of
 from tilewright.service.resolve import targets
+from tilewright.service.resolve.parsed_workloads import ParsedName, ParsedWorkloads
 from tilewright.service.resolve.requests import LookupIn, located
-from tilewright.service.resolve.spelled import ParsedName, ParsedWorkloads
 
 if TYPE_CHECKING:
     from tilewright.db import Store
@@ -41,88 +40,99 @@ PENDING = "an answer is being prepared: chosen, built and verified without tunin
 
 log = logging.getLogger("tilewright.lookup")
 
-Spelled: TypeAlias = str | dict[str, Any]
+Spelling: TypeAlias = str | dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
-    """One workload of a lookup: what was sent, and the name or the problem it came to."""
+class LookupEntry:
+    """One workload of a lookup: as sent, and its parsed name or its problem."""
 
-    spelled: Spelled
-    named: ParsedName | None
+    parsed_workloads: Spelling
+    parsed: ParsedName | None
     problem: ProblemDetails | None = None
 
     @property
-    def described(self) -> bool:
-        """Whether it says what the workload is; a key does not."""
-        return not (isinstance(self.spelled, str) and is_key(self.spelled))
+    def defines_workload(self) -> bool:
+        """Whether the item defines the workload; a key does not."""
+        return not (isinstance(self.parsed_workloads, str) and is_key(self.parsed_workloads))
 
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """A lookup as read: the target, the least grade, and an item a workload, in order."""
+    """A parsed lookup: the target, the lowest acceptable grade, and one entry per workload, in
+    order."""
 
     target: Target
     minimum: Grade
-    items: tuple[Item, ...]
+    items: tuple[LookupEntry, ...]
 
     def question(self, key: str) -> Question:
         return Question(key, self.target.key, self.minimum, self.target)
 
 
-def read_lookup(store: Store, spelled: ParsedWorkloads, asked: LookupIn) -> Lookup:
-    """The lookup of a request. What is wrong with one workload is its own item's problem.
+def read_lookup(
+    store: Store, parsed_workloads: ParsedWorkloads, lookup_request: LookupIn
+) -> Lookup:
+    """Parse a lookup. An invalid workload is the problem of its own entry only. InvalidField,
+    TargetError: there is no such target."""
+    target = located("/target", lambda: _target(store, lookup_request))
+    items = tuple(
+        _read(parsed_workloads, number, one) for number, one in enumerate(lookup_request.workloads)
+    )
+    return Lookup(target, Grade(lookup_request.min_grade), items)
 
-    InvalidField, TargetError: there is no such target."""
-    target = located("/target", lambda: _target(store, asked))
-    items = tuple(_read(spelled, number, one) for number, one in enumerate(asked.workloads))
-    return Lookup(target, Grade(asked.min_grade), items)
 
-
-def find_all(book: AnswerCache, asked: Lookup) -> dict[str, Outcome]:
-    """What is known of every workload, by key."""
-    keys = list(dict.fromkeys(item.named.key for item in asked.items if item.named))
-    outcomes = book.find([asked.question(key) for key in keys])
+def find_all(cache: AnswerCache, lookup_request: Lookup) -> dict[str, Outcome]:
+    """The outcome of every workload, by key."""
+    keys = list(dict.fromkeys(item.parsed.key for item in lookup_request.items if item.parsed))
+    outcomes = cache.find([lookup_request.question(key) for key in keys])
     return dict(zip(keys, outcomes, strict=True))
 
 
-def wanted(
-    store: Store, spelled: ParsedWorkloads, asked: Lookup, outcomes: dict[str, Outcome]
+def prepare_requests(
+    store: Store,
+    parsed_workloads: ParsedWorkloads,
+    lookup_request: Lookup,
+    outcomes: dict[str, Outcome],
 ) -> list[PrepareRequest]:
-    """The works to have prepared, each once."""
+    """The preparations to request, each once."""
     found: dict[str, PrepareRequest] = {}
-    for item in asked.items:
-        key = item.named.key if item.named else ""
+    for item in lookup_request.items:
+        key = item.parsed.key if item.parsed else ""
         outcome = outcomes.get(key)
-        if outcome is None or key in found or not is_wanted(outcome, asked.minimum):
+        if outcome is None or key in found or not is_wanted(outcome, lookup_request.minimum):
             continue
-        if isinstance(outcome, CacheMiss) and not outcome.workload_known and not item.described:
-            continue  # a key says nothing about what it stands for
-        read = partial(_workload, store, spelled, item)
+        if (
+            isinstance(outcome, CacheMiss)
+            and not outcome.workload_known
+            and not item.defines_workload
+        ):
+            continue  # a key does not define a workload
+        read = partial(_workload, store, parsed_workloads, item)
         again = outcome.untried or is_to_be_tried_again(outcome)
         found[key] = PrepareRequest(key, read, again=again)
     return list(found.values())
 
 
-def told(
-    asked: Lookup, outcomes: dict[str, Outcome], refused: Collection[str] = ()
+def lookup_body(
+    lookup_request: Lookup, outcomes: dict[str, Outcome], refused: Collection[str] = ()
 ) -> tuple[bytes, list[str]]:
     """The JSON of all items, and the grade of each ("none" for a miss)."""
     parts, grades = [], []
-    for number, item in enumerate(asked.items):
-        outcome = outcomes.get(item.named.key) if item.named else None
+    for number, item in enumerate(lookup_request.items):
+        outcome = outcomes.get(item.parsed.key) if item.parsed else None
         pending = b"false" if outcome is None or is_settled(outcome) else b"true"
-        if item.named is not None and isinstance(outcome, Finished):
-            summary = item.named.summary or outcome.summary
-            answer = outcome.told(summary)
+        if item.parsed is not None and isinstance(outcome, FoundAnswer):
+            summary = item.parsed.summary or outcome.summary
+            answer = outcome.body_for(summary)
             parts.append(
                 b'{"found":true,"answer":%b,"problem":null,"pending":%b,"ticket":%b}'
                 % (answer, pending, compact(outcome.ticket))
             )
             grades.append(outcome.grade.value)
         else:
-            late = item.named is not None and item.named.key in refused
-            problem = item.problem or _miss(number, asked, outcome, late=late)
+            late = item.parsed is not None and item.parsed.key in refused
+            problem = item.problem or _miss(number, lookup_request, outcome, late=late)
             ticket = outcome.ticket if outcome is not None else None
             parts.append(
                 b'{"found":false,"answer":null,"problem":%b,"pending":%b,"ticket":%b}'
@@ -132,35 +142,39 @@ def told(
     return b'{"items":[' + b",".join(parts) + b"]}", grades
 
 
-def bare(key: str) -> str:
+def bare_key(key: str) -> str:
     """A workload or target key without `sha256:`."""
     return key.removeprefix("sha256:")
 
 
 def is_key(text: str) -> bool:
-    digits = bare(text)
+    digits = bare_key(text)
     return len(digits) == 64 and all(c in "0123456789abcdef" for c in digits)
 
 
-def _read(spelled: ParsedWorkloads, number: int, one: Spelled) -> Item:
+def _read(parsed_workloads: ParsedWorkloads, number: int, one: Spelling) -> LookupEntry:
     if isinstance(one, str) and is_key(one):
-        return Item(one, ParsedName(bare(one), b""))
+        return LookupEntry(one, ParsedName(bare_key(one), b""))
     try:
-        return Item(one, spelled.named(one))
+        return LookupEntry(one, parsed_workloads.parsed_name(one))
     except TilewrightError as error:
-        return Item(one, None, problem_of(Located(error, f"/workloads/{number}")))
-    except Exception as error:  # noqa: BLE001  # logged, and told for this item
-        return Item(one, None, bug(number, error))
+        return LookupEntry(one, None, problem_of(Located(error, f"/workloads/{number}")))
+    except Exception as error:  # noqa: BLE001  # logged, and reported for this item
+        return LookupEntry(one, None, bug(number, error))
 
 
-def _workload(store: Store, spelled: ParsedWorkloads, item: Item) -> Workload | None:
-    """The workload of an item: as it was sent, or the stored one of its key."""
-    if item.described:
-        return spelled.read(item.spelled)
-    return stored_workload(store, bare(str(item.spelled)))
+def _workload(
+    store: Store, parsed_workloads: ParsedWorkloads, item: LookupEntry
+) -> Workload | None:
+    """The workload of an item: from its document or spelling, else the stored one of its key."""
+    if item.defines_workload:
+        return parsed_workloads.read(item.parsed_workloads)
+    return stored_workload(store, bare_key(str(item.parsed_workloads)))
 
 
-def _miss(number: int, asked: Lookup, outcome: Outcome | None, *, late: bool) -> ProblemDetails:
+def _miss(
+    number: int, lookup_request: Lookup, outcome: Outcome | None, *, late: bool
+) -> ProblemDetails:
     pointer = f"/workloads/{number}"
     lacking = outcome if isinstance(outcome, CacheMiss) else CacheMiss(True, True)
     if lacking.preparing or late:
@@ -173,8 +187,8 @@ def _miss(number: int, asked: Lookup, outcome: Outcome | None, *, late: bool) ->
             exit_code=ExitCode.UNREACHABLE,
             pointer=pointer,
         )
-    error: TilewrightError = no_answer(asked.minimum, lacking)
-    if asked.minimum is Grade.DEFAULT:
+    error: TilewrightError = no_answer(lookup_request.minimum, lacking)
+    if lookup_request.minimum is Grade.DEFAULT:
         error = NoAnswer(
             "this service has never seen the workload of this key",
             advice="Send the workload's document: then there is always an answer.",
@@ -185,18 +199,18 @@ def _miss(number: int, asked: Lookup, outcome: Outcome | None, *, late: bool) ->
 
 
 def no_answer(minimum: Grade, lacking: CacheMiss) -> NoAnswer:
-    """That nothing stored will do, with the reason where there was a search."""
+    """The error that no stored answer is good enough, with the reason if there was a search."""
     reason = f": {lacking.failed}" if lacking.failed else ""
     return NoAnswer(f"no {minimum.value} answer stored for these keys{reason}")
 
 
 def not_prepared(problem: dict[str, str]) -> NotPrepared:
-    """Why a preparation failed, as the error it is."""
+    """The error of a failed preparation."""
     return NotPrepared(problem["detail"], code=problem["code"], advice=problem.get("advice", ""))
 
 
 def bug(number: int, error: Exception) -> ProblemDetails:
-    """What is told of a workload that met a bug of ours: logged, and nobody else's problem."""
+    """The problem of an item that triggered a bug: logged, and without effect on other items."""
     log.error("lookup of workload %d: a bug of the service", number, exc_info=error)
     return ProblemDetails(
         status=500,
@@ -209,14 +223,16 @@ def bug(number: int, error: Exception) -> ProblemDetails:
     )
 
 
-def _target(store: Store, asked: LookupIn) -> Target:
-    if isinstance(asked.target, str) and asked.target != "native":
-        document = store.target(bare(asked.target)) if is_key(asked.target) else None
+def _target(store: Store, lookup_request: LookupIn) -> Target:
+    if isinstance(lookup_request.target, str) and lookup_request.target != "native":
+        document = (
+            store.target(bare_key(lookup_request.target)) if is_key(lookup_request.target) else None
+        )
         if document is None:
             raise InvalidField(
-                f"target {asked.target[:80]!r}: must be 'native', a target document, or the key of"
-                " a target this service has tuned for",
+                f"target {lookup_request.target[:80]!r}: must be 'native', a target document, or"
+                " the key of a target this service has tuned for",
                 pointer="/target",
             )
         return Target.from_json(document)
-    return targets.target_of(asked.target, asked.threads)
+    return targets.target_of(lookup_request.target, lookup_request.threads)

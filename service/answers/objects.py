@@ -1,4 +1,4 @@
-"""What a schedule becomes: text to read, and files a C program links.
+"""A schedule as text to read, and as files that a C program links.
 
 Same workload, trace, target and name in, same bytes out: nothing here reads a clock or a path.
 """
@@ -19,9 +19,9 @@ from tilewright.schedules.target import Target
 from tilewright.schedules.trace import Trace
 from tilewright.schedules.workload.workload import Workload
 from tilewright.service.answers.grades import Answer
+from tilewright.service.atomic_files import write_atomically
 from tilewright.service.errors import UsageProblem
-from tilewright.service.written import write_whole
-from tilewright.tuner.emit.c_names import why_not
+from tilewright.tuner.emit.c_names import name_problem
 from tilewright.tuner.emit.variant import Variant
 
 if TYPE_CHECKING:
@@ -43,26 +43,26 @@ class BuiltFile:
         return hashlib.sha256(self.data).hexdigest()
 
 
-def symbol_name(asked: str | None, workload: Workload) -> str:
-    """The C name: as asked, or made from the workload's name. UsageProblem for one that C, C++ or
-    the C library do not leave to us."""
-    if asked is None:
+def symbol_name(requested: str | None, workload: Workload) -> str:
+    """The C name: as asked, or derived from the workload's name. UsageProblem for a name that C,
+    C++ or the C library reserves."""
+    if requested is None:
         words = re.sub(r"[^A-Za-z0-9_]+", "_", workload.name.split(":")[0]).strip("_")
         stem = words[:50].rstrip("_") or "kernel"
-        return f"kernel_{stem.replace('__', '_').lstrip('_')}" if why_not(stem) else stem
-    reason = why_not(asked)
+        return f"kernel_{stem.replace('__', '_').lstrip('_')}" if name_problem(stem) else stem
+    reason = name_problem(requested)
     if reason:
-        stem = re.sub(r"[^A-Za-z0-9]+", "_", asked).strip("_")[:40] or "kernel"
+        stem = re.sub(r"[^A-Za-z0-9]+", "_", requested).strip("_")[:40] or "kernel"
         raise UsageProblem(
-            f"{asked!r} is no name for a kernel's C function: {reason}",
+            f"{requested!r} is no name for a kernel's C function: {reason}",
             code="bad_name",
             advice=f"Choose another, such as tw_{stem}.",
         )
-    return asked
+    return requested
 
 
 def shown(workload: Workload, trace: Trace, target: Target, what: str) -> str:
-    """The schedule as text; `what` is one of `show --what`."""
+    """The schedule as text, in the form `what` of `show --what`."""
     match what:
         case "trace":
             return trace_text(trace)
@@ -72,7 +72,7 @@ def shown(workload: Workload, trace: Trace, target: Target, what: str) -> str:
             return _nest_text(workload, trace)
         case "before-after":
             return (
-                "// before: the expression as it stands\n"
+                "// before: the untransformed expression\n"
                 + _nest_text(workload, Trace())
                 + "\n// after: the schedule chosen\n"
                 + _nest_text(workload, trace)
@@ -82,20 +82,22 @@ def shown(workload: Workload, trace: Trace, target: Target, what: str) -> str:
 
             return llvm_text(workload, trace, target, symbol_name(None, workload))
         case "asm":
-            from tilewright.tuner.compiling.in_time import assembly_in_time
+            from tilewright.tuner.compiling.deadline_compile import assembly_by_deadline
             from tilewright.tuner.emit.kernel import llvm_text
 
             text = llvm_text(workload, trace, target, symbol_name(None, workload))
-            return assembly_in_time(text, target)
+            return assembly_by_deadline(text, target)
         case _:
             raise UsageProblem(
-                f"--what {what!r}: trace, plan, nest, before-after, llvm or asm will do"
+                f"--what {what!r}: must be trace, plan, nest, before-after, llvm or asm"
             )
 
 
 def trace_text(trace: Trace) -> str:
     """One primitive a line."""
-    return "\n".join(str(step) for step in trace.steps) or "(no steps: the expression as it stands)"
+    return (
+        "\n".join(str(step) for step in trace.steps) or "(no steps: the untransformed expression)"
+    )
 
 
 def _nest_text(workload: Workload, trace: Trace) -> str:
@@ -110,7 +112,7 @@ def variant_of(answer: Answer, target: Target) -> Variant:
 def build(
     workload: Workload, variant: Variant, symbol: str, *, ll: bool, asm: bool
 ) -> list[BuiltFile]:
-    """The object, its header and what else was asked for. DeadlineError, CompileError."""
+    """The object, its header and the other requested files. DeadlineError, CompileError."""
     _, files = emitted(workload, [variant], symbol)
     return [*files, *texts(workload, variant, symbol, ll=ll, asm=asm)]
 
@@ -118,13 +120,13 @@ def build(
 def emitted(
     workload: Workload, variants: Sequence[Variant], symbol: str, build: Build | None = None
 ) -> tuple[EmittedKernel, list[BuiltFile]]:
-    """The object of several variants, in order of preference, and its header. `build` compiles,
-    `build_in_time` if it is None. DeadlineError, CompileError, TargetError."""
-    from tilewright.tuner.compiling.in_time import build_in_time
+    """One object with several variants, in order of preference, and its header. `build` compiles,
+    `build_by_deadline` if it is None. DeadlineError, CompileError, TargetError."""
+    from tilewright.tuner.compiling.deadline_compile import build_by_deadline
     from tilewright.tuner.emit.emitted import emit_kernel
     from tilewright.tuner.emit.header import c_header
 
-    kernel = emit_kernel(workload, variants, symbol, build or build_in_time)
+    kernel = emit_kernel(workload, variants, symbol, build or build_by_deadline)
     return kernel, [
         BuiltFile("object", f"{symbol}.o", kernel.object_bytes),
         BuiltFile("header", f"{symbol}.h", c_header(workload, kernel).encode()),
@@ -134,8 +136,8 @@ def emitted(
 def texts(
     workload: Workload, variant: Variant, stem: str, *, ll: bool, asm: bool
 ) -> list[BuiltFile]:
-    """One variant to read: `stem`.ll and `stem`.s, as asked for. DeadlineError, CompileError."""
-    from tilewright.tuner.compiling.in_time import assembly_in_time
+    """One variant as `stem`.ll and `stem`.s, as requested. DeadlineError, CompileError."""
+    from tilewright.tuner.compiling.deadline_compile import assembly_by_deadline
     from tilewright.tuner.emit.kernel import llvm_text
 
     if not ll and not asm:
@@ -145,16 +147,18 @@ def texts(
     if ll:
         files.append(BuiltFile("llvm", f"{stem}.ll", text.encode()))
     if asm:
-        files.append(BuiltFile("asm", f"{stem}.s", assembly_in_time(text, variant.target).encode()))
+        files.append(
+            BuiltFile("asm", f"{stem}.s", assembly_by_deadline(text, variant.target).encode())
+        )
     return files
 
 
 def write(files: list[BuiltFile], folder: Path) -> list[dict[str, Any]]:
-    """Write each file whole or not at all; what was written, for `--json`."""
+    """Write each file atomically; the list of files for `--json`."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for file in files:
-            write_whole(folder / file.name, file.data)
+            write_atomically(folder / file.name, file.data)
     except OSError as error:
         raise UsageProblem(f"cannot write to {folder}: {error.strerror or error}") from error
     return [

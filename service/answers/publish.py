@@ -1,4 +1,4 @@
-"""Keep the winner's files where builds can fetch them: object, header, LLVM IR, by hash."""
+"""Stores the files of the best record (object, header, LLVM IR) by hash, for builds."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from tilewright.db.values.records import Artefact, ArtefactFile
 from tilewright.schedules.errors import TilewrightError
 from tilewright.schedules.target import Target
 from tilewright.schedules.trace import Trace
@@ -16,16 +17,15 @@ from tilewright.tuner.emit.variant import Variant
 
 if TYPE_CHECKING:
     from tilewright.db import Store
-    from tilewright.db.artefact_rows import Artefact
     from tilewright.tuner.session.report import TuneReport
 
 KINDS = frozenset({"object", "header", "llvm"})
-"""What is kept of every winner."""
+"""Kinds of files stored for every best record."""
 
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What is stored of a record by kind (see `links`), and why not, where it is not."""
+    """The stored files of a record by kind (see `links`), or why there are none."""
 
     files: dict[str, dict[str, Any]] = field(default_factory=dict)
     warning: str = ""
@@ -34,9 +34,9 @@ class Published:
 def publish(
     store: Store, workload: Workload, target: Target, record_key: str, trace: Trace
 ) -> Published:
-    """Build the files of a stored record and keep them, unless they are kept already.
+    """Build and store the files of a stored record, unless they are stored already.
 
-    The record is worth keeping without them, so what goes wrong on the machine is a warning.
+    The record is valid without them, so a failure of the machine is a warning.
     """
     try:
         known = store.artefacts(record_key)
@@ -48,7 +48,7 @@ def publish(
 
 
 def _complete(store: Store, known: Iterable[Artefact]) -> bool:
-    """Whether every file is kept and its bytes are sound."""
+    """Whether every file is stored and intact."""
     sound = {artefact.kind for artefact in known if store.blob(artefact.sha256) is not None}
     return sound >= KINDS
 
@@ -56,9 +56,6 @@ def _complete(store: Store, known: Iterable[Artefact]) -> bool:
 def _built(
     store: Store, workload: Workload, target: Target, record_key: str, trace: Trace
 ) -> list[Artefact]:
-    # Start-up: a query loads no SQLAlchemy; what needs it imports it.
-    from tilewright.db.artefacts import ArtefactFile
-
     variant = Variant(target.cpu, trace, target, record_key)
     symbol = objects.symbol_name(None, workload)
     files = objects.build(workload, variant, symbol, ll=True, asm=False)
@@ -78,8 +75,8 @@ def result_document(
     report: TuneReport,
     publish: Publish = publish,
 ) -> dict[str, Any]:
-    """The document of `tune --json` and of a job's `result`: the report, and the files of its
-    best, which are kept now. `warning` says why there are none."""
+    """The document of `tune --json` and of a job's `result`: the report, and the files of its best,
+    which this call stores. `warning` says why there are none."""
     document = report.to_json()
     if report.best is None:
         return document

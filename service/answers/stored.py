@@ -1,4 +1,4 @@
-"""What a database answers to a command: the best it has, or the schedule of one record."""
+"""Answers from a database for commands: the best schedule, or the schedule of one record."""
 
 from __future__ import annotations
 
@@ -11,22 +11,21 @@ from tilewright.schedules.full_checks import NONE_KNOWN, FullChecks
 from tilewright.schedules.record import Toolchain, TuningRecord
 from tilewright.schedules.target import Target
 from tilewright.service import database
-from tilewright.service.answers.find import StoredAnswer, find_answer
-from tilewright.service.answers.grades import Answer, Stored, choose, grade_of
-from tilewright.service.answers.links import links
-from tilewright.service.answers.refusals import (
+from tilewright.service.answers import analytic
+from tilewright.service.answers.failed_checks import (
     record_refusal,
     safe_trace,
-    to_verify,
+    unverified_note,
     why_none_passed,
 )
+from tilewright.service.answers.find import StoredAnswer, evidence_document, find_answer
+from tilewright.service.answers.grades import Answer, StoredRecord, choose, grade_of
+from tilewright.service.answers.links import links
 from tilewright.service.errors import NoAnswer, UsageProblem
 from tilewright.service.grade import Grade
 from tilewright.service.resolve.targets import target_summary
 from tilewright.service.resolve.toolchains import toolchain
 from tilewright.service.resolve.workloads import workload_summary
-
-from . import analytic
 
 if TYPE_CHECKING:
     from tilewright.schedules.workload.workload import Workload
@@ -43,12 +42,12 @@ def answer(
     *,
     any_toolchain: bool = False,
 ) -> Answer:
-    """The best answer of at least `min_grade` in the database `--db` names. NoAnswer if none.
+    """The best answer of at least `min_grade` in the database that `--db` names. NoAnswer if none.
 
-    With `any_toolchain` a record made by another code generator counts as if made by this one:
-    for `verify`, which rebuilds it.
+    With `any_toolchain` a record of another code generator counts as one of this: for `verify`,
+    which rebuilds it.
     """
-    from tilewright.db.quick import artefacts_of_record, full_checks_of
+    from tilewright.db import artefacts_of_record, full_checks_of
 
     minimum = Grade(min_grade)
     found = _stored_answer(db, workload, target, minimum, None if any_toolchain else toolchain())
@@ -68,7 +67,7 @@ def answer(
 
 def default_answer(workload: Workload, target: Target, checks: FullChecks) -> Answer:
     """The schedule chosen without measurement, in this process. DeadlineError, ScheduleError;
-    NoAnswer where `checks` of the work leave none to hand out."""
+    NoAnswer if `checks` exclude every schedule."""
     chosen = analytic.default_trace(workload, target)
     trace, note = safe_trace(workload, chosen, checks, toolchain())
     return Answer(
@@ -80,8 +79,9 @@ def default_answer(workload: Workload, target: Target, checks: FullChecks) -> An
     )
 
 
-def claimed(db: str | None, workload: Workload, target: Target) -> Answer | None:
-    """The schedule of the fastest imported record, which nobody here has checked; None if none."""
+def answer_of_claim(db: str | None, workload: Workload, target: Target) -> Answer | None:
+    """The schedule of the fastest imported record, which is not verified here; None if there is
+    none."""
     from tilewright.db import open_store
 
     try:
@@ -89,11 +89,11 @@ def claimed(db: str | None, workload: Workload, target: Target) -> Answer | None
             claims = store.claims(workload.key, target.key)
     except StoreMissing:
         return None
-    return recorded(db, workload, target, claims[0].key) if claims else None
+    return answer_of_record(db, workload, target, claims[0].key) if claims else None
 
 
-def recorded(db: str | None, workload: Workload, target: Target, key: str) -> Answer:
-    """The schedule of record `key`, whatever machine it was measured on. NoAnswer, UsageProblem."""
+def answer_of_record(db: str | None, workload: Workload, target: Target, key: str) -> Answer:
+    """The schedule of record `key`, whatever machine measured it. NoAnswer, UsageProblem."""
     name = "sha256:" + key.removeprefix("sha256:")
     with database.session(db) as store:
         record = store.record(name)
@@ -110,9 +110,10 @@ def recorded(db: str | None, workload: Workload, target: Target, key: str) -> An
         target=target_summary(target),
         steps=record.trace,
         record_key=name,
+        evidence=evidence_document(record),
         run_secs=record.result.run_secs_estimate if made_for.key == target.key else None,
         note=f"the schedule of {name}, made for {made_for.cpu}"
-        + (f"; it failed its full check ({failed}), and is handed out nowhere" if failed else ""),
+        + (f"; it failed its full check ({failed}), and is never served" if failed else ""),
         made_for=target_summary(made_for),
         created_at=record.created_at or None,
     )
@@ -121,9 +122,8 @@ def recorded(db: str | None, workload: Workload, target: Target, key: str) -> An
 def _no_answer(
     db: str | None, workload: Workload, target: Target, minimum: Grade, checks: FullChecks
 ) -> NoAnswer:
-    """Why there is none, and the command that makes one."""
-    from tilewright.db.location import default_url, file_is_there, sqlite_path
-    from tilewright.db.quick import best_record, open_claims
+    """The error with the reason, and the command that creates an answer."""
+    from tilewright.db import best_record, default_url, file_is_there, open_claims, sqlite_path
 
     threads = "1 thread" if target.threads == 1 else f"{target.threads} threads"
     message = (
@@ -144,7 +144,7 @@ def _no_answer(
             )
     work = workload.key, target.key
     try:
-        waiting = to_verify(best_record(named, *work), open_claims(named, *work), toolchain())
+        waiting = unverified_note(best_record(named, *work), open_claims(named, *work), toolchain())
     except StoreMissing:
         waiting = ""
     if waiting:
@@ -172,8 +172,9 @@ def _stored_answer(
     minimum: Grade,
     made_by: Toolchain | None,
 ) -> StoredAnswer | None:
-    """An exact answer is found without SQLAlchemy, whose import takes longer than all the rest."""
-    from tilewright.db.quick import best_record
+    """The acceptable stored record. An exact one is found without SQLAlchemy, whose import takes
+    longer than everything else."""
+    from tilewright.db import best_record
 
     url = database.database_url(db)
     try:
@@ -181,7 +182,7 @@ def _stored_answer(
     except StoreMissing:
         return None
     if record is not None and not _is_refused(url, record, made_by):
-        chosen = choose([Stored(record, target, record.key)], target, made_by, Grade.EXACT)
+        chosen = choose([StoredRecord(record, target, record.key)], target, made_by, Grade.EXACT)
         if chosen is not None:
             return StoredAnswer(*chosen)
     if minimum is Grade.EXACT:
@@ -194,9 +195,9 @@ def _stored_answer(
 
 
 def _is_refused(url: str | None, record: TuningRecord, made_by: Toolchain | None) -> bool:
-    """Whether the schedule of a stored best failed its full check, which databases of versions that
-    did not look may hold."""
-    from tilewright.db.quick import full_checks_of
+    """Whether the schedule of a stored best failed its full check. Databases of versions that did
+    not record this may hold such a best."""
+    from tilewright.db import full_checks_of
 
     checks = full_checks_of(url, record.workload_key, record.target_key)
     toolchains = {record.toolchain, made_by or record.toolchain}

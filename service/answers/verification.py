@@ -1,8 +1,8 @@
-"""What `verify` does with a stored best: rebuild it, check it, and keep the store honest.
+"""What `verify` does: rebuild a stored best, check it, and update the database.
 
-A record that computes wrong results is withdrawn and never best again. One made by another code
-generator, or with mocked timings, that passes is stored anew as measured here. The files of one
-that passes are kept where they are missing.
+A record that computes wrong results is withdrawn and never best again. A record of another code
+generator, or with mocked timings, that passes is stored again as measured here. Missing files of a
+record that passes are stored.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ IMPORTED = "imported"
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """How the check ended, and what it changed: `withdrawn`, or the key it is `renewed_as`."""
+    """The result of the check, and what it changed: `withdrawn`, or the key of the new record in
+    `renewed_as`."""
 
     record_key: str
     result: MeasureResult
@@ -53,7 +54,7 @@ class Verification:
 
 def verify(workload: Workload, trace: Trace, target: Target, seed: int) -> MeasureResult:
     """Rebuild in a fresh process and check in full."""
-    # Start-up: what checks a kernel takes as long to load as all else here.
+    # Start-up: the checker takes as long to load as everything else here.
     from tilewright.tuner.measure.local import verify_full
 
     return verify_full(workload, trace, target, seed=seed)
@@ -62,7 +63,7 @@ def verify(workload: Workload, trace: Trace, target: Target, seed: int) -> Measu
 def verify_stored(
     db: str | None, workload: Workload, target: Target, record_key: str, trace: Trace, seed: int
 ) -> Verification:
-    """Check a stored record, whose schedule is `trace`, in fresh processes."""
+    """Check a stored record with schedule `trace` in fresh processes."""
     result = verify(workload, trace, target, seed)
     with database.session(db) as store:
         if result.status in DISPROVED:
@@ -79,8 +80,8 @@ def verify_stored(
 
 
 def withdraw_wrong(store: Store, record_key: str, result: MeasureResult) -> None:
-    """Withdraw a stored record whose schedule was rebuilt here and disproved, and keep that check
-    as a record of its own: nothing else hands that schedule out."""
+    """Withdraw a stored record whose rebuilt schedule computes wrong results, and store that check
+    as a record of its own, so that nothing else serves the schedule."""
     record = store.record(record_key)
     if record is not None:
         store.add([_checked_here(record, result)])
@@ -90,7 +91,7 @@ def withdraw_wrong(store: Store, record_key: str, result: MeasureResult) -> None
 def failed_check(
     workload: Workload, target: Target, trace: Trace, result: MeasureResult
 ) -> TuningRecord:
-    """The record of a full check of a schedule that no search tried: its trial is 0."""
+    """The record of a full check outside of a search: its trial is 0."""
     return TuningRecord(
         workload_key=workload.key,
         target_key=target.key,
@@ -106,8 +107,8 @@ def failed_check(
 
 
 def renewed(store: Store, record: TuningRecord, result: MeasureResult) -> str | None:
-    """Store a record of another toolchain, or of others, as this one's own, with the time just
-    measured; its key. None where no time was measured."""
+    """Store a record of another toolchain, or an imported one, as measured here, with the new time;
+    its key. None if no time was measured."""
     if result.run_secs_estimate is None:
         return None
     own = _checked_here(record, result)
@@ -135,6 +136,6 @@ def _now() -> str:
 
 
 def _ours(record: TuningRecord) -> bool:
-    """Whether the record was verified in full by the toolchain installed here."""
+    """Whether the installed toolchain verified the record in full."""
     same = same_toolchain(record.toolchain, toolchains.toolchain())
     return same and record.verified_level == FULL

@@ -1,1 +1,1 @@
-"""What builds use: lock files that pin kernels, their objects for many CPUs, bundles, CMake."""
+"""Files for builds: lock files that pin kernels, their objects for many CPUs, bundles, CMake."""

@@ -1,12 +1,13 @@
-"""Bundles: a lock file with all it names, in one file that needs no network.
+"""Bundles: a lock file with everything it names, in one file that needs no network.
 
-A zip archive without compression, which CMake unpacks by itself:
+A zip archive without compression, which CMake extracts by itself:
+
 
     tilewright.lock.json     what `lock` wrote
     records.jsonl            the records, as `export` writes them
     blobs/sha256/HEX         objects and headers
 
-The same lock file and records give the same bytes. Everything is checked against its hash when it
+The same lock file and records give the same bytes. Every member is checked against its hash when it
 is read.
 """
 
@@ -20,11 +21,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tilewright.db.values.whole import FORMAT, FORMAT_VERSION
 from tilewright.schedules.canonical import canonical_bytes
 from tilewright.service.answers.links import MEDIA_TYPES
+from tilewright.service.build.consistency import check_header, check_parts
+from tilewright.service.build.lock_file import LockedKernel, LockError, LockFile, NotTheBytes
 
-from .consistent import check_header, check_parts
-from .locked import LockedKernel, LockError, LockFile, NotTheBytes
 from .source import Source
 
 if TYPE_CHECKING:
@@ -39,7 +41,7 @@ MAGIC = b"PK\x03\x04"
 
 
 def bundle_bytes(lock: LockFile, source: Source) -> bytes:
-    """The bundle of `lock`. NotTheBytes if a file is not to be had."""
+    """The bundle of `lock`. NotTheBytes if a file is not available."""
     source.refuse_failed(lock.kernels)
     members = {LOCK_NAME: lock.to_text().encode()}
     members[RECORDS_NAME] = "".join(_record_lines(lock, source)).encode()
@@ -51,15 +53,15 @@ def bundle_bytes(lock: LockFile, source: Source) -> bytes:
         for name, data in sorted(members.items()):
             entry = zipfile.ZipInfo(name, _EPOCH)
             entry.external_attr = 0o644 << 16
-            entry.create_system = 3  # else it is that of the machine
+            entry.create_system = 3  # else zipfile writes that of this machine
             archive.writestr(entry, data)
     return out.getvalue()
 
 
 def _record_lines(lock: LockFile, source: Source) -> Iterator[str]:
-    """An export of the records that `lock` names, as far as `source` has them and their targets."""
-    # Start-up: opening a bundle needs neither the store nor the parsers of workloads.
-    from tilewright.db.transfer import FORMAT, FORMAT_VERSION
+    """An export of the records that `lock` names and of their targets, as far as `source` has
+    them."""
+    # Start-up: opening a bundle needs neither the database nor the workload parser.
     from tilewright.service.resolve.workloads import workload_of
 
     def line(entry: dict[str, Any]) -> str:
@@ -119,7 +121,7 @@ class Bundle:
         return ref.check(data, f"{self.path}: {name}")
 
     def refuse_failed(self, kernels: Sequence[LockedKernel]) -> None:
-        """What was found after it was made is not known to a bundle."""
+        """A bundle does not know of checks that failed after it was made."""
 
     def record(self, key: str) -> dict[str, Any] | None:
         return self._entries("record").get(key)
@@ -128,7 +130,7 @@ class Bundle:
         return self._entries("target").get(key)
 
     def records_text(self) -> str:
-        """Its records, as `export` writes them."""
+        """The records, as `export` writes them."""
         return self._member(RECORDS_NAME).decode(errors="surrogateescape")
 
     def _entries(self, kind: str) -> dict[str, dict[str, Any]]:
@@ -137,7 +139,8 @@ class Bundle:
         return {entry["key"]: entry[member] for entry in entries if entry.get("kind") == kind}
 
     def _member(self, name: str) -> bytes:
-        """LockError if the archive is damaged, KeyError if it has no such member."""
+        """The bytes of a member. LockError if the archive is damaged, KeyError if it has no such
+        member."""
         try:
             with zipfile.ZipFile(self.path) as archive:
                 entry = archive.getinfo(name)
@@ -153,8 +156,8 @@ class Bundle:
 
 
 def import_bundle(store: Store, path: Path) -> dict[str, Any]:
-    """Take in the records and files of a bundle: what a build fetches is served from here then, and
-    records are claims as those of any import, never best before they were verified here."""
+    """Import the records and files of a bundle: files can be fetched from here then; records are
+    claims, as in any import, and never best before they are verified here."""
     bundle = Bundle(path)
     lock = bundle.lock()
     report = store.import_(bundle.records_text().splitlines(keepends=True))

@@ -1,6 +1,6 @@
-"""From what a build asks for to a kernel it can pin: a schedule for each CPU, and the object.
+"""Makes a kernel that a build can pin: chooses a schedule for each CPU and compiles the object.
 
-The same request and the same records give the same bytes, on a service and on a laptop.
+The same request and records give the same bytes, on a service and on a laptop.
 """
 
 from __future__ import annotations
@@ -17,41 +17,40 @@ from tilewright.schedules.target import Probes, Target
 from tilewright.schedules.trace import Trace
 from tilewright.schedules.workload.workload import Workload
 from tilewright.service.answers import analytic, objects
-from tilewright.service.answers.find import find_answer
-from tilewright.service.answers.grades import Answer, grade_of
-from tilewright.service.answers.refusals import (
+from tilewright.service.answers.failed_checks import (
     UNMEASURED,
     record_refusal,
     refuse_pins,
     safe_trace,
-    to_verify,
+    unverified_note,
     why_none_passed,
 )
+from tilewright.service.answers.find import find_answer
+from tilewright.service.answers.grades import Answer, grade_of
+from tilewright.service.build.lock_file import FileRef, LockedKernel, LockedVariant
 from tilewright.service.errors import InvalidField, NoAnswer
 from tilewright.service.grade import Grade
 from tilewright.service.resolve import targets as target_names
 from tilewright.service.resolve import workloads
-from tilewright.service.resolve.requests import GradeName, Strict, located
+from tilewright.service.resolve.requests import GradeName, StrictModel, located
 from tilewright.service.resolve.toolchains import real_toolchain, toolchain
 from tilewright.tuner.codegen.version import EMIT_VERSION
 from tilewright.tuner.emit.variant import Variant
 from tilewright.tuner.isa.x86 import essential
-from tilewright.tuner.machine.cpus import LEVELS, PLAIN, level_target
+from tilewright.tuner.machine.x86_levels import BASELINE_LEVEL, LEVELS, level_target
 from tilewright.tuner.process.frames import Frame
-
-from .locked import FileRef, LockedKernel, LockedVariant
 
 if TYPE_CHECKING:
     from tilewright.db import Store
     from tilewright.tuner.emit.emitted import EmittedKernel
 
-# Start-up: choosing kernels needs no compiler, making them does.
+# Start-up: choosing schedules needs no compiler.
 
 MOST_TARGETS = 8
 
 
-class BuildIn(Strict):
-    """`POST /v1/builds`: one kernel for one CPU, or with `every_cpu` for any, each at its best."""
+class BuildIn(StrictModel):
+    """`POST /v1/builds`: one kernel for the listed CPUs, or with `every_cpu` for all CPUs."""
 
     name: Annotated[str, Field(min_length=1, max_length=63)] = Field(
         description="The C function, and the stem of its files."
@@ -68,26 +67,26 @@ class BuildIn(Strict):
     )
     threads: Annotated[int, Field(ge=1, le=4096)] | None = None
     min_grade: GradeName = Field(
-        default=Grade.EXACT, description="The least exact record that will do for a target."
+        default=Grade.EXACT, description="The lowest acceptable grade of a record."
     )
     every_cpu: bool = Field(
         default=False,
-        description="Add a variant that every CPU of the architecture can run, and where there is "
-        "no record that will do, take the schedule chosen without measuring.",
+        description="Add a variant that every CPU of the architecture can run; for a target with "
+        "no acceptable record, use the schedule chosen without measurement.",
     )
     records: list[str | None] | None = Field(
         default=None, description="The record of each target, to make a pinned object again."
     )
     traces: list[list[Any] | None] | None = Field(
         default=None,
-        description="With `records`: the schedule of each target that has no record, as an answer "
-        "told it; null where it is to be chosen.",
+        description="With `records`: the schedule of each target that has no record, as in an "
+        "answer; null if it must be chosen.",
     )
 
 
 @dataclass(frozen=True, slots=True)
 class BuildVariant:
-    """One variant of an object, and the answer that its schedule is from."""
+    """One variant of an object, and the answer with its schedule."""
 
     variant: Variant
     answer: Answer
@@ -95,7 +94,7 @@ class BuildVariant:
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """A kernel with its files' bytes, and the descriptions of its targets by key."""
+    """A kernel with the bytes of its files, and the descriptions of its targets by key."""
 
     kernel: LockedKernel
     files: tuple[objects.BuiltFile, ...]
@@ -103,33 +102,33 @@ class Built:
     answers: tuple[Answer, ...]
 
 
-def build_kernel(store: Store | None, asked: BuildIn) -> Built:
-    """Choose and compile. `store` None is an empty one.
+def build_kernel(store: Store | None, request: BuildIn) -> Built:
+    """Choose schedules and compile them. `store` None is an empty database.
 
-    NoAnswer: nothing good enough is stored. WorkloadError, TargetError, InvalidField, UsageProblem:
-    the request. DeadlineError, CompileError: LLVM.
+    NoAnswer: no acceptable schedule is stored. WorkloadError, TargetError, InvalidField,
+    UsageProblem: the request is invalid. DeadlineError, CompileError: LLVM failed.
     """
-    workload = workloads.workload_of(asked.workload)
-    symbol = objects.symbol_name(asked.name, workload)
-    named = [_target(asked, number) for number in range(len(asked.targets))]
-    if asked.records is not None and len(asked.records) != len(named):
+    workload = workloads.workload_of(request.workload)
+    symbol = objects.symbol_name(request.name, workload)
+    named = [_target(request, number) for number in range(len(request.targets))]
+    if request.records is not None and len(request.records) != len(named):
         raise InvalidField("records: one for each target is needed", pointer="/records")
-    traces = asked.traces if asked.traces is not None else [None] * len(named)
+    traces = request.traces if request.traces is not None else [None] * len(named)
     if len(traces) != len(named):
         raise InvalidField("traces: one for each target is needed", pointer="/traces")
-    if asked.records is not None:
+    if request.records is not None:
         answers = [
             _pinned(store, workload, target, record_key, trace)
-            for target, record_key, trace in zip(named, asked.records, traces, strict=True)
+            for target, record_key, trace in zip(named, request.records, traces, strict=True)
         ]
         parts = _ordered(named, answers)
     else:
-        minimum = Grade(asked.min_grade)
-        parts = choose_parts(store, workload, named, minimum, every_cpu=asked.every_cpu)
-    return _built(asked, workload, symbol, parts)
+        minimum = Grade(request.min_grade)
+        parts = choose_variants(store, workload, named, minimum, every_cpu=request.every_cpu)
+    return _built(request, workload, symbol, parts)
 
 
-def choose_parts(
+def choose_variants(
     store: Store | None,
     workload: Workload,
     named: Sequence[Target],
@@ -137,13 +136,14 @@ def choose_parts(
     *,
     every_cpu: bool,
 ) -> list[BuildVariant]:
-    """The best schedule for each target, in the order in which a CPU is asked. With `every_cpu` one
-    that all can run is added, and a target with no record of `minimum` takes the schedule chosen
-    without measuring. NoAnswer; InvalidField where one object cannot serve all."""
+    """The best schedule for each target, in the order in which a CPU is tested for them.
+    `every_cpu` adds a variant that all CPUs can run, and chooses a schedule without measurement for
+    a target without a record of `minimum`. NoAnswer; InvalidField if one object cannot serve all.
+    """
     named = list(named)
     answers = [_found(store, workload, target, minimum, every_cpu) for target in named]
     if every_cpu:
-        for plain in plain_targets(named):
+        for plain in baseline_targets(named):
             if plain.key not in {target.key for target in named}:
                 answers.append(_analytic(workload, plain, _checks(store, workload.key, plain.key)))
                 named.append(plain)
@@ -152,13 +152,13 @@ def choose_parts(
 
 def _ordered(named: Sequence[Target], answers: Sequence[Answer]) -> list[BuildVariant]:
     by_key = {target.key: answer for target, answer in zip(named, answers, strict=True)}
-    pairs = ((target, by_key[target.key]) for target in in_order(named))
+    pairs = ((target, by_key[target.key]) for target in by_preference(named))
     return [BuildVariant(objects.variant_of(answer, target), answer) for target, answer in pairs]
 
 
-def in_order(named: Sequence[Target]) -> list[Target]:
-    """Targets as a CPU is asked for them: wide vectors first, then a CPU before a level, then as
-    they were named. Each once."""
+def by_preference(named: Sequence[Target]) -> list[Target]:
+    """Targets in the order in which a CPU is tested for them: wide vectors first, then a CPU before
+    a level, then as given. Each once."""
 
     def rank(target: Target) -> tuple[int, int]:
         level = LEVELS.index(target.cpu) if target.cpu in LEVELS else len(LEVELS)
@@ -167,9 +167,9 @@ def in_order(named: Sequence[Target]) -> list[Target]:
     return sorted({target.key: target for target in named}.values(), key=rank)
 
 
-def plain_targets(named: Sequence[Target]) -> list[Target]:
-    """What every CPU of the architecture of `named` can run, if they are x86-64. InvalidField if
-    they are not all of one architecture, or several that cannot be told apart."""
+def baseline_targets(named: Sequence[Target]) -> list[Target]:
+    """A target that every CPU of this architecture can run, if it is x86-64. InvalidField for
+    several architectures, or several targets that code cannot distinguish at run time."""
     triples = sorted({target.triple for target in named})
     if len(triples) > 1:
         raise InvalidField(
@@ -177,25 +177,27 @@ def plain_targets(named: Sequence[Target]) -> list[Target]:
             pointer="/targets",
         )
     if triples[0].startswith("x86_64"):
-        return [replace(level_target(PLAIN, max(t.threads for t in named)), triple=triples[0])]
+        return [
+            replace(level_target(BASELINE_LEVEL, max(t.threads for t in named)), triple=triples[0])
+        ]
     if len({target.key for target in named}) > 1:
         raise InvalidField(
-            f"targets: an object for {triples[0]} is for one CPU, which it cannot ask what it is",
+            f"targets: an object for {triples[0]} is for one CPU: code cannot detect the CPU there",
             pointer="/targets",
         )
     return []
 
 
-def _target(asked: BuildIn, number: int) -> Target:
+def _target(request: BuildIn, number: int) -> Target:
 
-    spec = asked.targets[number]
+    spec = request.targets[number]
     if isinstance(spec, str) and spec not in ("native", *LEVELS):
         raise InvalidField(
-            f"targets/{number}: 'native', {', '.join(LEVELS)} or a target document will do,"
+            f"targets/{number}: 'native', {', '.join(LEVELS)} or a target document are possible,"
             f" got {spec[:80]!r}",
             pointer=f"/targets/{number}",
         )
-    target = located(f"/targets/{number}", lambda: target_names.target_of(spec, asked.threads))
+    target = located(f"/targets/{number}", lambda: target_names.target_of(spec, request.threads))
     return replace(target, probes=Probes())
 
 
@@ -235,8 +237,9 @@ def _pinned(
     record_key: str | None,
     trace: list[Any] | None,
 ) -> Answer:
-    """The schedule of a record, or the one that is given, whatever would be chosen today. NoAnswer
-    if the record is not here, VerificationFailed if the schedule failed its full check."""
+    """The schedule of the pinned record, or the given schedule, whatever would be chosen today.
+    NoAnswer if the record is not stored here, VerificationFailed if the schedule failed its full
+    check."""
     if record_key is None:
         checks = _checks(store, workload.key, target.key)
         if trace is None:
@@ -263,7 +266,7 @@ def _pinned(
 
 
 def _analytic(workload: Workload, target: Target, checks: FullChecks) -> Answer:
-    """The answer of the schedule that is chosen now. NoAnswer where `checks` leave none."""
+    """The schedule chosen now, without measurement. NoAnswer if `checks` exclude every schedule."""
     chosen = analytic.default_trace(workload, target)
     return _of_trace(workload, target, *safe_trace(workload, chosen, checks, toolchain()))
 
@@ -280,7 +283,7 @@ def _of_trace(workload: Workload, target: Target, trace: Trace, note: str) -> An
 
 def _to_verify(store: Store, workload_key: str, target_key: str) -> str:
     best, claims = store.best(workload_key, target_key), store.claims(workload_key, target_key)
-    return to_verify(best, len(claims), toolchain())
+    return unverified_note(best, len(claims), toolchain())
 
 
 def _refuse(workload: Workload, failed: FullCheck | None) -> None:
@@ -292,7 +295,9 @@ def _checks(store: Store | None, workload_key: str, target_key: str) -> FullChec
     return NONE_KNOWN if store is None else store.full_checks(workload_key, target_key)
 
 
-def _built(asked: BuildIn, workload: Workload, symbol: str, parts: Sequence[BuildVariant]) -> Built:
+def _built(
+    request: BuildIn, workload: Workload, symbol: str, parts: Sequence[BuildVariant]
+) -> Built:
     files, uses_openmp = _compiled(workload, [part.variant for part in parts], symbol)
     by_kind = {file.kind: FileRef(file.sha256, len(file.data)) for file in files}
     return Built(
@@ -301,7 +306,7 @@ def _built(asked: BuildIn, workload: Workload, symbol: str, parts: Sequence[Buil
             workload=_spelled(workload),
             workload_key=workload.key,
             threads=max(part.variant.target.threads for part in parts),
-            min_grade=asked.min_grade,
+            min_grade=request.min_grade,
             variants=tuple(
                 LockedVariant(
                     part.variant.label,
@@ -336,14 +341,14 @@ def _toolchain() -> dict[str, Any]:
 
 
 def _description(target: Target) -> dict[str, Any]:
-    """The target's document without what was measured on it, which is not part of its key."""
+    """The target's document without its probes, which are not part of its key."""
     document = target.to_json()
     del document["probes"]
     return document
 
 
 def _spelled(workload: Workload) -> str | dict[str, Any]:
-    """The workload's name where that spells it, else its document."""
+    """The workload's name if it is a spelling, else its document."""
     try:
         if workload.name and workloads.workload_of(workload.name).key == workload.key:
             return workload.name
@@ -355,14 +360,14 @@ def _spelled(workload: Workload) -> str | dict[str, Any]:
 def _compiled(
     workload: Workload, variants: Sequence[Variant], symbol: str
 ) -> tuple[list[objects.BuiltFile], bool]:
-    """The files, and whether they need OpenMP. A command compiles itself; a thread of a service,
-    which answers others meanwhile, hands it to a helper process."""
+    """The files, and whether they need OpenMP. A command compiles in its own process. A thread of
+    the service, which must not block others, delegates to a helper process."""
     import threading
 
     if threading.current_thread() is threading.main_thread():
         kernel, files = objects.emitted(workload, variants, symbol)
         return files, kernel.uses_openmp
-    from tilewright.tuner.compiling.aside import shared
+    from tilewright.tuner.compiling.helper_process import shared_helper
 
     document = {
         "workload": workload.to_json(),
@@ -377,7 +382,7 @@ def _compiled(
             for variant in variants
         ],
     }
-    frame = shared().call(
+    frame = shared_helper().call(
         "tilewright.service.build.kernels:compile_aside", document, "compiling a kernel"
     )
     files, start = [], 0
@@ -388,8 +393,8 @@ def _compiled(
 
 
 def compile_aside(document: Mapping[str, Any]) -> Frame:
-    """What the helper process does for `_compiled`."""
-    from tilewright.tuner.compiling.requests import build_whatever_comes
+    """Compiles in the helper process, for `_compiled`."""
+    from tilewright.tuner.compiling.requests import build_checked
 
     workload = Workload.from_json(document["workload"])
     variants = [
@@ -401,7 +406,7 @@ def compile_aside(document: Mapping[str, Any]) -> Frame:
         )
         for one in document["variants"]
     ]
-    kernel, files = objects.emitted(workload, variants, document["symbol"], build_whatever_comes)
+    kernel, files = objects.emitted(workload, variants, document["symbol"], build_checked)
     return Frame(
         {
             "files": [[file.kind, file.name, len(file.data)] for file in files],
@@ -412,7 +417,7 @@ def compile_aside(document: Mapping[str, Any]) -> Frame:
 
 
 def variant_documents(kernel: EmittedKernel, parts: Sequence[BuildVariant]) -> list[dict[str, Any]]:
-    """What `emit --json` says of each variant, in the order in which a CPU is asked."""
+    """The variants in `emit --json`, in the order in which a CPU is tested for them."""
     return [
         {
             "cpu": part.variant.label,

@@ -1,4 +1,4 @@
-"""What `lock` does with a lock file: add kernels, keep or move pins, tell what has changed."""
+"""Updates of a lock file: add kernels, keep or move pins, report changes."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tilewright.service.atomic_files import write_atomically
+from tilewright.service.build.consistency import check_parts
+from tilewright.service.build.lock_file import LockedKernel, LockFile
 from tilewright.service.errors import NoAnswer, UsageProblem, VerificationFailed
 from tilewright.service.resolve.workloads import workload_of
-from tilewright.service.written import write_whole
 
-from .consistent import check_parts
-from .locked import LockedKernel, LockFile
-from .source import Builder, question
+from .source import Builder, build_request
 
 Document = dict[str, Any]
 
 NOTHING_NOW = ("record_key",)
-"""What differs where nothing is stored that will do."""
+"""The differing field if no acceptable answer is stored any more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What becomes of one kernel: "added", "kept", "moved", or "stale" (kept, and there is another
-    answer now). `fields` name what differs."""
+    """The change of one kernel: "added", "kept", "moved", or "stale" (kept, though the answer is
+    another now). `fields` names the fields that differ."""
 
     name: str
     what: str
@@ -36,8 +36,8 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Locked:
-    """The lock file after, and what changed."""
+class LockUpdate:
+    """The updated lock file, and the changes."""
 
     lock: LockFile
     changes: tuple[Change, ...]
@@ -48,8 +48,8 @@ class Locked:
 
 
 def read_lock(path: Path) -> LockFile | None:
-    """The lock file at `path`, None if there is none. LockError, also where its parts contradict
-    each other; UsageProblem."""
+    """The lock file at `path`, None if there is none. LockError, also if its parts contradict each
+    other; UsageProblem."""
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:
@@ -60,31 +60,31 @@ def read_lock(path: Path) -> LockFile | None:
 
 
 def write_lock(path: Path, lock: LockFile) -> None:
-    """Whole or not at all, where a link leads. UsageProblem."""
+    """Write a lock file atomically, following a symbolic link. UsageProblem."""
     try:
-        write_whole(path.resolve(), lock.to_text().encode())
+        write_atomically(path.resolve(), lock.to_text().encode())
     except OSError as error:
         raise UsageProblem(f"cannot write {path}: {error.strerror or error}") from error
 
 
 def locked(
-    lock: LockFile, asked: Sequence[Mapping[str, Any]], builder: Builder, *, upgrade: bool
-) -> Locked:
-    """`lock` with the kernels `asked` for (`BuildIn` documents). One that is there already stays on
-    its records, unless it is another computation now, its schedule has failed a full check since,
-    or `upgrade` is set; with `upgrade` the others are asked for anew as well."""
+    lock: LockFile, requests: Sequence[Mapping[str, Any]], builder: Builder, *, upgrade: bool
+) -> LockUpdate:
+    """`lock` with the requested kernels (`BuildIn` documents) added. A kernel that is locked
+    already keeps its records, unless it computes something else now, its schedule failed a full
+    check since, or `upgrade` is set. `upgrade` also requests all other kernels again."""
     changes = []
-    named = {str(document["name"]) for document in asked}
+    named = {str(document["name"]) for document in requests}
     again = [kernel for kernel in lock.kernels if upgrade and kernel.name not in named]
-    for document in [*map(dict, asked), *(question(lock, kernel) for kernel in again)]:
+    for document in [*map(dict, requests), *(build_request(lock, kernel) for kernel in again)]:
         new, targets = builder.build(document)
         old = lock.kernel(new.name)
-        fields = () if old is None else differing(old, new)
+        fields = () if old is None else differing_fields(old, new)
         if old is None:
             change = Change(new.name, "added", new)
         elif not fields:
             change = Change(new.name, "kept", old)
-        elif upgrade or _asks_another(old, new) or _is_refused(old, builder):
+        elif upgrade or _is_another_request(old, new) or _is_refused(old, builder):
             change = Change(new.name, "moved", new, fields)
         elif not is_stale(old, new):
             change = Change(new.name, "kept", old)
@@ -93,36 +93,36 @@ def locked(
         if change.kernel is new:
             lock = lock.with_kernel(new, targets)
         changes.append(change)
-    return Locked(lock, tuple(changes))
+    return LockUpdate(lock, tuple(changes))
 
 
-def checked(lock: LockFile, builder: Builder) -> Locked:
-    """Which kernels would be others if they were locked now."""
+def checked(lock: LockFile, builder: Builder) -> LockUpdate:
+    """Compare the pinned kernels with those that would be locked now."""
     changes = []
     for kernel in lock.kernels:
         try:
-            new, _ = builder.build(question(lock, kernel))
+            new, _ = builder.build(build_request(lock, kernel))
             stale = is_stale(kernel, new) or _is_refused(kernel, builder)
-            fields = differing(kernel, new) if stale else ()
+            fields = differing_fields(kernel, new) if stale else ()
         except NoAnswer:
             fields = NOTHING_NOW
         changes.append(Change(kernel.name, "stale" if fields else "kept", kernel, fields))
-    return Locked(lock, tuple(changes))
+    return LockUpdate(lock, tuple(changes))
 
 
-def not_pinned(lock: LockFile, asked: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Why a build cannot go by `lock` for the kernels `asked` for, a sentence each; nothing is
-    looked up."""
-    said = []
-    for document in asked:
+def not_pinned(lock: LockFile, requests: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Why a build cannot use `lock` for the requested kernels, one sentence each; looks nothing
+    up."""
+    problems = []
+    for document in requests:
         old = lock.kernel(str(document["name"]))
         if old is None:
-            said.append(f"{document['name']}: is not in the lock file")
+            problems.append(f"{document['name']}: is not in the lock file")
         elif workload_of(document["workload"]).key != old.workload_key:
-            said.append(f"{old.name}: is locked for another workload, {_spelled(old)}")
+            problems.append(f"{old.name}: is locked for another workload, {_spelled(old)}")
         elif document.get("threads", old.threads) != old.threads:
-            said.append(f"{old.name}: is locked for {old.threads} threads")
-    return said
+            problems.append(f"{old.name}: is locked for {old.threads} threads")
+    return problems
 
 
 def _spelled(kernel: LockedKernel) -> str:
@@ -131,19 +131,19 @@ def _spelled(kernel: LockedKernel) -> str:
 
 
 def is_stale(old: LockedKernel, new: LockedKernel) -> bool:
-    """Whether the code would be another now. Another database has its own record of the same
-    schedule, with its own time in the header: whoever locked the code has no use for that."""
+    """Whether the generated code would differ now. Another database has its own record of the same
+    schedule, with another time in the header: that alone does not make a pin stale."""
     return old.object != new.object
 
 
-def differing(old: LockedKernel, new: LockedKernel) -> tuple[str, ...]:
-    """The members in which two entries of a lock file differ."""
+def differing_fields(old: LockedKernel, new: LockedKernel) -> tuple[str, ...]:
+    """The fields in which two entries of a lock file differ."""
     before, after = old.to_json(), new.to_json()
     return tuple(sorted(n for n in {*before, *after} if before.get(n) != after.get(n)))
 
 
 def _is_refused(kernel: LockedKernel, builder: Builder) -> bool:
-    """Whether its schedule has failed a full check since it was pinned."""
+    """Whether the schedule failed a full check since it was pinned."""
     try:
         builder.refuse_failed([kernel])
     except VerificationFailed:
@@ -151,11 +151,11 @@ def _is_refused(kernel: LockedKernel, builder: Builder) -> bool:
     return False
 
 
-def _asks_another(old: LockedKernel, new: LockedKernel) -> bool:
-    """Whether something else is asked for than what was locked."""
+def _is_another_request(old: LockedKernel, new: LockedKernel) -> bool:
+    """Whether the request differs from what was locked."""
 
-    def asked(kernel: LockedKernel) -> tuple[Any, ...]:
+    def requests(kernel: LockedKernel) -> tuple[Any, ...]:
         keys = [variant.target_key for variant in kernel.variants]
         return kernel.workload_key, kernel.threads, kernel.min_grade, keys
 
-    return asked(old) != asked(new)
+    return requests(old) != requests(new)

@@ -1,4 +1,5 @@
-"""Pins of a lock file held against what is known now: what failed a full check is not fetched."""
+"""Checks pins of a lock file against current knowledge: a schedule that failed a full check is not
+fetched."""
 
 from __future__ import annotations
 
@@ -8,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from tilewright.schedules.full_checks import FullCheck
 from tilewright.schedules.record import Toolchain
-from tilewright.service.answers.refusals import record_refusal
-
-from .locked import LockedKernel, LockedVariant, LockError
+from tilewright.service.answers.failed_checks import record_refusal
+from tilewright.service.build.lock_file import LockedKernel, LockedVariant, LockError
 
 if TYPE_CHECKING:
     from tilewright.db import Store
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RefusedPin:
-    """A locked kernel whose schedule has failed its full check, and that check."""
+    """A locked kernel whose schedule failed its full check, and that check."""
 
     name: str
     check: FullCheck
@@ -28,7 +28,8 @@ class RefusedPin:
 
 
 def refused_pins(store: Store, kernels: Iterable[LockedKernel]) -> list[RefusedPin]:
-    """The kernels that are handed out no more. What is not stored here speaks against nothing."""
+    """The kernels that must not be used any more. Records that are not stored here prove
+    nothing."""
     return [
         RefusedPin(kernel.name, failed)
         for kernel in kernels
@@ -51,7 +52,7 @@ def _failed(store: Store, kernel: LockedKernel, variant: LockedVariant) -> FullC
 
 
 def _made_by(kernel: LockedKernel) -> Toolchain:
-    """What made the object. LockError."""
+    """The toolchain that made the object. LockError."""
     codegen, llvmlite = kernel.toolchain.get("codegen"), kernel.toolchain.get("llvmlite")
     if not isinstance(codegen, int) or not isinstance(llvmlite, str):
         raise LockError(f"{kernel.name}: toolchain names no code generator and no llvmlite")

@@ -1,37 +1,37 @@
-"""Where locked kernels come from: a local database, or a bundle (a service: `cli.remote`)."""
+"""Sources of locked kernels: a local database, or a bundle. `cli.service_source` is a service."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+from tilewright.service.answers.failed_checks import refuse_pins
 from tilewright.service.answers.links import MEDIA_TYPES
-from tilewright.service.answers.refusals import refuse_pins
+from tilewright.service.build.lock_file import FileRef, LockedKernel, LockFile, NotTheBytes
 
-from .locked import FileRef, LockedKernel, LockFile, NotTheBytes
 from .pins import refused_pins
 
 if TYPE_CHECKING:
     from tilewright.db import Store
 
-# Start-up: only a build without a service compiles here.
+# Start-up: only a build without a service compiles.
 
 Document = dict[str, Any]
 
 
 class Source(Protocol):
-    """What `fetch` and bundles read."""
+    """The interface that `fetch` and bundles use."""
 
     def file(self, lock: LockFile, kernel: LockedKernel, name: str) -> bytes:
-        """The bytes of `name`, one of `kernel.files`. NotTheBytes if they are not to be had."""
+        """The bytes of `name`, one of `kernel.files`. NotTheBytes if they are not available."""
         ...
 
     def refuse_failed(self, kernels: Sequence[LockedKernel]) -> None:
-        """VerificationFailed where what is known here speaks against a schedule of `kernels`."""
+        """VerificationFailed if a schedule of `kernels` is known to have failed a full check."""
         ...
 
     def record(self, key: str) -> Document | None:
-        """A record's document as it is exported, None where it is not to be had."""
+        """A record's document as in an export, None if it is not available."""
         ...
 
     def target(self, key: str) -> Document | None:
@@ -40,17 +40,17 @@ class Source(Protocol):
 
 
 class Builder(Source, Protocol):
-    """A source that can also answer what is best now."""
+    """A source that can also build the currently best kernel."""
 
-    def build(self, asked: Document) -> tuple[LockedKernel, dict[str, Document]]:
+    def build(self, request: Document) -> tuple[LockedKernel, dict[str, Document]]:
         """The kernel of a `BuildIn` document, and the descriptions of its targets by key. NoAnswer,
-        WorkloadError, and what else the request may have wrong."""
+        WorkloadError, and other errors of the request."""
         ...
 
 
-def question(lock: LockFile, kernel: LockedKernel, *, pinned: bool = False) -> Document:
-    """The `BuildIn` document that `kernel` is the answer of; with `pinned` the same records."""
-    asked: Document = {
+def build_request(lock: LockFile, kernel: LockedKernel, *, pinned: bool = False) -> Document:
+    """The `BuildIn` document whose answer `kernel` is; with `pinned` for the same records."""
+    request: Document = {
         "name": kernel.name,
         "workload": kernel.workload,
         "targets": [lock.targets[variant.target_key] for variant in kernel.variants],
@@ -59,31 +59,31 @@ def question(lock: LockFile, kernel: LockedKernel, *, pinned: bool = False) -> D
         "every_cpu": kernel.every_cpu,
     }
     if pinned:
-        asked["records"] = [variant.record_key for variant in kernel.variants]
+        request["records"] = [variant.record_key for variant in kernel.variants]
         traces = [variant.trace for variant in kernel.variants]
-        if any(trace is not None for trace in traces):  # services before them refuse the member
-            asked["traces"] = traces
-    return asked
+        if any(trace is not None for trace in traces):  # older services refuse this member
+            request["traces"] = traces
+    return request
 
 
 class LocalSource:
-    """The database of `store`, None if there is none, and the compiler installed here."""
+    """The database `store` (None if there is none) and the installed compiler."""
 
     def __init__(self, store: Store | None) -> None:
         self._store = store
         self._made: dict[str, bytes] = {}
 
-    def build(self, asked: Document) -> tuple[LockedKernel, dict[str, Document]]:
+    def build(self, request: Document) -> tuple[LockedKernel, dict[str, Document]]:
         from tilewright.service.resolve.requests import read_model
 
         from .kernels import BuildIn, build_kernel
 
-        built = build_kernel(self._store, read_model(BuildIn, asked))
+        built = build_kernel(self._store, read_model(BuildIn, request))
         self._made |= {file.sha256: file.data for file in built.files}
         return built.kernel, built.targets
 
     def keep(self, store: Store, kernel: LockedKernel) -> None:
-        """Store what was built, so that a service on that database can hand it out."""
+        """Store a built kernel, so that a service on that database can serve it."""
         for kind, ref in (("object", kernel.object), ("header", kernel.header)):
             if ref.sha256 in self._made:
                 store.put_blob(self._made[ref.sha256], MEDIA_TYPES[kind])
@@ -92,7 +92,7 @@ class LocalSource:
         ref = kernel.files[name]
         data = self._kept(ref)
         if data is None:
-            self.build(question(lock, kernel, pinned=True))
+            self.build(build_request(lock, kernel, pinned=True))
             data = self._kept(ref)
         if data is None:
             raise NotTheBytes(

@@ -7,23 +7,22 @@ import os
 import sys
 from collections.abc import Sequence
 
-from tilewright.service.cli.quick import HOMES
+from tilewright.service.cli.fast_path import FAST_COMMANDS
 from tilewright.service.cli.root import run
 
-OBJECTS_BEFORE_A_LOOK = 100_000
-"""How many objects a quick command makes before the collector looks for cycles: with the 700 that
-Python begins with, what is imported is looked through again and again, and none of it is garbage.
-"""
+GC_THRESHOLD = 100_000
+"""Allocations of a fast command before the garbage collector runs. With Python's default of 700 it
+would scan the imported modules again and again, and none of that is garbage."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and leave the process with its exit code."""
     for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # closed by the caller (`>&-`): nobody wants the words
+        if getattr(sys, name) is None:  # closed by the caller (`>&-`)
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115  # for good
     words = sys.argv[1:] if arguments is None else list(arguments)
-    if words and words[0] in HOMES:  # the process ends with it
-        gc.set_threshold(OBJECTS_BEFORE_A_LOOK)
+    if words and words[0] in FAST_COMMANDS:  # the process ends with this command
+        gc.set_threshold(GC_THRESHOLD)
     sys.exit(run(words))
 
 

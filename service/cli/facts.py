@@ -1,4 +1,4 @@
-"""Facts as people read them, a name and a value each: for answers, without a library for tables."""
+"""Results as lines of a name and a value, without a library for tables."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Rows: TypeAlias = Sequence[tuple[str, str]]
 
 
 def plain(rows: Rows) -> str:
-    """Lines of a name and a value; the values stand in one column."""
+    """Lines of a name and a value; the values are aligned."""
     width = max((len(name) for name, _ in rows), default=0)
     return "".join(f"{name:<{width}}  {value}\n" for name, value in rows)
 
@@ -38,6 +38,7 @@ def answer_rows(answer: Document) -> Rows:
     if answer.get("record_key"):
         rows.append(("record", str(answer["record_key"])))
         rows.append(("verified", "yes" if answer["verified"] else "no: " + str(answer["note"])))
+        rows += evidence_rows(answer)
     file = answer.get("artefacts", {}).get("object")
     if file:
         rows.append(("object", f"{file['name']}, {byte_size(file['bytes'])}, {file['key']}"))
@@ -49,13 +50,13 @@ def workload_title(workload: Document) -> str:
 
 
 def evidence_rows(found: Document) -> list[tuple[str, str]]:
-    """What a full check compared, where that is known."""
+    """What a full check compared, if that is known."""
     evidence = found.get("evidence")
     return [("compared", str(Evidence(**evidence)))] if evidence else []
 
 
 def rewritten_rows(rewritten: Document) -> list[tuple[str, str]]:
-    """What was rewritten, the error that is proven for it, and the error that was found."""
+    """The rewrites, their proven error, and the error that was measured."""
     found = rewritten["error_found"]
     error = (
         f"at most {rewritten['error_stated']:.2g} of max|data| * sum|weight|"
@@ -70,7 +71,7 @@ def threads_text(count: int) -> str:
 
 
 def packing_rows(found: Document) -> list[tuple[str, str]]:
-    """What a call takes that packs constant inputs itself, where that was timed."""
+    """The time of a call that packs constant inputs itself, if it was measured."""
     secs = found.get("run_secs_with_packing")
     return [] if secs is None else [("with packing", f"{duration(secs)} a call that packs itself")]
 

@@ -1,4 +1,4 @@
-"""`worker` and `fleet`: machines that measure for others, and who they are."""
+"""`worker` and `fleet`: join a fleet of machines that measure, and list them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import typer
 
 from tilewright.service.cli.options import Common, command
 
-# Start-up: a command loads what it works with when it runs.
+# Start-up: a command loads what it needs when it runs.
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -26,7 +26,7 @@ def add_commands(app: typer.Typer) -> None:
             ),
         ],
         name: Annotated[
-            str, typer.Option("--name", metavar="NAME", help="What it is called; else the host's.")
+            str, typer.Option("--name", metavar="NAME", help="Its name; by default the host's.")
         ] = "",
         measurer: Annotated[
             str,
@@ -52,8 +52,10 @@ def add_commands(app: typer.Typer) -> None:
         """
         from tilewright.service.fleet.worker import join as join_fleet
 
-        tell = common.output().remark
-        raise typer.Exit(join_fleet(join, measurer=measurer, target=target, name=name, tell=tell))
+        on_wait = common.output().remark
+        raise typer.Exit(
+            join_fleet(join, measurer=measurer, target=target, name=name, on_wait=on_wait)
+        )
 
     @command(app, "fleet")
     def fleet(

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tilewright.service import timeouts
 from tilewright.service.cli.options import Common, MachineOptions, Service, command
 from tilewright.service.cli.output import Output
 from tilewright.service.cli.payloads import target_payload, workload_payload
-from tilewright.service.cli.search_options import SecondsOption, StrategyOption
-from tilewright.service.exit_codes import ExitCode
+from tilewright.service.cli.shared_options import SecondsOption, StrategyOption
+from tilewright.service.errors import ExitCode
 from tilewright.service.resolve.spelling import WorkloadSpelling
 from tilewright.service.resolve.targets import is_mocked
 from tilewright.tuner.search.strategies import Strategy
@@ -19,9 +20,8 @@ from tilewright.tuner.search.strategies import Strategy
 if TYPE_CHECKING:
     from tilewright.service.client import Client, Job
 
-# Start-up: a command loads what it works with when it runs.
+# Start-up: a command loads what it needs when it runs.
 
-TERMINAL_SECS = 5.0
 
 JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="The job's id.")]
 
@@ -43,7 +43,8 @@ def add_commands(app: typer.Typer) -> None:
         machine: MachineOptions = MachineOptions(),  # noqa: B008
         common: Common = Common(),  # noqa: B008
     ) -> None:
-        """Ask a service to tune a workload. With --wait, follow it and print the result."""
+        """Submit a workload for tuning to a service. With --wait, follow the job and print the
+        result."""
         output = common.output()
         with _client(service) as client:
             job = client.submit(
@@ -105,7 +106,7 @@ def add_commands(app: typer.Typer) -> None:
         service: Service = Service(),  # noqa: B008
         common: Common = Common(),  # noqa: B008
     ) -> None:
-        """Stop a job; what it found is kept. A job that others asked for too goes on for them."""
+        """Stop a job; its results are kept. A job that other owners want too continues for them."""
         output = common.output()
         with _client(service) as client:
             job = client.cancel(job_id)
@@ -113,7 +114,7 @@ def add_commands(app: typer.Typer) -> None:
         others = (job.sharing or {}).get("owners", 0)
         if not job.done and (job.sharing or {}).get("withdrawn"):
             output.remark(
-                f"you no longer wait for it; it goes on for {others} other"
+                f"you no longer wait for it; it continues for {others} other"
                 f" {'owner' if others == 1 else 'owners'}"
             )
 
@@ -122,11 +123,11 @@ def _client(service: Service) -> Client:
     from tilewright.service.client import Client
 
     # Somebody waits at the terminal: give up sooner than a program would.
-    return Client(service.url, service.api_key, timeout_secs=TERMINAL_SECS)
+    return Client(service.url, service.api_key, timeout_secs=timeouts.TERMINAL_CALL_SECS)
 
 
 def _follow(client: Client, job: Job, output: Output) -> Job:
-    """Show the job's trials as they come; the finished job. Ctrl-C leaves the job running."""
+    """Show the job's trials as they arrive; the finished job. Ctrl-C leaves the job running."""
     from tilewright.service.cli.progress import trial_reporter
     from tilewright.tuner.process.control import Activity
 
@@ -141,7 +142,7 @@ def _follow(client: Client, job: Job, output: Output) -> Job:
         return client.wait(job.id)
     except KeyboardInterrupt:
         sys.stderr.write(
-            f"\ntilewright: no longer watching; the job goes on. tilewright watch {job.id}\n"
+            f"\ntilewright: no longer watching; the job continues. tilewright watch {job.id}\n"
         )
         raise typer.Exit(ExitCode.INTERRUPTED) from None
 

@@ -1,4 +1,4 @@
-"""`keys create`, `keys list`, `keys rotate`, `keys revoke`: who may use the service.
+"""`keys create`, `keys list`, `keys rotate`, `keys revoke`: manage the keys of a service.
 
 They work on the database, so on the service's machine; a running service follows within a second.
 """
@@ -8,19 +8,17 @@ from __future__ import annotations
 import os
 import sys
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from tilewright.db.errors import UnknownKey
+from tilewright.db.values.jobs import ApiKey
 from tilewright.service import database
 from tilewright.service.access import keys
 from tilewright.service.cli.options import Common, command
 
-if TYPE_CHECKING:
-    from tilewright.db.keys import ApiKey
-
-# Start-up: a command loads what it works with when it runs.
+# Start-up: a command loads what it needs when it runs.
 
 KeyArgument = Annotated[
     str, typer.Argument(metavar="ID", help="The key's id: the ten letters after tw_.")
@@ -38,12 +36,14 @@ def add_commands(app: typer.Typer) -> None:
         scopes: Annotated[
             str,
             typer.Option(
-                "--scopes", metavar="NAMES", help="Of submit, read, publish, admin: what it opens."
+                "--scopes",
+                metavar="NAMES",
+                help="Its permissions, of submit, read, publish, admin.",
             ),
         ] = "submit,read",
         expires: Annotated[
             str | None,
-            typer.Option("--expires", metavar="90d", help="Ends by itself after 12h, 90d, 1y, ..."),
+            typer.Option("--expires", metavar="90d", help="Expires after 12h, 90d, 1y, ..."),
         ] = None,
         owner: Annotated[
             str,
@@ -53,12 +53,10 @@ def add_commands(app: typer.Typer) -> None:
                 help="Whose jobs it sees and whose quota it uses; left out, its own.",
             ),
         ] = "",
-        note: Annotated[
-            str, typer.Option("--note", metavar="TEXT", help="What it is for, for people.")
-        ] = "",
+        note: Annotated[str, typer.Option("--note", metavar="TEXT", help="A comment.")] = "",
         common: Common = Common(),  # noqa: B008  # a frozen value
     ) -> None:
-        """Make a key. It is shown this once: what is stored cannot be turned back into it."""
+        """Create a key. It is shown only once: the database has only its hash."""
         now = datetime.now(UTC)
         text, key = keys.new_key(
             owner=keys.checked_owner(owner) if owner else "",
@@ -74,7 +72,8 @@ def add_commands(app: typer.Typer) -> None:
 
     @command(group, "list")
     def list_(common: Common = Common()) -> None:  # noqa: B008
-        """Every key with its owner, scopes and state. The secrets are not kept, so not shown."""
+        """List every key with its owner, scopes and state. The secrets are not stored, so not
+        shown."""
         from tilewright.service.cli.render import grid
 
         with database.session(common.db) as store:
@@ -82,7 +81,7 @@ def add_commands(app: typer.Typer) -> None:
         documents = [key_document(key) for key in stored.by_id.values()]
         output = common.output()
         if not documents:
-            output.remark("no keys yet; on this machine none are needed while there are none")
+            output.remark("no keys yet; until there is one, this machine needs none")
         damaged = stored.rows - len(documents)
         if damaged:
             output.remark(f"{damaged} damaged keys open nothing; see `tilewright db check`")
@@ -104,12 +103,12 @@ def add_commands(app: typer.Typer) -> None:
         ] = None,
         common: Common = Common(),  # noqa: B008
     ) -> None:
-        """Make a key of the same owner and scopes in the stead of another, which ends later."""
+        """Create a key with the owner and scopes of another, which expires later."""
         now = datetime.now(UTC)
         with database.session(common.db) as store:
             old = store.keys().by_id.get(key_id)
             if old is None:
-                raise UnknownKey(f"key {key_id[:16]!r}: there is no such key")
+                raise UnknownKey(f"key {key_id[:16]!r}: no such key")
             text, key = keys.new_key(
                 owner=old.owner,
                 note=old.note,
@@ -124,7 +123,7 @@ def add_commands(app: typer.Typer) -> None:
 
     @command(group, "revoke")
     def revoke(key_id: KeyArgument, common: Common = Common()) -> None:  # noqa: B008
-        """End a key at once. It stays in the list, and cannot be brought back."""
+        """Revoke a key at once. It stays in the list and cannot be restored."""
         from tilewright.service.cli.render import facts
 
         with database.session(common.db) as store:
@@ -134,7 +133,7 @@ def add_commands(app: typer.Typer) -> None:
 
 
 def key_document(key: ApiKey) -> dict[str, Any]:
-    """A key as JSON: everything but its secret and the hash of that."""
+    """A key as JSON, without its secret and the hash of that."""
     return {
         "id": key.id,
         "owner": key.owner,

@@ -1,4 +1,4 @@
-"""`lock`, `fetch`, `cmake-dir`: kernels pinned for a build, and brought to it."""
+"""`lock`, `fetch`, `cmake-dir`: pin kernels for a build, and get their files."""
 
 from __future__ import annotations
 
@@ -10,33 +10,32 @@ from typing import Annotated, Any
 
 import typer
 
-from tilewright.service.build.cmake_files import cmake_dir as find
-from tilewright.service.build.files import gathered, write
-from tilewright.service.build.locked import LockFile
+from tilewright.service.atomic_files import folder_lock, write_atomically
+from tilewright.service.build.lock_file import LockFile
 from tilewright.service.build.locking import (
     NOTHING_NOW,
-    Locked,
+    LockUpdate,
     checked,
     locked,
     not_pinned,
     read_lock,
     write_lock,
 )
+from tilewright.service.build.output_files import cmake_dir as find
+from tilewright.service.build.output_files import collected_files, write
 from tilewright.service.build.source import Builder, LocalSource
 from tilewright.service.cli.payloads import target_payload, workload_payload
-from tilewright.service.database import opened, session
-from tilewright.service.errors import UsageProblem
-from tilewright.service.exit_codes import ExitCode
+from tilewright.service.cli.shared_options import CpusOption, LeastGrade, split_names
+from tilewright.service.cli.source_options import SourceOptions
+from tilewright.service.database import open_existing, session
+from tilewright.service.errors import ExitCode, UsageProblem
 from tilewright.service.resolve.spelling import WorkloadSpelling
 from tilewright.service.units import byte_size, duration
-from tilewright.service.written import alone_in, write_whole
 
 from ..grade import Grade
-from .cpus import CpusOption, LeastGrade, split_names
 from .options import MACHINE_PANEL, Common, command
-from .where import Where
 
-# Start-up: a command loads what it works with when it runs.
+# Start-up: a command loads what it needs when it runs.
 
 LOCK_NAME = "tilewright.lock.json"
 
@@ -96,7 +95,7 @@ def add_commands(app: typer.Typer) -> None:
                 rich_help_panel=MACHINE_PANEL,
             ),
         ] = None,
-        where: Where = Where(),  # noqa: B008  # a frozen value
+        where: SourceOptions = SourceOptions(),  # noqa: B008  # a frozen value
         common: Common = Common(),  # noqa: B008
     ) -> None:
         """Pin exact records and the bytes of their objects for a build.
@@ -113,10 +112,10 @@ def add_commands(app: typer.Typer) -> None:
             "min_grade": str(min_grade or (Grade.SAME_CPU if cpus else Grade.EXACT)),
             **({} if threads is None else {"threads": threads}),
         }
-        asked = [{**_kernel(text), **how} for text in kernels or []]
-        _refuse_doubles([document["name"] for document in asked])
+        requests = [{**_kernel(text), **how} for text in kernels or []]
+        _refuse_doubles([document["name"] for document in requests])
         if only_locked:
-            return _say_whether_pinned(_read(file, needed=True), asked, file, common)
+            return _report_pins(_read(file, needed=True), requests, file, common)
         if check:
             with _builder(where, common) as builder:
                 found = checked(_read(file, needed=True), builder)
@@ -124,7 +123,7 @@ def add_commands(app: typer.Typer) -> None:
             with _only_writer(file, common):
                 before = _read(file, needed=not kernels)
                 with _builder(where, common) as builder:
-                    found = locked(before, asked, builder, upgrade=upgrade)
+                    found = locked(before, requests, builder, upgrade=upgrade)
                 if found.lock != before:
                     _keep(builder, found, common)
                     write_lock(file, found.lock)
@@ -165,13 +164,13 @@ def add_commands(app: typer.Typer) -> None:
                 show_default=False,
             ),
         ] = None,
-        where: Where = Where(),  # noqa: B008
+        where: SourceOptions = SourceOptions(),  # noqa: B008
         common: Common = Common(),  # noqa: B008
     ) -> None:
-        """Objects and headers of a lock file, and a file for pkg-config.
+        """Write the objects and headers of a lock file, and a file for pkg-config.
 
-        From a bundle, else from a service (TILEWRIGHT_URL), else from the database here. Nothing
-        but the bytes that are locked is ever written.
+        From a bundle, else from a service (TILEWRIGHT_URL), else from the local database. Only the
+        locked bytes are ever written.
         """
         from tilewright.service.build.bundle import Bundle
         from tilewright.service.cli.render import facts
@@ -180,10 +179,10 @@ def add_commands(app: typer.Typer) -> None:
         if lock is None:
             raise UsageProblem(f"there is no lock file {lockfile}")
         if offline is not None:
-            files = gathered(lock, kernels or [], Bundle(offline))
+            files = collected_files(lock, kernels or [], Bundle(offline))
         else:
             with _builder(where, common) as builder:
-                files = gathered(lock, kernels or [], builder)
+                files = collected_files(lock, kernels or [], builder)
         written = write(files, folder)
         rows = [(f["kind"], f"{f['path']}  {f['bytes']} bytes") for f in written]
         common.output().result({"lock": str(lockfile), "files": written}, facts(rows))
@@ -195,7 +194,7 @@ def add_commands(app: typer.Typer) -> None:
 
 
 def _read(file: Path, *, needed: bool) -> LockFile:
-    """The lock file; an empty one where there is none, UsageProblem if it is `needed`."""
+    """The lock file; an empty one if there is none, UsageProblem if it is `needed`."""
     found = read_lock(file)
     if found is None and needed:
         raise UsageProblem(
@@ -207,18 +206,19 @@ def _read(file: Path, *, needed: bool) -> LockFile:
 
 @contextmanager
 def _only_writer(file: Path, common: Common) -> Iterator[None]:
-    """From reading the file to writing it: what another command pins meanwhile would be lost."""
+    """A lock from reading the file to writing it: else the pins of another command could be
+    lost."""
     notice = f"tilewright: another command writes {file}; waiting for it"
     with ExitStack() as stack:
         try:
             folder = file.resolve().parent
-            stack.enter_context(alone_in(folder, lambda: common.output().remark(notice)))
+            stack.enter_context(folder_lock(folder, lambda: common.output().remark(notice)))
         except OSError as error:
             raise UsageProblem(f"cannot write {file}: {error.strerror or error}") from error
         yield
 
 
-def export_bundle(lockfile: Path, file: Path | None, where: Where, common: Common) -> None:
+def export_bundle(lockfile: Path, file: Path | None, where: SourceOptions, common: Common) -> None:
     """`export FILE --bundle LOCKFILE`. UsageProblem, NotTheBytes."""
     from tilewright.service.build.bundle import bundle_bytes
     from tilewright.service.cli.render import facts
@@ -231,7 +231,7 @@ def export_bundle(lockfile: Path, file: Path | None, where: Where, common: Commo
     with _builder(where, common) as builder:
         data = bundle_bytes(lock, builder)
     try:
-        write_whole(file, data)
+        write_atomically(file, data)
     except OSError as error:
         raise UsageProblem(f"cannot write {file}: {error.strerror or error}") from error
     document = {"file": str(file), "kernels": len(lock.kernels), "bytes": len(data)}
@@ -260,7 +260,7 @@ def _kernel(text: str) -> dict[str, Any]:
 
 
 def _default_name(workload: str | dict[str, Any]) -> str:
-    """As `emit` names it."""
+    """The default name, as in `emit`."""
     spelled = workload if isinstance(workload, str) else str(workload.get("name", ""))
     return re.sub(r"[^A-Za-z0-9_]+", "_", spelled.split(":")[0]).strip("_")[:50] or "kernel"
 
@@ -276,35 +276,35 @@ def _refuse_doubles(names: list[str]) -> None:
 
 
 @contextmanager
-def _builder(where: Where, common: Common) -> Iterator[Builder]:
-    """The service that was named, else the database here, which need not exist."""
+def _builder(where: SourceOptions, common: Common) -> Iterator[Builder]:
+    """The named service, else the local database, which need not exist."""
     if where.url and not common.db:
-        from tilewright.service.cli.remote import ServiceSource
+        from tilewright.service.cli.service_source import ServiceSource
         from tilewright.service.client import Client
 
         with Client(where.url, where.api_key) as client:
             yield ServiceSource(client)
         return
 
-    with opened(common.db) as store:
+    with open_existing(common.db) as store:
         yield LocalSource(store)
 
 
-def _keep(builder: Builder, found: Locked, common: Common) -> None:
-    """What was built here stays here, for `fetch`, bundles and a service on this database."""
+def _keep(builder: Builder, found: LockUpdate, common: Common) -> None:
+    """Store locally built kernels, for `fetch`, bundles and a service on this database."""
     if isinstance(builder, LocalSource):
         with session(common.db) as store:
             for change in found.changes:
                 builder.keep(store, change.kernel)
 
 
-def _say_whether_pinned(
-    lock: LockFile, asked: list[dict[str, Any]], file: Path, common: Common
+def _report_pins(
+    lock: LockFile, requests: list[dict[str, Any]], file: Path, common: Common
 ) -> None:
-    """`lock --locked`. Exit with NO_ANSWER where a build cannot go by the file."""
+    """`lock --locked`. Exits with NO_ANSWER if a build cannot use the file."""
     from tilewright.service.cli.render import facts
 
-    problems = not_pinned(lock, asked)
+    problems = not_pinned(lock, requests)
     document = {
         "file": str(file),
         "locked": not problems,
@@ -320,11 +320,11 @@ def _say_whether_pinned(
         raise typer.Exit(ExitCode.NO_ANSWER)
 
 
-def _what_to_do(found: Locked, file: Path) -> str:
+def _what_to_do(found: LockUpdate, file: Path) -> str:
 
     if any(change.fields == NOTHING_NOW for change in found.changes):
         return (
-            f"tilewright: nothing that will do is stored here for all of {file}: is it the right"
+            f"tilewright: not everything in {file} is stored here: is it the right"
             " --db? Else tune, or verify what was imported"
         )
     return (
@@ -333,7 +333,7 @@ def _what_to_do(found: Locked, file: Path) -> str:
     )
 
 
-def _table(found: Locked, file: Path) -> Any:
+def _table(found: LockUpdate, file: Path) -> Any:
     from tilewright.service.cli.render import grid
 
     rows = []

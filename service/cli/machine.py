@@ -8,10 +8,10 @@ import typer
 
 from tilewright.service.cli.options import Common, MachineOptions, command
 from tilewright.service.doctor import examine
-from tilewright.service.exit_codes import ExitCode
+from tilewright.service.errors import ExitCode
 from tilewright.service.resolve import targets
 
-# Start-up: a command loads what it works with when it runs.
+# Start-up: a command loads what it needs when it runs.
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -57,7 +57,7 @@ def add_commands(app: typer.Typer) -> None:
     ) -> None:
         """Print the hardware description with its probes. With --json: a file for --target."""
         from tilewright.service.cli.render import target_facts
-        from tilewright.tuner.measure.choose import measured_target
+        from tilewright.tuner.measure.measurer_spec import measured_target
 
         fleet = targets.fleet_of(machine.measurer)
         with common.output().busy("looking at this machine ..."):

@@ -1,4 +1,4 @@
-"""Commands for Typer: groups of options are flattened into what it sees."""
+"""Registers commands with Typer; groups of options are flattened into single options."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
 
-from tilewright.service.cli.groups import (
+from tilewright.service.argument_specs import Argument, Option
+from tilewright.service.cli.option_groups import (
     COMMON_PANEL,
     MACHINE_PANEL,
     Common,
     MachineOptions,
     Service,
 )
-from tilewright.service.typed import Argument, Option
 
 
 def command(app: typer.Typer, name: str, **settings: Any) -> Callable[..., Callable[..., None]]:
-    """Register a function as command `name`; parameters typed as a group become its fields."""
+    """Register a function as command `name`; a parameter that is a group becomes the options of its
+    fields."""
 
     def register(function: Callable[..., None]) -> Callable[..., None]:
         groups, parameters = _flatten(function)
@@ -45,7 +46,7 @@ def command(app: typer.Typer, name: str, **settings: Any) -> Callable[..., Calla
 def _flatten(
     function: Callable[..., None],
 ) -> tuple[dict[str, type[Any]], list[inspect.Parameter]]:
-    """The groups among `function`'s parameters, and the flat parameters in their stead."""
+    """The groups among `function`'s parameters, and its parameters with the groups flattened."""
     hints = get_type_hints(function, vars(sys.modules[function.__module__]), include_extras=True)
     groups: dict[str, type[Any]] = {}
     parameters: list[inspect.Parameter] = []
@@ -71,15 +72,15 @@ def _flatten(
 
 
 def _for_typer(hint: Any) -> Any:
-    """A type as Typer reads it: what `tilewright.service.typed` describes, in Typer's own words."""
+    """An annotation for Typer, made from one of `tilewright.service.argument_specs`."""
     if get_origin(hint) is not Annotated:
         return hint
     plain, *notes = get_args(hint)
-    (found, *_) = [*(_told(n) for n in notes if isinstance(n, Option | Argument)), None]
+    (found, *_) = [*(_typer_parameter(n) for n in notes if isinstance(n, Option | Argument)), None]
     return hint if found is None else Annotated[plain, found]
 
 
-def _told(spec: Option | Argument) -> Any:
+def _typer_parameter(spec: Option | Argument) -> Any:
     if isinstance(spec, Argument):
         return typer.Argument(metavar=spec.metavar, help=spec.help, show_default=spec.shows_default)
     return typer.Option(

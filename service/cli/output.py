@@ -1,4 +1,4 @@
-"""Where a command's words go: one JSON document on stdout, or text for people."""
+"""Output of commands: one JSON document on stdout, or text for people."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from tilewright.service.cli.facts import Rows, plain
-from tilewright.service.error_table import ProblemDetails
 from tilewright.service.errors import CannotWrite
+from tilewright.service.problems import ProblemDetails
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -23,23 +23,23 @@ PIPE_COLUMNS = 120
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """Prints a result once. With `as_json`, stdout carries exactly one JSON document."""
+    """Prints a result. With `as_json`, stdout carries exactly one JSON document."""
 
     as_json: bool = False
 
     @property
     def live(self) -> bool:
-        """Whether moving progress may be drawn: a terminal, not CI, not JSON."""
+        """Whether to draw moving progress: on a terminal, not in CI, not with JSON."""
         return not self.as_json and sys.stderr.isatty() and not os.environ.get("CI")
 
     def console(self) -> Console:
-        """For results: stdout. Colours only on a terminal."""
+        """A console for results on stdout, coloured only on a terminal."""
         from rich.console import Console
 
         return Console(highlight=False, width=None if sys.stdout.isatty() else PIPE_COLUMNS)
 
     def notes(self) -> Console:
-        """For progress and remarks: stderr, so that a pipe gets results alone."""
+        """A console for progress and remarks on stderr, so that a pipe gets results alone."""
         from rich.console import Console
 
         return Console(
@@ -48,7 +48,7 @@ class Output:
 
     @contextmanager
     def busy(self, text: str) -> Iterator[None]:
-        """While something takes a moment: a spinner on a terminal, nothing elsewhere."""
+        """A spinner during the block on a terminal, nothing elsewhere."""
         if not self.live:
             yield
             return
@@ -60,19 +60,19 @@ class Output:
         document: Any,
         human: RenderableType | Callable[[], RenderableType] | None = None,
     ) -> None:
-        """Print `document` as JSON, or `human` (nothing if None), which is only made for people
-        where it has yet to be."""
+        """Print `document` as JSON, or `human` (nothing if None; called first if it is a
+        function)."""
         if self.as_json:
             self.print_json(document)
             return
         if callable(human):
             human = human()
         if human is not None:
-            with writing():
+            with flushed_stdout():
                 self.console().print(human, crop=False)  # a command to copy may be long
 
     def facts(self, document: Any, rows: Callable[[], Rows]) -> None:
-        """Print `document` as JSON, or `rows`; rich is only imported where there may be colours."""
+        """Print `document` as JSON, or `rows`; imports rich only where there may be colours."""
         if self.as_json or sys.stdout.isatty() or os.environ.get("FORCE_COLOR"):
             self.result(
                 document, lambda: import_module("tilewright.service.cli.render").facts(rows())
@@ -85,42 +85,42 @@ class Output:
         if self.as_json:
             self.print_json(document)
         else:
-            with writing():
+            with flushed_stdout():
                 sys.stdout.write(text if text.endswith("\n") else text + "\n")
 
     def print_json(self, document: Any) -> None:
-        with writing():
+        with flushed_stdout():
             sys.stdout.write(json.dumps(document, indent=2, allow_nan=False) + "\n")
 
     def remark(self, text: str) -> None:
-        """One line for people on stderr; nothing with `as_json`."""
+        """One line on stderr; nothing with `as_json`."""
         if not self.as_json:
             sys.stderr.write(text + "\n")
 
 
 @contextmanager
-def writing() -> Iterator[None]:
-    """Around writes to stdout, which are through when it ends. CannotWrite if they cannot be; that
-    the reader has left (`| head`) is no error, and is dealt with in `root.run`."""
+def flushed_stdout() -> Iterator[None]:
+    """Flushes stdout at the end of the block. CannotWrite if it cannot be written. A reader that
+    left (`| head`) is no error; `root.run` handles it."""
     try:
         yield
         sys.stdout.flush()
     except BrokenPipeError:
         raise
     except OSError as error:
-        drop_stdout()  # what is still buffered must not fail again at exit
+        drop_stdout()  # buffered output must not fail again at exit
         raise CannotWrite(f"cannot write the output: {error.strerror or error}") from error
 
 
 def drop_stdout() -> None:
-    """From here on nobody reads what is written to stdout."""
+    """Discard everything that is written to stdout from here on."""
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, sys.__stdout__.fileno() if sys.__stdout__ else 1)
     os.close(null)
 
 
 def print_problem(problem: ProblemDetails, *, as_json: bool) -> None:
-    """One clear line on stderr, and with `as_json` the error document on stdout."""
+    """Print a problem as one line on stderr, and with `as_json` as a document on stdout."""
     if as_json:
         Output(as_json=True).print_json(problem.to_cli_json())
     where = f" (at {problem.pointer})" if problem.pointer and as_json else ""

@@ -1,7 +1,7 @@
-"""What the command line sends to a service: workloads and targets as JSON, nothing parsed here.
+"""Workloads and targets as the JSON that commands send to a service.
 
-No NumPy is needed to ask: the service reads and checks what was spelled. Only a Python file is
-run here, because code is never sent.
+Nothing is parsed here, so no NumPy is needed: the service parses and checks it. Only a Python file
+is run here, because code is never sent.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tilewright.service.resolve.workloads import read_workload
 def workload_payload(spelling: WorkloadSpelling) -> str | dict[str, Any]:
     """The `workload` field of a job."""
     check_one_spelling(spelling)
-    check_allowed_error(spelling.allow_error)  # JSON has no word for what is no number
+    check_allowed_error(spelling.allow_error)  # JSON has no NaN
     if spelling.constant:
         return _parsed_here(spelling)
     error = spelling.allow_error
@@ -50,12 +50,13 @@ def workload_payload(spelling: WorkloadSpelling) -> str | dict[str, Any]:
 
 
 def _parsed_here(spelling: WorkloadSpelling) -> dict[str, Any]:
-    """The document of a workload that only this side can spell out."""
+    """The document of a workload that the service cannot parse by itself."""
     return read_workload(spelling).to_json()
 
 
 def target_payload(spec: str) -> str | dict[str, Any]:
-    """The `target` field of a job; what is no file may be the name of a fleet's machine."""
+    """The `target` field of a job; a text that is no file may be the name of a machine of a
+    fleet."""
     if spec == "native" or not (spec.endswith(".json") or Path(spec).exists()):
         return spec
     document = read_json(Path(spec))

@@ -1,5 +1,5 @@
-"""Progress of a run: a bar on a terminal, plain lines elsewhere, nothing with `--json`. Both say
-what the run is doing, from its start to its end, and when that should be."""
+"""Progress of a run: a bar on a terminal, lines elsewhere, nothing with `--json`. Both show the
+current activity and the expected end, for the whole run."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+from tilewright.service import timeouts
 from tilewright.service.cli.output import Output
 from tilewright.service.cli.render import best_text, trial_line
 from tilewright.service.units import clock
@@ -19,28 +20,22 @@ from tilewright.tuner.process.control import STARTING, Activity
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-PLAIN_EVERY_SECS = 2.0
-SAID_AFTER_SECS = 1.0
-"""A log is told of what has lasted so long."""
-
-_LOOK_SECS = 0.25
-
 
 class Reporter(Protocol):
-    """Hears of a run, from its own thread."""
+    """Receives the events of a run, in its thread."""
 
     def on_event(self, event: dict[str, Any]) -> None:
         """A trial, as JSON data."""
         ...
 
     def on_activity(self, activity: Activity) -> None:
-        """What the run begins to do."""
+        """An activity that begins."""
         ...
 
 
 @contextmanager
 def trial_reporter(output: Output, flops: float, trials: int) -> Iterator[Reporter]:
-    """Who is to hear of the run."""
+    """The reporter for this output."""
     if output.as_json:
         yield _Silent()
     elif output.live:
@@ -59,11 +54,11 @@ class _Silent:
 
 
 def _plain(flops: float) -> Iterator[Reporter]:
-    lines = Lines(flops)
+    lines = LineReporter(flops)
     over = threading.Event()
 
     def look() -> None:
-        while not over.wait(_LOOK_SECS):
+        while not over.wait(timeouts.PROGRESS_POLL_SECS):
             lines.look()
 
     lines.on_activity(STARTING)
@@ -82,19 +77,20 @@ def _write(line: str) -> None:
 
 
 @dataclass
-class Lines:
-    """Lines for logs: how many trials were reused, the first that is measured, every new best, else
-    one each `PLAIN_EVERY_SECS`; between them, what has been going on for `SAID_AFTER_SECS`, and
-    at first whatever goes on. `look` is called some times a second, from another thread."""
+class LineReporter:
+    """Progress lines for logs: the number of reused trials, the first measured trial, every new
+    best, else one trial every `PROGRESS_LINE_SECS`; between them, an activity that has lasted
+    `ACTIVITY_LINE_SECS`, and any activity at the start. Another thread calls `look` several times a
+    second."""
 
     flops: float
     write: Callable[[str], None] = _write
     now: Callable[[], float] = time.monotonic
-    _told: float = -PLAIN_EVERY_SECS
+    _last_line_at: float = -timeouts.PROGRESS_LINE_SECS
     _reused: int = 0
     _activity: Activity | None = None
     _since: float = 0.0
-    _said: str = ""
+    _last_text: str = ""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def on_event(self, event: dict[str, Any]) -> None:
@@ -107,8 +103,12 @@ class Lines:
             if self._reused:
                 self.write(f"{self._reused} trials reused from earlier runs")
                 self._reused = 0
-            if event["is_best"] or finished or self.now() - self._told >= PLAIN_EVERY_SECS:
-                self._told = self.now()
+            if (
+                event["is_best"]
+                or finished
+                or self.now() - self._last_line_at >= timeouts.PROGRESS_LINE_SECS
+            ):
+                self._last_line_at = self.now()
                 self.write(trial_line(event, self.flops))
 
     def on_activity(self, activity: Activity) -> None:
@@ -118,19 +118,22 @@ class Lines:
             self._activity = activity
 
     def look(self) -> None:
-        """Say what goes on, where that is news and nothing was said for a while."""
+        """Report the current activity if it is new and nothing was reported for a while."""
         with self._lock:
             now, activity = self.now(), self._activity
-            if activity is None or str(activity) == self._said:
+            if activity is None or str(activity) == self._last_text:
                 return
-            quiet_secs = PLAIN_EVERY_SECS if self._said.startswith(activity.text) else 0.0
-            if not self._said or (
-                now - self._since >= SAID_AFTER_SECS and now - self._told >= quiet_secs
+            quiet_secs = (
+                timeouts.PROGRESS_LINE_SECS if self._last_text.startswith(activity.text) else 0.0
+            )
+            if not self._last_text or (
+                now - self._since >= timeouts.ACTIVITY_LINE_SECS
+                and now - self._last_line_at >= quiet_secs
             ):
-                self._say(activity)
+                self._report(activity)
 
-    def _say(self, activity: Activity) -> None:
-        self._said, self._told = str(activity), self.now()
+    def _report(self, activity: Activity) -> None:
+        self._last_text, self._last_line_at = str(activity), self.now()
         self.write(f"{activity} ...")
 
 
@@ -140,7 +143,7 @@ def _bar(output: Output, flops: float, trials: int) -> Iterator[Reporter]:
     from rich.text import Text
 
     class Left(ProgressColumn):
-        """Counts down to the end that was predicted last."""
+        """Counts down to the last predicted end."""
 
         def render(self, task: Any) -> Text:
             end = task.fields["end"]

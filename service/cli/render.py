@@ -1,8 +1,7 @@
-"""Results as people read them: tables, progress lines, and the units they are shown in.
+"""Results as tables and lines with units.
 
-Everything inside is seconds, bytes and counts; `tilewright.service.units` scales them.
-Functions take JSON documents (the same that `--json` prints), so that a local run and a run on
-a service look alike.
+Functions take JSON documents (the same that `--json` prints), so that a local run and a run on a
+service look alike. `tilewright.service.units` scales the values.
 """
 
 from __future__ import annotations
@@ -13,7 +12,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from tilewright.service.answers.refusals import rejected_words
+from tilewright.peers.library_versions import described
+from tilewright.service.answers.failed_checks import rejection_reasons
 from tilewright.service.cli.facts import (
     Document,
     Rows,
@@ -25,17 +25,17 @@ from tilewright.service.cli.facts import (
     workload_title,
 )
 from tilewright.service.units import byte_size, clock, duration, percent, quantity, speed
-from tilewright.tuner.bench.libraries import described
 
 PRIOR_DOUBTED = 0.05
 PRIOR_BEATEN = 1.1
-"""`prior_trust` below which, and `gain_over_prior` from which on, a report says that the prior was
-found wrong. The trust alone says less: where the prior's choice is nearly the best there is, a
-search measures more and more of what is as fast, which no prior tells apart."""
+"""A report mentions that the prior was wrong if `prior_trust` is below the first and
+`gain_over_prior` at least the second. The trust alone is not enough: where the prior's choice is
+nearly optimal, a search measures more and more equally fast candidates, which no prior
+distinguishes."""
 
 
 def facts(rows: Rows) -> Text:
-    """Lines of a name and a value; the values stand in one column."""
+    """Lines of a name and a value; the values are aligned."""
     width = max((len(name) for name, _ in rows), default=0)
     text = Text(overflow="fold")
     for number, (name, value) in enumerate(rows):
@@ -45,7 +45,8 @@ def facts(rows: Rows) -> Text:
 
 
 def grid(header: Sequence[str], rows: Sequence[Sequence[str]], *, words: int = 1) -> Table:
-    """A table; the first `words` columns are set left, the others are numbers, set right."""
+    """A table; the first `words` columns are left-aligned, the others are numbers,
+    right-aligned."""
     from rich import box
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
@@ -57,7 +58,7 @@ def grid(header: Sequence[str], rows: Sequence[Sequence[str]], *, words: int = 1
 
 
 def database_stats(document: Document) -> RenderableType:
-    """What `db stats` found; kinds and owners that there are none of are left out."""
+    """The result of `db stats`; empty kinds and owners are left out."""
     tables = [
         [name, str(one["rows"]), byte_size(one["bytes"]), (one["oldest"] or "")[:19]]
         for name, one in document["tables"].items()
@@ -94,7 +95,7 @@ def failures_text(by_status: Document) -> str:
 
 
 def tune_summary(report: Document, *, again: str, mocked: bool = False) -> RenderableType:
-    """What a tuning run found. `again` is the workload as the user spelled it; with `mocked` no
+    """The result of a tuning run. `again` is the workload as the user spelled it; with `mocked` no
     kernel was built or run."""
     workload, target, best = report["workload"], report["target"], report["best"]
     flops = float(workload["flops"])
@@ -127,7 +128,7 @@ def tune_summary(report: Document, *, again: str, mocked: bool = False) -> Rende
         rows.append(("verified", "no: timings are mocked, not measured" if mocked else verified))
         rows += evidence_rows(best)
     elif str(report["stopped_because"]).startswith("stopped on request"):
-        rows.append(("best", "none checked yet: the same command goes on and checks it"))
+        rows.append(("best", "none checked yet: the same command continues and checks it"))
     else:
         rows.append(("best", "none: no candidate passed"))
     rows += [
@@ -158,18 +159,18 @@ def tune_summary(report: Document, *, again: str, mocked: bool = False) -> Rende
 
 
 def _rejected_rows(report: Document) -> list[tuple[str, str]]:
-    """A line for each candidate that the full check kept from being the best."""
+    """A line for each candidate that failed the full check."""
     rejected = report.get("rejected") or ()  # absent in reports of older versions
-    pairs = zip(rejected, rejected_words(report), strict=True)
-    return [("rejected", f"trial {one['trial']}: {said}") for one, said in pairs]
+    pairs = zip(rejected, rejection_reasons(report), strict=True)
+    return [("rejected", f"trial {one['trial']}: {detail}") for one, detail in pairs]
 
 
 def _prior_rows(cost_model: Document) -> list[tuple[str, str]]:
-    """A word where the search left the analytic prior because measurements spoke against it."""
+    """A note if the search abandoned the analytic prior because of measurements."""
     trust, gain = cost_model.get("prior_trust"), cost_model.get("gain_over_prior")
     if trust is None or trust >= PRIOR_DOUBTED or gain is None or gain < PRIOR_BEATEN:
         return []
-    return [("prior", "wrong for this machine by what was measured; the search went by that")]
+    return [("prior", "wrong for this machine, as measurements showed; the search followed these")]
 
 
 def _phases(report: Document) -> str:
@@ -200,7 +201,7 @@ def best_text(event: Document, flops: float) -> str:
 
 
 def bench_table(document: Document, flops: float) -> RenderableType:
-    """The kernel beside its peers, each asked in its fastest way; speed-up with its interval."""
+    """The kernel and its peers, each at its fastest, with the interval of the speed-up."""
     rows = [["tilewright", duration(document["kernel"]["run_secs"]),
              speed(flops, document["kernel"]["run_secs"]), "", ""]]  # fmt: skip
     packing = document["kernel"].get("run_secs_with_packing")
@@ -285,7 +286,7 @@ def jobs_table(jobs: Sequence[Document]) -> RenderableType:
 
 
 def verified_facts(document: Document) -> RenderableType:
-    """What `verify` found."""
+    """The result of `verify`."""
     rows = [
         ("verified", "yes, rebuilt in a fresh process"),
         ("record", str(document["record_key"])),
@@ -316,7 +317,7 @@ def emitted_facts(document: Document) -> RenderableType:
 
 
 def findings_table(findings: Sequence[Document]) -> RenderableType:
-    """What `doctor` found, worst to be seen first by colour."""
+    """The findings of `doctor`, coloured by severity."""
     from rich import box
 
     colours = {"ok": "green", "warn": "yellow", "fail": "bold red"}
@@ -334,7 +335,7 @@ def findings_table(findings: Sequence[Document]) -> RenderableType:
 
 
 def fleet_table(machines: Sequence[Document]) -> RenderableType:
-    """The machines of a fleet, a kind of CPU after the other."""
+    """The machines of a fleet, grouped by kind of CPU."""
     from rich import box
 
     if not machines:
@@ -385,7 +386,7 @@ def operators_table(operators: Sequence[Document]) -> RenderableType:
 
 
 def target_facts(target: Document) -> RenderableType:
-    """A hardware description with its probes, a column a thread count."""
+    """A hardware description with its probes, one column per thread count."""
     caches = ", ".join(
         f"{byte_size(c['bytes'])}{' shared' if c['shared'] else ''}" for c in target["caches"]
     )

@@ -1,4 +1,4 @@
-"""Where every command begins and ends: errors become a line and an exit code here."""
+"""Runs a command: an error becomes a message and an exit code here."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from tilewright.schedules.errors import TilewrightError
+from tilewright.service.cli.fast_path import run_quickly
 from tilewright.service.cli.output import drop_stdout, print_problem
-from tilewright.service.cli.quick import run_quickly
-from tilewright.service.error_table import ProblemDetails, problem_of
-from tilewright.service.errors import MissingExtra, ServiceError
-from tilewright.service.exit_codes import ExitCode
-from tilewright.service.shortage import shortage
+from tilewright.service.errors import ExitCode, MissingExtra, ServiceError
+from tilewright.service.problems import ProblemDetails, problem_of
+from tilewright.service.resource_exhaustion import exhausted_resource
 
 EXTRAS = {
     "numpy": "tune",
@@ -29,38 +28,38 @@ EXTRAS = {
     "psycopg": "postgres",
     "distributed": "fleet",
 }
-"""Which extra brings an import name."""
+"""The extra that installs each library."""
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run one command; its exit code. Errors of ours are one line, never a traceback."""
+    """Run one command; its exit code. An error of ours is a message, never a traceback."""
     as_json = "--json" in arguments
     try:
         if run_quickly(arguments):
             return ExitCode.DONE
-        # Typer takes longer to import than a quick command takes: by name, where it is needed.
-        return int(import_module("tilewright.service.cli.tree").run_tree(arguments))
+        # Start-up: Typer takes longer to import than a fast command takes.
+        return int(import_module("tilewright.service.cli.typer_app").run_tree(arguments))
     except TilewrightError as error:
-        return _tell(problem_of(shortage(error) or error), as_json=as_json)
+        return _report(problem_of(exhausted_resource(error) or error), as_json=as_json)
     except BrokenPipeError:
         drop_stdout()
         return ExitCode.DONE
     except (MemoryError, OSError, RuntimeError, ImportError) as error:
-        return _tell(problem_of(not_a_bug(error)), as_json=as_json)
+        return _report(problem_of(expected_error(error)), as_json=as_json)
     except KeyboardInterrupt:
         sys.stderr.write("\ntilewright: interrupted\n")
         return ExitCode.INTERRUPTED
     except SystemExit as error:
-        # Typer and rich leave with 1 where the reader left (`| head`), which is no failure.
+        # Typer and rich exit with 1 if the reader left (`| head`), which is no failure.
         if not isinstance(error.__context__, BrokenPipeError):
             raise
         drop_stdout()
         return ExitCode.DONE
 
 
-def not_a_bug(error: Exception) -> ServiceError:
-    """What has run out, or is not installed, as `error` says; any other is raised again."""
-    found = shortage(error)
+def expected_error(error: Exception) -> ServiceError:
+    """The error for exhausted resources or a missing library; raises any other error again."""
+    found = exhausted_resource(error)
     if found is not None:
         return found
     if not isinstance(error, ImportError):
@@ -69,7 +68,7 @@ def not_a_bug(error: Exception) -> ServiceError:
 
 
 def missing_extra(error: ImportError) -> MissingExtra:
-    """The error as advice; raised again if the module is not one an extra brings."""
+    """The error with advice; raised again if no extra installs the module."""
     name = (error.name or "").split(".")[0]
     if name not in EXTRAS:
         raise error
@@ -80,6 +79,6 @@ def missing_extra(error: ImportError) -> MissingExtra:
     )
 
 
-def _tell(problem: ProblemDetails, *, as_json: bool) -> int:
+def _report(problem: ProblemDetails, *, as_json: bool) -> int:
     print_problem(problem, as_json=as_json)
     return problem.exit_code

@@ -1,4 +1,4 @@
-"""The command `tune`: a run with its progress, its end, and what Ctrl-C leaves behind."""
+"""The command `tune`: the run, its progress, and its end, also after Ctrl-C."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from tilewright.service import database
-from tilewright.service.answers.refusals import every_failed, rejected_words
+from tilewright.service import database, timeouts
+from tilewright.service.answers.failed_checks import all_failed_message, rejection_reasons
 from tilewright.service.cli.options import Common, MachineOptions
 from tilewright.service.cli.output import Output
 from tilewright.service.cli.progress import trial_reporter
 from tilewright.service.cli.render import tune_summary
-from tilewright.service.exit_codes import ExitCode
+from tilewright.service.errors import ExitCode
 from tilewright.service.resolve import targets, workloads
 from tilewright.service.resolve.spelling import WorkloadSpelling
 from tilewright.tuner.process.control import Activity, Control, MeasurementAborted, OutOfTime
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tilewright.schedules.workload.workload import Workload
     from tilewright.service.jobs.tuning import TuneOptions
 
-# Start-up: a command loads what it works with when it runs.
+# Start-up: a command loads what it needs when it runs.
 
 
 def tune_with_progress(
@@ -39,28 +39,28 @@ def tune_with_progress(
     """Tune and print the report; exit code 1 if no candidate passed, 130 if interrupted.
 
     The first Ctrl-C or SIGTERM ends the search after the trial in flight: the best so far is
-    confirmed, kept and printed, if that takes no longer than `STOP_SECS`. The second leaves at
+    verified, stored and printed, if that takes at most `INTERRUPTED_TUNE_SECS`. The second exits at
     once.
     """
     from tilewright.service.jobs import tuning
-    from tilewright.tuner.measure.choose import measured_target, parse_measurer
+    from tilewright.tuner.measure.measurer_spec import measured_target, parse_measurer
 
     output = common.output()
-    database.database_url(common.db)  # what will not do is told before the machine is looked at
+    database.database_url(common.db)  # errors of usage are reported before the machine is probed
     targets.check_measurer(machine.measurer)
     if not machine.measurer.startswith(tuning.FLEET):
         targets.read_target(machine.target, machine.threads, probe=False)
     workload = workloads.read_workload(spelling)
-    parse_measurer(options.measurer)  # a bad one is the first line that is printed
-    again = spelled(spelling, machine, common)
+    parse_measurer(options.measurer)  # an invalid one is the first message
+    again = command_arguments(spelling, machine, common)
     with (
         interruptible(output, again),
         trial_reporter(output, workloads.flops_of(workload), options.budget.trials) as reporter,
     ):
         started = time.monotonic() - process_age_secs()
-        control = Control(_say_what_for, on_activity=reporter.on_activity, started=started)
+        control = Control(_print_wait, on_activity=reporter.on_activity, started=started)
         control.allow(options.budget.seconds)
-        with polite_interrupts(control) as stop, database.session(common.db) as store:
+        with interrupt_events(control) as stop, database.session(common.db) as store:
             control.doing(Activity("starting", "looking at this machine"))
             target = measured_target(machine.measurer, machine.target, machine.threads, control)
             _describe(workload, output)
@@ -79,14 +79,15 @@ def tune_with_progress(
         raise typer.Exit(ExitCode.INTERRUPTED)
     if report.best is None:
         if report.out_of_time is None:
-            why = every_failed(rejected_words(document)) or "no candidate passed"
+            why = all_failed_message(rejection_reasons(document)) or "no candidate passed"
             output.remark(f"tilewright: {why}; nothing is stored as the best")
         raise typer.Exit(ExitCode.FAILED)
 
 
 def _describe(workload: Workload, output: Output) -> None:
-    """What is computed, before seconds are spent on it, and what would leave less to compute."""
-    from tilewright.tuner.machine.work import saved_by_allowing_error
+    """Print what the workload computes before time is spent on it, and what would reduce the
+    work."""
+    from tilewright.tuner.machine.least_work import saved_by_allowing_error
 
     for line in workloads.computed_lines(workload):
         output.remark(line)
@@ -98,8 +99,8 @@ def _describe(workload: Workload, output: Output) -> None:
         )
 
 
-def spelled(spelling: WorkloadSpelling, machine: MachineOptions, common: Common) -> str:
-    """The workload and what names its stored answer, as they would be typed again."""
+def command_arguments(spelling: WorkloadSpelling, machine: MachineOptions, common: Common) -> str:
+    """The arguments that name the workload and its stored answer, to be typed again."""
     words = [spelling.workload or ""] if spelling.expr is None else ["--expr", spelling.expr]
     for tensor in spelling.tensor or []:
         words += ["--tensor", tensor]
@@ -120,38 +121,32 @@ def spelled(spelling: WorkloadSpelling, machine: MachineOptions, common: Common)
 
 _INTERRUPTED = (
     "tilewright: interrupted; every trial that was reported is stored.\n"
-    "  The same command goes on from there: tilewright tune {again} ...\n"
+    "  The same command continues from there: tilewright tune {again} ...\n"
 )
 
 
 WORTH_A_HINT = 1.5
-"""Times less work from which on permission to regroup is worth a line."""
+"""Work reduction from which on the permission to regroup is worth a hint."""
 
-INTERRUPT_SECS = 0.75
-"""How long what Ctrl-C or SIGTERM finds under way may go on, where it is nothing that a run counts
-as done: looking at the machine, a reference, a full check."""
-
-STOP_SECS = 8.0
-"""How long a run may go on after Ctrl-C or SIGTERM to have its best checked: those who send SIGTERM
-send SIGKILL ten seconds later."""
 
 _NOTHING_DONE = frozenset({"starting", "reference", "full check"})
 
 
-def _say_what_for(text: str) -> None:
-    """Tell what the run waits for."""
+def _print_wait(text: str) -> None:
+    """Print what the run waits for."""
     if text:
         sys.stderr.write(f"tilewright: {text}\n")
         sys.stderr.flush()
 
 
 @contextmanager
-def polite_interrupts(control: Control) -> Iterator[threading.Event]:
-    """An event that the first Ctrl-C or SIGTERM sets; the second is a KeyboardInterrupt. After the
-    first the run is aborted when `STOP_SECS` are over, or soon, by what it is at."""
+def interrupt_events(control: Control) -> Iterator[threading.Event]:
+    """An event that the first Ctrl-C or SIGTERM sets; the second raises KeyboardInterrupt. After
+    the first, the run is aborted after `INTERRUPTED_TUNE_SECS`, or sooner if its current step
+    leaves nothing behind."""
     stop, over = threading.Event(), threading.Event()
     if threading.current_thread() is not threading.main_thread():
-        yield stop  # only the main thread hears of signals
+        yield stop  # only the main thread receives signals
         return
 
     def on_interrupt(number: int, frame: FrameType | None) -> None:
@@ -165,9 +160,9 @@ def polite_interrupts(control: Control) -> Iterator[threading.Event]:
 
     def abort_when_late() -> None:
         found = control.activity
-        late = not over.wait(INTERRUPT_SECS)
+        late = not over.wait(timeouts.INTERRUPTED_STEP_SECS)
         if late and not (found.phase in _NOTHING_DONE and control.activity.text == found.text):
-            late = not over.wait(STOP_SECS - INTERRUPT_SECS)
+            late = not over.wait(timeouts.INTERRUPTED_TUNE_SECS - timeouts.INTERRUPTED_STEP_SECS)
         while late:
             control.abort()
             late = not over.wait(0.2)
@@ -188,7 +183,7 @@ def polite_interrupts(control: Control) -> Iterator[threading.Event]:
 
 @contextmanager
 def interruptible(output: Output, again: str) -> Iterator[None]:
-    """Turn Ctrl-C into exit code 130 with a word on how to go on."""
+    """Turn Ctrl-C into exit code 130 and a hint on how to continue."""
     try:
         yield
     except KeyboardInterrupt:

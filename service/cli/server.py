@@ -1,4 +1,4 @@
-"""`tilewright serve`: the API in this process, the worker in another, one command."""
+"""`tilewright serve`: the API in this process, the worker in another."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ from tilewright.service import database
 from tilewright.service.access.exposure import check_exposure
 from tilewright.service.cli import systemd
 from tilewright.service.cli.output import Output
-from tilewright.service.errors import CannotServe
-from tilewright.service.exit_codes import ExitCode
+from tilewright.service.errors import CannotServe, ExitCode
 from tilewright.service.fleet import processes
 from tilewright.service.http import connections
 from tilewright.service.http.app import create_app
@@ -32,17 +31,21 @@ from tilewright.service.logs import configure
 from tilewright.service.settings import Settings
 
 WORKER_SHARE = 0.8
-"""Of the time to drain, for what drains by itself; then it is ended."""
+"""Fraction of the drain time in which the worker may end by itself; then it is killed."""
 
 
 def serve(settings: Settings, output: Output) -> int:
-    """Serve until told to stop; the exit code. CannotServe, StoreError before it starts."""
+    """Serve until stopped; the exit code. CannotServe, StoreError before it starts."""
     check_folder(settings.measurer_folder)
     listener = bind(settings.host, settings.port)
     configure(as_json=settings.json_log)
     db_url = database.database_url(settings.db or None)
-    # A request waits no longer for a lock than its client does; what may wait longer tries again.
-    with listener, open_store(db_url, timeout_secs=settings.store_secs) as store, beside(settings):
+    # A request waits no longer for a lock than its client does; others try again.
+    with (
+        listener,
+        open_store(db_url, timeout_secs=settings.store_secs) as store,
+        fleet_processes(settings),
+    ):
         check_exposure(settings, store)
         app = create_app(settings, store, lambda: supervisor.health() if settings.workers else None)
         state = app.state.service
@@ -75,7 +78,7 @@ def serve(settings: Settings, output: Output) -> int:
         )
         if settings.workers:
             supervisor.start()
-        _say(output, settings, listener, store)
+        _print_address(output, settings, listener, store)
         try:
             server.run(sockets=[listener])
         finally:
@@ -83,8 +86,10 @@ def serve(settings: Settings, output: Output) -> int:
     return supervisor.exit_code or ExitCode.DONE
 
 
-def _say(output: Output, settings: Settings, listener: socket.socket, store: Store) -> None:
-    """Where it listens, once it does."""
+def _print_address(
+    output: Output, settings: Settings, listener: socket.socket, store: Store
+) -> None:
+    """Print the address, once the service listens."""
     url = f"http://{_shown(settings.host)}:{listener.getsockname()[1]}"
     if output.as_json:
         output.print_json({"url": url, "pid": os.getpid(), "database": store.name})
@@ -93,12 +98,12 @@ def _say(output: Output, settings: Settings, listener: socket.socket, store: Sto
         output.remark(f"Tilewright at {url} (API at {url}/docs), records in {store.name}")
         if settings.fleet:
             output.remark(f"Fleet at {settings.fleet}: tilewright worker --join it")
-        output.remark("Ctrl-C stops; jobs that are not finished go on at the next start.")
+        output.remark("Ctrl-C stops; unfinished jobs continue at the next start.")
 
 
 @contextmanager
-def beside(settings: Settings) -> Iterator[None]:
-    """The fleet's scheduler, and this machine in it, while the service runs. CannotServe."""
+def fleet_processes(settings: Settings) -> Iterator[None]:
+    """The fleet's scheduler, and this machine as a member, while the service runs. CannotServe."""
     if not settings.fleet:
         yield
         return
@@ -113,16 +118,16 @@ def beside(settings: Settings) -> Iterator[None]:
 
 
 def check_folder(folder: Path | None) -> None:
-    """CannotServe if jobs are to read files of timings below what is no folder."""
+    """CannotServe if `--measurer-folder` is not a folder."""
     if folder is not None and not folder.is_dir():
         raise CannotServe(
-            f"--measurer-folder {folder}: there is no such folder",
+            f"--measurer-folder {folder}: no such folder",
             advice="Make it, or name another.",
         )
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A listening socket; CannotServe says why there can be none."""
+    """A listening socket; CannotServe with the reason if it cannot be opened."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -142,8 +147,9 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 class _Server(uvicorn.Server):
-    """Ends event streams, long polls and the worker at once when told to stop, and itself when
-    `drain_secs` are over, whatever requests are still doing: nothing they did not tell is lost."""
+    """A server that, when stopped, ends event streams, long polls and the worker at once, and
+    itself after `drain_secs` whatever requests still do: they have acknowledged nothing that could
+    be lost."""
 
     def __init__(
         self,
@@ -159,24 +165,24 @@ class _Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        # What is loaded by now stays: full collections, which fall into long answers, pass it by.
+        # What is loaded by now is permanent: full garbage collections during long answers skip it.
         gc.collect()
         gc.freeze()
-        systemd.tell(systemd.READY)
+        systemd.notify(systemd.READY)
         self._alive = asyncio.create_task(systemd.stay_alive())
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         if not self._stopping.is_set():
             self._stopping.set()
-            systemd.tell(systemd.STOPPING)
+            systemd.notify(systemd.STOPPING)
             last = threading.Timer(self._drain_secs, self._leave)
             last.daemon = True
             last.start()
-            # In a thread of its own: a signal handler must not wait for a lock.
+            # In another thread: a signal handler must not wait for a lock.
             threading.Thread(target=self._supervisor.begin_stop, daemon=True).start()
         self.force_exit = self.should_exit and sig == signal.SIGINT
-        # Kept from uvicorn's own list: it would raise the signal again after its shutdown, and
-        # the worker would then not be drained.
+        # Not passed to uvicorn, which would raise the signal again after its shutdown, so that the
+        # worker would not be drained.
         self.should_exit = True
 
     def stop(self) -> None:
@@ -184,7 +190,7 @@ class _Server(uvicorn.Server):
 
     def _leave(self) -> None:
         self._supervisor.kill()
-        sys.stderr.write("tilewright: requests still at work after the drain are abandoned\n")
+        sys.stderr.write("tilewright: requests still running after the drain are aborted\n")
         sys.stderr.flush()
         os._exit(self._supervisor.exit_code or ExitCode.DONE)
 

@@ -1,7 +1,8 @@
-"""What a service manager is told: that we are ready, alive, stopping. Nothing where there is none.
+"""Notifies a service manager that the service is ready, alive or stopping. Does nothing without
+one.
 
-The protocol is sd_notify(3): datagrams to the socket that `NOTIFY_SOCKET` names. A dozen lines that
-need no library, and no systemd: podman and others speak it too.
+The protocol is sd_notify(3): datagrams to the socket in `NOTIFY_SOCKET`. It needs no library, and
+not systemd in particular: podman and others implement it too.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ STOPPING = "STOPPING=1"
 ALIVE = "WATCHDOG=1"
 
 
-def tell(word: str) -> None:
-    """Send `word` to the manager that started this process, if one did. Never fails or waits: a
-    service is not to end because its manager is deaf."""
+def notify(word: str) -> None:
+    """Send `word` to the manager that started this process, if there is one. Never fails or blocks:
+    the service must not end because its manager does not read."""
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address:
         return
-    if address.startswith("@"):  # a name in the kernel, not in a file system
+    if address.startswith("@"):  # an abstract name, not a path
         address = "\0" + address[1:]
     with (
         contextlib.suppress(OSError),
@@ -34,17 +35,17 @@ def tell(word: str) -> None:
 
 
 def watchdog_secs() -> float | None:
-    """How long the manager (`WatchdogSec=`) lets this process be silent; None: for ever."""
-    asked, pid = os.environ.get("WATCHDOG_USEC", ""), os.environ.get("WATCHDOG_PID", "")
-    if not asked.isdigit() or not int(asked) or pid not in ("", str(os.getpid())):
+    """How long the manager (`WatchdogSec=`) lets this process be silent; None for no limit."""
+    microseconds, pid = os.environ.get("WATCHDOG_USEC", ""), os.environ.get("WATCHDOG_PID", "")
+    if not microseconds.isdigit() or not int(microseconds) or pid not in ("", str(os.getpid())):
         return None
-    return int(asked) / 1e6
+    return int(microseconds) / 1e6
 
 
 async def stay_alive() -> None:
-    """Say that the event loop runs, twice in the time allowed, for good: a task of that loop, so
-    that a process that answers nobody is started again."""
+    """Report twice per watchdog period that the event loop runs. A task of that loop, so that a
+    process that no longer answers is restarted."""
     allowed = watchdog_secs()
     while allowed is not None:
-        tell(ALIVE)
+        notify(ALIVE)
         await asyncio.sleep(allowed / 2)

@@ -8,16 +8,17 @@ from typing import Annotated
 import typer
 
 from tilewright.service.answers import stored
-from tilewright.service.cli import asking, benching
+from tilewright.service.cli import bench as benchmark
+from tilewright.service.cli import best as best_command
 from tilewright.service.cli.options import Common, MachineOptions, command
-from tilewright.service.cli.search_options import SecondsOption, StrategyOption
+from tilewright.service.cli.shared_options import SecondsOption, StrategyOption
 from tilewright.service.cli.verify_all import verify_everything
 from tilewright.service.errors import NoAnswer, UsageProblem, VerificationFailed
 from tilewright.service.resolve import targets, workloads
 from tilewright.service.resolve.spelling import WorkloadSpelling
 from tilewright.tuner.search.strategies import Strategy
 
-# Start-up: a command loads what it works with when it runs.
+# Start-up: a command loads what it needs when it runs.
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -58,7 +59,7 @@ def add_commands(app: typer.Typer) -> None:
         )
         tune_with_progress(spelling, machine, common, options)
 
-    command(app, "best")(asking.best)
+    command(app, "best")(best_command.best)
 
     @command(app, "bench")
     def bench(
@@ -78,7 +79,7 @@ def add_commands(app: typer.Typer) -> None:
                 metavar="BYTES",
                 min=1,
                 max=64,
-                help="Also time it on arrays that begin so far behind a cache line; NumPy's: 16.",
+                help="Also time it on arrays with this offset from a cache line; NumPy's: 16.",
             ),
         ] = 64,
         compile_secs: Annotated[
@@ -96,11 +97,11 @@ def add_commands(app: typer.Typer) -> None:
         """Time the best kernel and the peers, in alternation on this machine."""
         from tilewright.service.cli.render import bench_table
 
-        peers = benching.peer_names(against)
+        peers = benchmark.peer_names(against)
         workload = workloads.read_workload(spelling)
         target = targets.read_target(machine.target, machine.threads)
         answer = stored.answer(common.db, workload, target, "exact")
-        document = benching.bench(
+        document = benchmark.bench(
             workload,
             answer,
             target,
@@ -128,10 +129,10 @@ def add_commands(app: typer.Typer) -> None:
     ) -> None:
         """Rebuild the stored best in a fresh process and check it. Exit code 6 if it fails.
 
-        A best that computes wrong results is withdrawn. Where there is none, the fastest imported
-        record is checked, and is the best if it passes. With --all, every best that another
-        version of Tilewright or LLVM made, and what was imported; the same command goes on where
-        it was interrupted.
+        A best that computes wrong results is withdrawn. If there is none, the fastest imported
+        record is checked, and becomes best if it passes. --all checks every best of another version
+        of Tilewright or LLVM, and imported records; the same command continues after an
+        interruption.
         """
         from tilewright.service.answers.verification import verify_stored
         from tilewright.service.cli.render import verified_facts
@@ -146,7 +147,7 @@ def add_commands(app: typer.Typer) -> None:
         try:
             answer = stored.answer(common.db, workload, target, "exact", any_toolchain=True)
         except NoAnswer:
-            claim = stored.claimed(common.db, workload, target)
+            claim = stored.answer_of_claim(common.db, workload, target)
             if claim is None:
                 raise
             answer = claim

@@ -8,28 +8,28 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from tilewright.service.cli.options import Common, MachineOptions
-from tilewright.service.exit_codes import ExitCode
+from tilewright.service.errors import ExitCode
 from tilewright.service.resolve import targets
 from tilewright.service.units import duration
 
 if TYPE_CHECKING:
     from tilewright.schedules.target import Target
-    from tilewright.service.answers.verifying import Checked
+    from tilewright.service.answers.unverified import CheckedTask
 
-# Start-up: a command loads what it works with when it runs.
+# Start-up: a command loads what it needs when it runs.
 
 
 def verify_everything(machine: MachineOptions, common: Common) -> None:
-    """Verify what waits for it on the machine named; exit code 6 if something failed."""
-    from tilewright.service.answers.verifying import check_work, find_waiting
+    """Verify everything on the named machine that needs it; exit code 6 if something failed."""
+    from tilewright.service.answers.unverified import check_task, find_unverified
 
     output = common.output()
-    works = find_waiting(common.db, _fitting(machine))
+    works = find_unverified(common.db, _fitting(machine))
     done = []
     for number, work in enumerate(works, start=1):
         output.remark(f"[{number}/{len(works)}] {work.name} on {work.target.cpu} ...")
-        done.append(check_work(common.db, work, machine.seed))
-        output.remark(f"  {done[-1].told}")
+        done.append(check_task(common.db, work, machine.seed))
+        output.remark(f"  {done[-1].outcome}")
     failed = sum(not one.passed for one in done)
     document = {
         "verified": len(done) - failed,
@@ -43,7 +43,7 @@ def verify_everything(machine: MachineOptions, common: Common) -> None:
 
 
 def _fitting(machine: MachineOptions) -> Callable[[Target], bool]:
-    """Whether a target is the machine named, for as many threads as were asked for, or for any."""
+    """Whether a target is the named machine, for the requested number of threads, or for any."""
     named = targets.read_target(machine.target, machine.threads, probe=False)
     threads = machine.threads
     wanted = range(1, named.cores + 1) if threads is None else (threads,)
@@ -55,7 +55,7 @@ def _fitting(machine: MachineOptions) -> Callable[[Target], bool]:
     return fits
 
 
-def _table(done: list[Checked]) -> Any:
+def _table(done: list[CheckedTask]) -> Any:
     from rich.text import Text
 
     from tilewright.service.cli.render import grid
@@ -67,5 +67,5 @@ def _table(done: list[Checked]) -> Any:
         check = one.checks[-1] if one.checks else None
         secs = check.result.run_secs_estimate if check is not None else None
         threads = str(one.waiting.target.threads)
-        rows.append([one.waiting.name, one.told, threads, duration(secs) if secs else ""])
+        rows.append([one.waiting.name, one.outcome, threads, duration(secs) if secs else ""])
     return grid(["workload", "", "threads", "time"], rows, words=2)

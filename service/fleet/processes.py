@@ -1,6 +1,6 @@
-"""The two processes a fleet is made of: Dask's scheduler and its worker, as measuring wants them.
+"""The two processes of a fleet: Dask's scheduler and its worker, configured for measuring.
 
-Both are Dask's own programs. TLS is Dask's too: its configuration names the certificates
+Both are Dask's own programs. TLS is Dask's as well: its configuration names the certificates
 (`DASK_DISTRIBUTED__COMM__TLS__...`, or a file), and addresses begin with `tls://`.
 """
 
@@ -14,76 +14,74 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tilewright.service import timeouts
 from tilewright.service.errors import CannotServe, MissingExtra
+from tilewright.service.fleet.restarting_process import RestartingProcess
 from tilewright.service.settings import is_loopback
-from tilewright.tuner.measure.fleet.leash import PARENT
+from tilewright.tuner.measure.fleet.parent_watch import PARENT
 from tilewright.tuner.process.child_command import module_command
 
-from .keeper import Keeper
-
 if TYPE_CHECKING:
-    from tilewright.tuner.measure.fleet.wire import MachineDescription
+    from tilewright.tuner.measure.fleet.messages import MachineDescription
 
-# Start-up: wrong words are told before what a fleet is made of is loaded.
+# Start-up: wrong usage is reported before Dask is loaded.
 
 _QUIETLY = {"DASK_DISTRIBUTED__LOGGING__DISTRIBUTED": "warning"}
 _SCHEDULER_SETTINGS = {
     **_QUIETLY,
-    # A machine that fell silent is given up after this long; one whose line closed, at once.
+    # A silent machine is dropped after this time; one whose connection closed, at once.
     "DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL": "20s",
-    # Orders are for one machine: nothing is to be moved by a guess of how long it takes.
+    # Orders are for one machine: Dask must not move them by its estimate of their duration.
     "DASK_DISTRIBUTED__SCHEDULER__WORK_STEALING": "False",
 }
 _WORKER_SETTINGS = {
     **_QUIETLY,
-    # Dask would look at the stack of the thread that waits for a measurement, 100 times a second.
+    # Dask would sample the stack of the thread that waits for a measurement, 100 times a second.
     "DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED": "False",
 }
-_FIND_SCHEDULER_SECS = 60
-_START_SECS, _LOOK_SECS = 20.0, 0.1
 _NO_PAGES = ("--no-dashboard", "--dashboard-address", "127.0.0.1:0")
-"""Without its pages Dask still answers over HTTP, by default on a fixed port of every address."""
+"""Without a dashboard Dask still serves HTTP, by default on a fixed port of every address."""
 
 
-def scheduler(address: str) -> Keeper:
-    """Keeps a scheduler running at `address`; machines and jobs come back to it by themselves."""
+def scheduler(address: str) -> RestartingProcess:
+    """A scheduler at `address` that is restarted; machines and jobs reconnect by themselves."""
     _needs_dask()
     command = [
         *module_command("distributed.cli.dask_scheduler"),
-        *("--host", address, "--preload", "tilewright.tuner.measure.fleet.leash"),
+        *("--host", address, "--preload", "tilewright.tuner.measure.fleet.parent_watch"),
         *_NO_PAGES,
     ]
     environment = {**_SCHEDULER_SETTINGS, PARENT: str(os.getpid())}
-    return Keeper("the fleet's scheduler", lambda: command, environment)
+    return RestartingProcess("the fleet's scheduler", lambda: command, environment)
 
 
 def wait_for_scheduler(address: str) -> None:
-    """Until something listens at `address`, so that the first job finds it. CannotServe if nothing
-    does for a while: its log says why."""
-    from tilewright.tuner.measure.fleet.address import check_listens
-    from tilewright.tuner.measure.fleet.errors import FleetError
+    """Wait until the scheduler listens at `address`, so that the first job finds it. CannotServe if
+    it does not start; its log has the reason."""
+    from tilewright.tuner.measure.fleet.address import FleetError, check_listens
 
-    end = time.monotonic() + _START_SECS
+    end = time.monotonic() + timeouts.SCHEDULER_START_SECS
     while True:
         try:
-            return check_listens(address, _LOOK_SECS)
+            return check_listens(address, timeouts.SCHEDULER_POLL_SECS)
         except FleetError as error:
             if time.monotonic() > end:
                 raise CannotServe(
                     f"the fleet's scheduler did not start at {address}",
                     advice="Name a free port of this machine after --fleet-address.",
                 ) from error
-            time.sleep(_LOOK_SECS)
+            time.sleep(timeouts.SCHEDULER_POLL_SECS)
 
 
-def local_machine(address: str) -> Keeper:
-    """Keeps this machine in the fleet at `address`, from a process that describes it first."""
+def local_machine(address: str) -> RestartingProcess:
+    """Keeps this machine in the fleet at `address`, from a process that first describes the
+    machine."""
     command = module_command("tilewright.service.fleet.worker", address)
-    return Keeper("the machine of this service", lambda: command, {}, patience_secs=10.0)
+    return RestartingProcess("the machine of this service", lambda: command, {}, patience_secs=10.0)
 
 
-def machine(address: str, description: MachineDescription) -> Keeper:
-    """Keeps this machine in the fleet of the scheduler at `address`, which may come later."""
+def machine(address: str, description: MachineDescription) -> RestartingProcess:
+    """Keeps this machine in the fleet of the scheduler at `address`, which may start later."""
     from tilewright.tuner.measure.fleet.machines import resource_name
     from tilewright.tuner.measure.fleet.preload import ENVIRONMENT
 
@@ -96,10 +94,11 @@ def machine(address: str, description: MachineDescription) -> Keeper:
             *("--no-nanny", "--nthreads", "1", "--memory-limit", "0", *_NO_PAGES),
             *("--host", address_towards(address)),
             *("--resources", f"{resource_name(description.target)}=1"),
-            # A scheduler refuses a second worker of a name, also where the first is long dead.
+            # A scheduler refuses a second worker with the same name, even if the first is long
+            # dead.
             *("--name", f"{description.name}-{uuid.uuid4().hex[:8]}"),
             *("--preload", "tilewright.tuner.measure.fleet.preload"),
-            *("--death-timeout", str(_FIND_SCHEDULER_SECS)),
+            *("--death-timeout", str(timeouts.FLEET_JOIN_SECS)),
             *("--local-directory", str(scratch)),
         ]
 
@@ -108,29 +107,27 @@ def machine(address: str, description: MachineDescription) -> Keeper:
         ENVIRONMENT: description.to_bytes().decode(),
         PARENT: str(os.getpid()),
     }
-    return Keeper(f"machine {description.name}", command, environment)
+    return RestartingProcess(f"machine {description.name}", command, environment)
 
 
 def address_towards(scheduler: str) -> str:
-    """This machine's address on the way to `scheduler`: the only one its worker listens on.
-
-    Left to itself a Dask worker listens on all of them, and whoever reaches it runs code on it.
-    """
+    """This machine's address on the route to `scheduler`: the only one on which its worker listens.
+    By default a Dask worker listens on all of them, and whoever reaches it runs code on it."""
     host, _, port = scheduler.partition("://")[2].rpartition(":")
     try:
         family, kind, _, _, where = socket.getaddrinfo(
             host.strip("[]"), int(port), type=socket.SOCK_DGRAM
         )[0]
         with socket.socket(family, kind) as way:
-            way.connect(where)  # of a datagram socket: nothing is sent
+            way.connect(where)  # a datagram socket: nothing is sent
             return str(way.getsockname()[0])
     except OSError:
-        return "127.0.0.1"  # no way there now; the worker is started again and asks again
+        return "127.0.0.1"  # no route now; the worker is restarted and tries again
 
 
 def check_exposure(address: str, *, unprotected: bool) -> str:
-    """A scheduler's address as Dask spells it; CannotServe for one that others can reach without
-    certificates, unless that is what is wanted. MeasurerError for what is none."""
+    """A scheduler's address in Dask's notation. CannotServe if other machines reach it without
+    certificates, unless `unprotected`. MeasurerError if it is invalid."""
     from tilewright.tuner.measure.fleet.address import parse_address
 
     where = parse_address(address)

@@ -1,6 +1,7 @@
-"""`tilewright worker`: this machine measures for a fleet, until it is told to stop.
+"""`tilewright worker`: this machine measures for a fleet until it is stopped.
 
-python -m tilewright.service.fleet.worker ADDRESS        (what `serve --fleet` starts beside itself)
+
+python -m tilewright.service.fleet.worker ADDRESS        (started by `serve --fleet`)
 """
 
 from __future__ import annotations
@@ -12,14 +13,12 @@ import threading
 from collections.abc import Callable
 
 from tilewright.schedules.errors import TilewrightError
-from tilewright.service.error_table import problem_of
-from tilewright.service.exit_codes import ExitCode
+from tilewright.service import timeouts
+from tilewright.service.errors import ExitCode
+from tilewright.service.fleet import processes
+from tilewright.service.problems import problem_of
 
-from . import processes
-
-# Start-up: wrong words are told before what a fleet is made of is loaded.
-
-_LOOK_SECS, _PATIENCE_SECS = 0.5, 2.0
+# Start-up: wrong usage is reported before Dask is loaded.
 
 
 def join(
@@ -28,13 +27,13 @@ def join(
     measurer: str = "local",
     target: str = "native",
     name: str = "",
-    tell: Callable[[str], None] = lambda text: None,
+    on_wait: Callable[[str], None] = lambda text: None,
     parent: int | None = None,
 ) -> int:
-    """Describe this machine, join the fleet at `address`, and stay in it; the exit code.
+    """Describe this machine, join the fleet at `address`, and stay until the end; the exit code.
 
-    Ends with SIGTERM, SIGINT, or the process `parent`. What it measures then is given to another
-    machine. MeasurerError, TargetError, FleetError for what cannot be.
+    Ends with SIGTERM, SIGINT, or the process `parent`. A measurement in progress is given to
+    another machine. MeasurerError, TargetError, FleetError if it cannot join.
     """
     from tilewright.tuner.measure.fleet.address import parse_address
     from tilewright.tuner.measure.fleet.describe import describe
@@ -51,31 +50,32 @@ def join(
         )
         missing = _missing(where)
         if missing:
-            tell(f"{missing}; {description.name} joins as soon as one does. Ctrl-C ends the wait.")
+            on_wait(
+                f"{missing}; {description.name} joins as soon as one does. Ctrl-C ends the wait."
+            )
         else:
-            tell(joined)
-        while not stop.wait(_LOOK_SECS):
+            on_wait(joined)
+        while not stop.wait(timeouts.FLEET_WORKER_POLL_SECS):
             if parent is not None and os.getppid() != parent:
                 break
             if missing and not (missing := _missing(where)):
-                tell(joined)
+                on_wait(joined)
     return ExitCode.DONE
 
 
 def _missing(address: str) -> str:
-    """Why this machine cannot join now; "" if a scheduler listens."""
-    from tilewright.tuner.measure.fleet.address import check_listens
-    from tilewright.tuner.measure.fleet.errors import FleetError
+    """Why this machine cannot join now; "" if the scheduler listens."""
+    from tilewright.tuner.measure.fleet.address import FleetError, check_listens
 
     try:
-        check_listens(address, _PATIENCE_SECS)
+        check_listens(address, timeouts.SCHEDULER_ANSWER_SECS)
     except FleetError as error:
         return str(error)
     return ""
 
 
 def main(arguments: list[str]) -> int:
-    """Join the fleet of the only argument, as long as the starting process lives."""
+    """Join the fleet at the given address until the parent process ends."""
     try:
         return join(arguments[0], parent=os.getppid())
     except TilewrightError as error:

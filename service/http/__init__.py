@@ -1,1 +1,1 @@
-"""The API: the application, its routes, and what stands around every request."""
+"""The HTTP API: the application, its routes and its middleware."""

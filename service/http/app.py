@@ -10,17 +10,27 @@ from typing import TYPE_CHECKING, Any
 from anyio.to_thread import run_sync
 from fastapi import FastAPI
 
-from tilewright.service.answers.answers import Answers, answers_of
-from tilewright.service.http import middleware, refusals
+from tilewright.service.answers.answer_service import AnswerService, make_answer_service
+from tilewright.service.file_identity import FileIdentity
+from tilewright.service.http import error_handlers, middleware
 from tilewright.service.http.feeds import Feeds
 from tilewright.service.http.metrics import Metrics
 from tilewright.service.http.openapi import complete
-from tilewright.service.http.pages import all_pages
+from tilewright.service.http.pages import (
+    api_docs,
+    assets,
+    compare_jobs,
+    login,
+    records,
+    trials,
+    workloads,
+)
+from tilewright.service.http.pages import fleet as fleet_page
+from tilewright.service.http.pages import jobs as job_pages
+from tilewright.service.http.preparation_watch import PreparationWatch
 from tilewright.service.http.request_log import RequestLog
 from tilewright.service.http.routes import best, builds, fleet, health, jobs, publishing, stored
-from tilewright.service.http.state import Gate, ServiceState
-from tilewright.service.http.waiting import PreparationWatch
-from tilewright.service.identity import FileIdentity
+from tilewright.service.http.state import ConcurrencyLimit, ServiceState
 from tilewright.service.jobs.supervisor import WorkerHealth
 from tilewright.service.settings import Settings
 
@@ -28,12 +38,24 @@ if TYPE_CHECKING:
     from tilewright.db import Store
 
 API_VERSION = "1"
+PAGES = (
+    assets,
+    compare_jobs,
+    job_pages,
+    trials,
+    records,
+    workloads,
+    fleet_page,
+    api_docs,
+    login,
+)
+"""Modules of the dashboard, in the order in which their routes are matched."""
 
 
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
-    """Helper processes live as long as the application serves."""
-    answers: Answers = app.state.service.answers
+    """Helper processes run as long as the application serves."""
+    answers: AnswerService = app.state.service.answers
     await run_sync(answers.start)
     try:
         yield
@@ -46,8 +68,8 @@ def create_app(
     store: Store,
     worker: Callable[[], WorkerHealth | None] = lambda: None,
 ) -> FastAPI:
-    """The API over `store`, which stays the caller's to close. No job runs in this process;
-    `worker` tells how the one beside it does."""
+    """The API on `store`, which the caller closes. No job runs in this process; `worker` returns
+    the health of the worker process."""
     app = FastAPI(
         title="Tilewright",
         version=API_VERSION,
@@ -57,31 +79,32 @@ def create_app(
         openapi_url="/openapi.json",
         lifespan=_lifespan,
     )
-    answers, stopping = answers_of(store, settings), threading.Event()
+    answers, stopping = make_answer_service(store, settings), threading.Event()
     app.state.service = ServiceState(
         settings=settings,
         store=store,
         metrics=Metrics(),
-        streams=Gate(settings.limits.event_streams),
+        streams=ConcurrencyLimit(settings.limits.event_streams),
         stopping=stopping,
         feeds=Feeds(store, stopping.is_set),
         identity=FileIdentity(store.path),
         worker=worker,
         answers=answers,
-        watch=PreparationWatch(store, answers.untuned, stopping),
+        watch=PreparationWatch(store, answers.prepare_queue, stopping),
     )
-    refusals.install(app)
+    error_handlers.install(app)
     middleware.install(app, app.state.service)
     app.add_middleware(RequestLog)
     for module in (jobs, best, builds, stored, publishing, fleet, health):
         app.include_router(module.router)
-    all_pages.install(app)
+    for page in PAGES:
+        app.include_router(page.router)
 
     describe = app.openapi
 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
-            complete(describe())  # which FastAPI keeps
+            complete(describe())  # FastAPI caches it
         return describe()
 
     app.openapi = openapi  # type: ignore[method-assign]  # FastAPI's documented way

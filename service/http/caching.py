@@ -1,6 +1,6 @@
-"""What is not sent again: 304 for what the client has, gzip for what is long and not.
+"""Saves bytes: 304 for what the client has, gzip for long responses without an ETag.
 
-A strong ETag says that the bytes are the same, so an answer that has one is sent as it is.
+A strong ETag promises the same bytes, so a response that has one is sent unchanged.
 """
 
 from __future__ import annotations
@@ -9,17 +9,17 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-GZIP_BYTES = 4096  # a single answer is shorter, and costs more to pack than to send
-GZIP_LEVEL = 1  # JSON shrinks to a fifth of its size; level 6 gains a tenth more in three times
+GZIP_BYTES = 4096  # shorter responses cost more to compress than to send
+GZIP_LEVEL = 1  # JSON shrinks to a fifth; level 6 gains a tenth more in three times the time
 
 KEPT_AT_304 = frozenset(
     {b"etag", b"cache-control", b"content-location", b"vary", b"expires", b"date", b"x-request-id"}
 )
 
 
-def names(if_none_match: str | None, etag: str) -> bool:
-    """Whether `If-None-Match` names `etag` (with its quotes), or anything at all; weak comparison
-    (RFC 9110, section 13.1.2)."""
+def etag_matches(if_none_match: str | None, etag: str) -> bool:
+    """Whether `If-None-Match` matches `etag` (with its quotes) or is `*`; weak comparison (RFC
+    9110, section 13.1.2)."""
     if if_none_match is None:
         return False
     wanted = etag.removeprefix("W/")
@@ -27,15 +27,16 @@ def names(if_none_match: str | None, etag: str) -> bool:
     return "*" in tags or wanted in tags
 
 
-def for_asker_alone(send: Send) -> Send:
-    """`send` for answers that a key opens: whatever they say of caching, no cache that others use
-    keeps them (RFC 9111, section 5.2.2.7). Who asks by a cookie needs that to be said."""
+def private_responses(send: Send) -> Send:
+    """`send` for responses that required a key: no shared cache may store them, whatever else they
+    say about caching (RFC 9111, section 5.2.2.7). A request with a cookie needs that to be
+    explicit."""
 
     async def sent(message: Message) -> None:
         if message["type"] == "http.response.start":
             headers = MutableHeaders(raw=message["headers"])
-            told = [part.strip() for part in headers.get("cache-control", "").split(",")]
-            kept = [part for part in told if part and part not in ("public", "private")]
+            directives = [part.strip() for part in headers.get("cache-control", "").split(",")]
+            kept = [part for part in directives if part and part not in ("public", "private")]
             if "no-store" not in kept:
                 headers["cache-control"] = ", ".join(["private", *kept])
         await send(message)
@@ -43,10 +44,11 @@ def for_asker_alone(send: Send) -> Send:
     return sent
 
 
-class Conditional:
-    """Answers 304, without a body, where the answer would be a 200 whose ETag the client names.
+class ConditionalResponses:
+    """Responds with 304 and no body instead of a 200 whose ETag the client has.
 
-    Every route with an ETag has this. One that can tell before it reads anything may call `names`.
+    Applies to every route with an ETag. A route that knows the ETag before it reads anything may
+    call `etag_matches`.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -56,8 +58,8 @@ class Conditional:
         if scope["type"] != "http" or scope["method"] not in ("GET", "HEAD"):
             await self._app(scope, receive, send)
             return
-        asked = Headers(scope=scope).get("if-none-match")
-        if asked is None:
+        if_none_match = Headers(scope=scope).get("if-none-match")
+        if if_none_match is None:
             await self._app(scope, receive, send)
             return
         known = False
@@ -66,7 +68,7 @@ class Conditional:
             nonlocal known
             if message["type"] == "http.response.start" and message["status"] == 200:
                 etag = Headers(raw=message["headers"]).get("etag")
-                known = etag is not None and names(asked, etag)
+                known = etag is not None and etag_matches(if_none_match, etag)
                 if known:
                     kept = [(k, v) for k, v in message["headers"] if k.lower() in KEPT_AT_304]
                     message = {**message, "status": 304, "headers": kept}
@@ -77,8 +79,9 @@ class Conditional:
         await self._app(scope, receive, shortened)
 
 
-class Packed:
-    """gzip for long answers without an ETag, for those who accept it. Never for event streams."""
+class GzipResponses:
+    """Compresses long responses without an ETag for clients that accept gzip, except event
+    streams."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -93,7 +96,8 @@ class Packed:
         await self._packing(scope, receive, _unmarked(send))
 
     async def _marked(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """The application, its answers with an ETag marked as encoded already: those it leaves."""
+        """The application; its responses with an ETag are marked as encoded already, so that gzip
+        leaves them."""
 
         async def marked(message: Message) -> None:
             if message["type"] == "http.response.start":

@@ -1,8 +1,9 @@
-"""Connections, bounded: how many, how long each may say nothing, what happens when none is left.
+"""Limits on connections: their number, how long each may be silent, and which to close when there
+are too many.
 
-uvicorn bounds requests, not connections: one that never completes a request's head is kept for
-ever, and where descriptors run out asyncio logs each failed accept (410 MB of log in 75 s from
-1,000 half-open connections). Here the one that has been idle longest makes room for a new one.
+uvicorn limits requests, not connections: one that never completes a request's head is kept for
+ever, and without free descriptors asyncio logs each failed accept (410 MB of log in 75 s from 1,000
+half-open connections). Here the connection that has been idle longest is closed for a new one.
 """
 
 from __future__ import annotations
@@ -22,21 +23,21 @@ from uvicorn import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
+from tilewright.service import timeouts
 from tilewright.service.limits import RequestLimits
 from tilewright.service.settings import Settings
 
 log = logging.getLogger("tilewright.connections")
 
-DESCRIPTORS_KEPT_FREE = 200  # for the database, the log, workers, and those just accepted
+DESCRIPTORS_KEPT_FREE = 200  # for the database, the log, workers, and connections just accepted
 ACCEPTED_AT_ONCE = 50
-WAITING = 1024  # connections that the kernel keeps until they are accepted
+WAITING = 1024  # connections that the kernel queues until they are accepted
 UNSENT_BYTES = 64 << 10
-QUIET_SECS = 60.0
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 
-class Said:
-    """Says a thing at most once a minute, with how often it was left unsaid."""
+class ThrottledWarning:
+    """Logs a warning at most once a minute, with the number of repetitions left out."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -45,44 +46,45 @@ class Said:
 
     def __call__(self, text: str) -> None:
         now = self._clock()
-        if self._last is not None and now - self._last < QUIET_SECS:
+        if self._last is not None and now - self._last < timeouts.CONNECTION_WARNING_SECS:
             self._unsaid += 1
             return
-        more = f" ({self._unsaid} times more since it was last said)" if self._unsaid else ""
+        more = f" ({self._unsaid} more since the last message)" if self._unsaid else ""
         self._last, self._unsaid = now, 0
         log.warning("%s%s", text, more)
 
 
-class Calm(logging.LoggerAdapter[logging.Logger]):
-    """uvicorn's logger, whose warnings (a malformed request, an upgrade) any client can cause."""
+class ThrottledLogger(logging.LoggerAdapter[logging.Logger]):
+    """uvicorn's logger, throttled: any client can cause its warnings (a malformed request, an
+    upgrade)."""
 
     def __init__(self, logger: logging.Logger) -> None:
         super().__init__(logger)
-        self._said = Said()
+        self._throttled_warning = ThrottledWarning()
 
     @property
     def level(self) -> int:
         return self.logger.level
 
     def warning(self, msg: object, *arguments: object, **more: Any) -> None:
-        self._said(str(msg))
+        self._throttled_warning(str(msg))
 
 
-CALM = Calm(logging.getLogger("uvicorn.error"))
+THROTTLED_LOGGER = ThrottledLogger(logging.getLogger("uvicorn.error"))
 
 
-class Crowd:
-    """The connections that are between requests, the one idle longest first."""
+class ConnectionPool:
+    """The connections between requests, the one idle longest first."""
 
     def __init__(self, limits: RequestLimits) -> None:
         self.limits = limits
         self.limit = connection_limit(limits.connections)
         self.idle: dict[BoundedProtocol, None] = {}
         self.all: set[BoundedProtocol] = set()
-        self.full = Said()
+        self.full = ThrottledWarning()
 
     def enter(self, protocol: BoundedProtocol) -> bool:
-        """Count a new connection; False if there is no room and nobody idle to make it."""
+        """Count a new connection; False if the limit is reached and no connection is idle."""
         if len(self.all) >= self.limit:
             self.full(f"{self.limit} connections are open: idle ones are closed for new ones")
             oldest = next(iter(self.idle), None)
@@ -100,14 +102,13 @@ class Crowd:
 
 
 class BoundedProtocol(H11Protocol):
-    """HTTP/1.1 with a time for each thing a client may keep us waiting for.
+    """HTTP/1.1 with a timeout for everything a client can delay.
 
-    `header_secs` for the head of a request, from its first byte or from the connection;
-    `idle_secs` from an answer to the next request; `send_secs` for a client that does not read
-    what it asked for.
+    `header_secs` for the head of a request, from its first byte or from the connection; `idle_secs`
+    from a response to the next request; `send_secs` for a client that does not read its response.
     """
 
-    crowd: Crowd  # of the subclass that `protocol_class` makes for one server
+    pool: ConnectionPool  # set in the subclass that `protocol_class` makes for one server
 
     def __init__(
         self,
@@ -117,20 +118,20 @@ class BoundedProtocol(H11Protocol):
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
-        self.logger = CALM  # type: ignore[assignment]  # for uvicorn it is a logger
+        self.logger = THROTTLED_LOGGER  # type: ignore[assignment]  # for uvicorn it is a logger
         self._deadline: asyncio.TimerHandle | None = None
         self._head_began = True
         self._sending: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn's own
         super().connection_made(transport)
-        if not self.crowd.enter(self):
+        if not self.pool.enter(self):
             transport.abort()
             return
-        self._wait(self.crowd.limits.header_secs)
+        self._wait(self.pool.limits.header_secs)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.crowd.leave(self)
+        self.pool.leave(self)
         self._stop_waiting()
         self._stop_sending()
         super().connection_lost(exc)
@@ -138,21 +139,21 @@ class BoundedProtocol(H11Protocol):
     def data_received(self, data: bytes) -> None:
         if not self._head_began:
             self._head_began = True
-            self._wait(self.crowd.limits.header_secs)
+            self._wait(self.pool.limits.header_secs)
         super().data_received(data)
         self._look()
 
     def on_response_complete(self) -> None:
-        super().on_response_complete()  # which takes up a request that came early
+        super().on_response_complete()  # which starts a pipelined request
         self._look()
         if not self._busy and not self.transport.is_closing():
             self._head_began = False
-            self._wait(self.crowd.limits.idle_secs)
+            self._wait(self.pool.limits.idle_secs)
 
     def pause_writing(self) -> None:
         super().pause_writing()
         self._stop_sending()
-        self._sending = self.loop.call_later(self.crowd.limits.send_secs, self._abort)
+        self._sending = self.loop.call_later(self.pool.limits.send_secs, self._abort)
 
     def resume_writing(self) -> None:
         self._stop_sending()
@@ -160,21 +161,21 @@ class BoundedProtocol(H11Protocol):
 
     @property
     def _busy(self) -> bool:
-        """Whether a request is being answered."""
+        """Whether a request is being processed."""
         cycle = self.cycle
         return cycle is not None and not cycle.response_complete
 
     def _look(self) -> None:
-        """A connection with a request is not idle, and has no deadline of ours."""
+        """Start or stop the idle timer: a connection with a request has none."""
         if self._busy:
             self._stop_waiting()
-            self.crowd.idle.pop(self, None)
+            self.pool.idle.pop(self, None)
 
     def _wait(self, secs: float) -> None:
         self._stop_waiting()
-        if self in self.crowd.all:
-            self.crowd.idle.pop(self, None)
-            self.crowd.idle[self] = None
+        if self in self.pool.all:
+            self.pool.idle.pop(self, None)
+            self.pool.idle[self] = None
             self._deadline = self.loop.call_later(secs, self._abort)
 
     def _stop_waiting(self) -> None:
@@ -192,23 +193,22 @@ class BoundedProtocol(H11Protocol):
 
 
 class Listener(socket.socket):
-    """A listening socket that survives having no descriptor left.
+    """A listening socket that survives running out of descriptors.
 
-    asyncio would log the failed accept and try again, a few thousand times a second. Here a
-    descriptor kept in reserve takes the connection, and closes it: the client sees that it was
-    turned away.
+    asyncio would log the failed accept and retry several thousand times a second. Here a reserved
+    descriptor accepts the connection and closes it: the client sees that it was rejected.
     """
 
     def __init__(self, *arguments: Any, **more: Any) -> None:
         super().__init__(*arguments, **more)
         self._reserve = os.open(os.devnull, os.O_RDONLY)
-        self._said = Said()
+        self._throttled_warning = ThrottledWarning()
 
     def listen(self, backlog: int = WAITING, /) -> None:
-        # Handed on to every connection: the kernel takes no more than this for a client that does
-        # not read (megabytes otherwise); what is on its way is not counted, so nobody is slowed.
+        # Inherited by every connection: the kernel buffers no more than this for a client that does
+        # not read (megabytes otherwise). Bytes in flight are not counted, so nobody is slowed down.
         self.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
-        # asyncio takes its own backlog for how many it accepts in one go, too.
+        # asyncio also uses its own backlog as the number of accepts per wake-up.
         super().listen(max(backlog, WAITING))
 
     def accept(self) -> tuple[socket.socket, Any]:
@@ -217,9 +217,9 @@ class Listener(socket.socket):
         except OSError as error:
             if error.errno not in _EXHAUSTED:
                 raise
-            self._said(f"a connection is turned away: {error.strerror}")
-            self._turn_away()
-            raise BlockingIOError(errno.EAGAIN, "turned away") from error
+            self._throttled_warning(f"a connection is rejected: {error.strerror}")
+            self._reject()
+            raise BlockingIOError(errno.EAGAIN, "rejected") from error
 
     def close(self) -> None:
         self._release()
@@ -230,18 +230,18 @@ class Listener(socket.socket):
             os.close(self._reserve)
             self._reserve = -1
 
-    def _turn_away(self) -> None:
+    def _reject(self) -> None:
         self._release()
         try:
             super().accept()[0].close()
         except OSError:
-            time.sleep(0.01)  # the last descriptor went to somebody else: no busy loop
+            time.sleep(0.01)  # another thread took the last descriptor: avoid a busy loop
         with suppress(OSError):
             self._reserve = os.open(os.devnull, os.O_RDONLY)
 
 
 def options(settings: Settings) -> dict[str, Any]:
-    """What `uvicorn.Config` is told about connections."""
+    """The arguments of `uvicorn.Config` on connections."""
     return {
         "http": protocol_class(settings.limits),
         "ws": "none",
@@ -253,12 +253,13 @@ def options(settings: Settings) -> dict[str, Any]:
 
 
 def protocol_class(limits: RequestLimits) -> type[BoundedProtocol]:
-    """The protocol of one server, with a crowd of its own."""
-    return type("TilewrightProtocol", (BoundedProtocol,), {"crowd": Crowd(limits)})
+    """The protocol class of one server, with its own count of connections."""
+    return type("TilewrightProtocol", (BoundedProtocol,), {"pool": ConnectionPool(limits)})
 
 
 def connection_limit(wanted: int) -> int:
-    """How many connections there is room for, having raised what may be open as far as we may."""
+    """The possible number of connections, after raising the descriptor limit as far as
+    permitted."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = wanted + DESCRIPTORS_KEPT_FREE
     if soft != resource.RLIM_INFINITY and soft < needed:

@@ -1,4 +1,4 @@
-"""What routes are given: the service's state, a bounded body, pages, waits."""
+"""Dependencies of routes: the service's state, a bounded body, pages, waits."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fastapi import Depends, Query, Request
 from tilewright.service.access.keys import Principal
 from tilewright.service.errors import BadRequest, InvalidField, NotFound, TooLarge, UnsupportedMedia
 from tilewright.service.http.state import ServiceState
-from tilewright.service.http.waited import WaitedFor, waited_for
+from tilewright.service.http.wait_time import WaitTime, wait_time_of
 from tilewright.service.limits import RequestLimits
 from tilewright.service.resolve import workloads
 
@@ -24,35 +24,35 @@ _JOB_ID = re.compile(JOB_ID_PATTERN)
 
 
 def state_of(request: Request) -> ServiceState:
-    """The value `create_app` made."""
+    """The state that `create_app` made."""
     state: ServiceState = request.app.state.service
     return state
 
 
 async def service_state(request: Request) -> ServiceState:
-    """The same as a dependency. Asynchronous, for FastAPI hands what is not to a thread."""
+    """The same as a dependency. Asynchronous, because FastAPI runs other functions in a thread."""
     return state_of(request)
 
 
 State = Annotated[ServiceState, Depends(service_state)]
 
 
-async def asking(request: Request) -> Principal:
-    """Who asks: what `Guard` found out. A route need not check anything with it. Asynchronous, for
-    FastAPI hands what is not to a thread."""
+async def caller(request: Request) -> Principal:
+    """The caller, authenticated by `Guard`; a route need not check anything. Asynchronous, because
+    FastAPI runs other functions in a thread."""
     principal: Principal = request.state.principal
     return principal
 
 
-Asking = Annotated[Principal, Depends(asking)]
+Caller = Annotated[Principal, Depends(caller)]
 
 
-async def waited(request: Request) -> WaitedFor:
-    """What the route notes its waiting in. Asynchronous, as `asking` is."""
-    return waited_for(request.scope)
+async def waited(request: Request) -> WaitTime:
+    """The route's record of intentional waiting. Asynchronous, as above."""
+    return wait_time_of(request.scope)
 
 
-Waited = Annotated[WaitedFor, Depends(waited)]
+Waited = Annotated[WaitTime, Depends(waited)]
 
 
 NDJSON = "application/x-ndjson"
@@ -61,7 +61,7 @@ NDJSON = "application/x-ndjson"
 def body_reader(
     limit_of: Callable[[RequestLimits], int], media: str = "application/json"
 ) -> Callable[[Request], Awaitable[bytes]]:
-    """A dependency that reads a body of the type `media`, cut off while it streams in."""
+    """A dependency that reads a body of type `media`, cut off at the limit while it streams in."""
 
     async def read_body(request: Request) -> bytes:
         limit = limit_of(state_of(request).limits)
@@ -87,7 +87,7 @@ LinesBody = Annotated[bytes, Depends(body_reader(lambda limits: limits.body_byte
 
 
 def parse_body(body: bytes, max_values: int) -> Any:
-    """Strict JSON of a request, already cut to its size. BadRequest if there is none."""
+    """The strict JSON of a request whose size is checked. BadRequest for an empty body."""
     if not body.strip():
         raise BadRequest("the body is empty; a JSON object is needed", code="malformed_json")
     return workloads.parse_json(body, max_bytes=len(body), max_values=max_values)
@@ -114,16 +114,17 @@ def _too_large(limit: int) -> TooLarge:
 def wait_secs(
     state: State,
     wait: Annotated[
-        str | None, Query(description="Answer when the job is done, at the latest after this: 30s.")
+        str | None,
+        Query(description="Respond when the job is finished, at the latest after this time: 30s."),
     ] = None,
 ) -> float:
-    """`?wait=30s` in seconds, cut to the limit."""
+    """`?wait=30s` in seconds, clamped to the limit."""
     if wait is None:
         return 0.0
     match = _WAIT.fullmatch(wait)
     if match is None:
         raise InvalidField(
-            f"wait={wait[:40]!r}: a time such as 30s or 500ms will do", code="bad_wait"
+            f"wait={wait[:40]!r}: must be a time such as 30s or 500ms", code="bad_wait"
         )
     scale = {"ms": 1e-3, "s": 1.0, "m": 60.0}[match[2] or "s"]
     return min(float(match[1]) * scale, state.limits.wait_secs)
@@ -135,10 +136,10 @@ Wait = Annotated[float, Depends(wait_secs)]
 def page_size(
     state: State,
     page_size: Annotated[
-        int | None, Query(description="At most this many; cut to 1..1000. Default 50.")
+        int | None, Query(description="At most this many; clamped to 1..1000. Default 50.")
     ] = None,
 ) -> int:
-    """`?page_size=` cut to what is allowed."""
+    """`?page_size=`, clamped to the permitted range."""
     limits = state.limits
     if page_size is None:
         return limits.page_size
@@ -147,19 +148,19 @@ def page_size(
 
 PageSize = Annotated[int, Depends(page_size)]
 PageToken = Annotated[
-    str | None, Query(description="`next_page_token` of the page before.", max_length=200)
+    str | None, Query(description="`next_page_token` of the previous page.", max_length=200)
 ]
 
 
 def checked_key(text: str, what: str) -> str:
-    """A 64-digit key with or without `sha256:`; NotFound for what can be no key."""
+    """A 64-digit key with or without `sha256:`; NotFound for invalid text."""
     if not _KEY.fullmatch(text):
         raise NotFound(f"{what} {text[:100]!r}: a key is 64 hexadecimal digits, in small letters")
     return text
 
 
 def checked_job_id(text: str) -> str:
-    """A job id; NotFound for what can be none."""
+    """A job id; NotFound for invalid text."""
     if not _JOB_ID.fullmatch(text):
-        raise NotFound(f"job {text[:60]!r}: there is no such job")
+        raise NotFound(f"job {text[:60]!r}: no such job")
     return text

@@ -1,6 +1,6 @@
 """A job's events as server-sent events.
 
-The stream holds no queue: what is not sent yet is in the database, so a slow reader costs
+A stream has no queue: events that are not sent yet are in the database, so a slow reader costs
 nothing, and a reader that left resumes with `Last-Event-ID`.
 """
 
@@ -13,17 +13,15 @@ import anyio
 from fastapi.responses import StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 
+from tilewright.service import timeouts
 from tilewright.service.errors import TooBusy
-from tilewright.service.http.state import Gate, ServiceState
+from tilewright.service.http.state import ConcurrencyLimit, ServiceState
 
 log = logging.getLogger("tilewright.http")
 
-SEND_SECS = 30.0
-"""How long a reader may take nothing before its connection is given up."""
-
 
 async def always() -> bool:
-    """For streams that no key was needed for."""
+    """The check for streams without a key."""
     return True
 
 
@@ -33,10 +31,10 @@ async def job_events(
     after: int,
     still_admitted: Callable[[], Awaitable[bool]] = always,
 ) -> AsyncGenerator[bytes, None]:
-    """Every event after event `after`, then new ones as they come, then one `done`.
+    """Every event after event `after`, then new ones as they occur, then one `done`.
 
-    A comment each `heartbeat_secs` keeps proxies from closing the connection. It ends when the key
-    it was opened with does.
+    A comment every `heartbeat_secs` keeps proxies from closing the connection. The stream ends when
+    its key does.
     """
     yield b"retry: 1000\n\n"
     last_sent = anyio.current_time()
@@ -60,12 +58,12 @@ async def job_events(
 
 
 class EventStream(StreamingResponse):
-    """A stream that takes a place of `gate` for as long as it is sent, and whose reader is given
-    up when it takes nothing for `SEND_SECS`. TooBusy before it begins if there is no place."""
+    """A stream that counts against a limit while it is sent, and is closed when its reader accepts
+    nothing for `EVENT_READER_SECS`. TooBusy before it begins if the limit is reached."""
 
     media_type = "text/event-stream"
 
-    def __init__(self, gate: Gate, events: AsyncGenerator[bytes, None]) -> None:
+    def __init__(self, gate: ConcurrencyLimit, events: AsyncGenerator[bytes, None]) -> None:
         super().__init__(events, headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
         self._gate = gate
         self._events = events
@@ -81,10 +79,13 @@ class EventStream(StreamingResponse):
 
     async def stream_response(self, send: Send) -> None:
         async def send_in_time(message: Message) -> None:
-            with anyio.fail_after(SEND_SECS):
+            with anyio.fail_after(timeouts.EVENT_READER_SECS):
                 await send(message)
 
         try:
             await super().stream_response(send_in_time)
         except TimeoutError:
-            log.warning("an event stream is given up: nothing was read for %g s", SEND_SECS)
+            log.warning(
+                "an event stream is closed: its reader accepted nothing for %g s",
+                timeouts.EVENT_READER_SECS,
+            )

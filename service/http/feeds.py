@@ -1,10 +1,10 @@
-"""Who follows jobs, and what they are sent: one look at the database for all of them.
+"""Feeds of job events: one poll of the database serves all followers.
 
-While somebody follows, one task asks the database some times a second what changed: less often the
-more there are, for each is sent what is new after every look. Events of a job are read and encoded
-once, however many follow it, and kept for a while in a row of bounded size; who is further behind
-than that gets them from the history, whose pieces are shared as well. So a slow reader costs
-neither memory nor time, and none misses anything: the database is the truth.
+While anybody follows, one task polls the database for changes, less often with many followers,
+because each poll sends the new events to all of them. Events of a job are read and encoded once for
+all followers and kept in a buffer of limited size. A follower that is further behind reads from the
+history, whose pieces are shared as well. So a slow reader costs neither memory nor time, and none
+misses an event: the database is authoritative.
 """
 
 from __future__ import annotations
@@ -21,45 +21,38 @@ import anyio
 from anyio.to_thread import run_sync
 
 from tilewright.db.errors import StoreError
+from tilewright.db.values.jobs import StoredJob
+from tilewright.service import timeouts
 from tilewright.service.jobs.document import job_document
 
 if TYPE_CHECKING:
     from tilewright.db import Store
-    from tilewright.db.job_rows import StoredJob
 
-POLL_SECS, LONGEST_POLL_SECS = 0.25, 1.0
-SECS_A_FOLLOWER = 0.02
-"""Sending a piece costs some 0.3 ms; with this no number of followers takes more than 1.5 % of a
-core, and up to twelve hear of everything within a quarter of a second."""
-
-STALE_SECS = 2.0
-"""Every job that is followed is looked at this often, should a change have gone unnoticed: on
-PostgreSQL the events of two jobs can become visible in another order than that of their ids."""
 
 BATCH = 128
 NEWEST = 2**62
-"""Later than every event: who asks for what came after it hears of the newest alone."""
+"""An id later than every event: a follower from here gets only the newest."""
 
 KEPT_FRAMES, KEPT_BYTES = 2_000, 1 << 20
 HISTORY_BYTES = 8 << 20
 
-Piece = tuple[bytes, int]
-"""Frames, and the id of the last."""
+EventFrames = tuple[bytes, int]
+"""Encoded events, and the id of the last."""
 
 
 class History:
-    """Events from the database as pieces of up to `BATCH` frames. An event never changes and none
-    comes before another of its job, so a piece can be given to everybody who asks from the same
-    place; those used last are kept."""
+    """Events from the database in pieces of up to `BATCH` frames, cached by the event before them.
+    An event never changes and no earlier one appears later, so every reader at the same event can
+    have the same piece. The least recently used pieces are dropped."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._pieces: OrderedDict[tuple[str, int], Piece] = OrderedDict()
+        self._pieces: OrderedDict[tuple[str, int], EventFrames] = OrderedDict()
         self._bytes = 0
 
-    async def after(self, job_id: str, event_id: int) -> Piece:
-        """What came after the event: at once a piece that is there, else the next one as it is
-        now. Empty if there is nothing."""
+    async def after(self, job_id: str, event_id: int) -> EventFrames:
+        """The piece after the event, from the cache or the database. Empty if there are no later
+        events."""
         place = (job_id, event_id)
         if place in self._pieces:
             self._pieces.move_to_end(place)
@@ -69,7 +62,7 @@ class History:
             self._keep(place, piece)
         return piece
 
-    def _keep(self, place: tuple[str, int], piece: Piece) -> None:
+    def _keep(self, place: tuple[str, int], piece: EventFrames) -> None:
         before, _ = self._pieces.get(place, (b"", 0))
         self._pieces[place] = piece
         self._bytes += len(piece[0]) - len(before)
@@ -79,8 +72,8 @@ class History:
 
 
 class Feed:
-    """What is new of one job. `version` grows with every change that was seen; `newest` is the id
-    of the last event of any job, as far as was seen."""
+    """New events of one job. `version` increases with every observed change; `newest` returns the
+    id of the last observed event of any job."""
 
     def __init__(
         self, store: Store, job_id: str, history: History, newest: Callable[[], int]
@@ -96,51 +89,51 @@ class Feed:
         self._looking, self._arriving = asyncio.Lock(), asyncio.Lock()
         self._job: StoredJob | None = None
         self._job_version = self._read_version = -1
-        self._start: int | None = None  # the event after which the frames kept here begin
+        self._start: int | None = None  # the buffered frames follow this event
         self._last = 0
         self._frames: deque[tuple[int, bytes]] = deque()
         self._bytes = 0
-        self._pieces: dict[int, Piece] = {}
+        self._pieces: dict[int, EventFrames] = {}
 
     def mark_changed(self) -> None:
-        """Wake everybody who follows."""
+        """Wake all followers."""
         self.version += 1
         self._changed.set()
         self._changed = asyncio.Event()
 
     async def changed_since(self, version: int, within_secs: float) -> None:
-        """Wait for a change later than `version`, for at most so long."""
+        """Wait for a change after `version`, at most so long."""
         if self.version == version and within_secs > 0:
             with anyio.move_on_after(within_secs):
                 await self._changed.wait()
 
     async def is_over(self) -> bool:
-        """Whether the job is done, or not there (any more). Read once for each version."""
+        """Whether the job is finished or does not exist (any more). Read once for each version."""
         async with self._looking:
             job = await self._job_now()
         return job is None or job.done
 
-    async def since(self, after: int) -> Piece:
-        """The frames of the events after event `after`, empty if there are none, and the id of the
-        last. At most `BATCH` at once."""
-        async with self._arriving:  # those who come together read together
+    async def since(self, after: int) -> EventFrames:
+        """The frames after event `after`, at most `BATCH`, and the id of the last; empty if there
+        are none."""
+        async with self._arriving:  # simultaneous followers share one read
             if self._is_behind(after):
                 piece = await self._history.after(self._job_id, after)
                 if piece[0]:
                     return piece
                 if self._start is None and after <= self._newest():
-                    self._start = self._last = after  # the first to arrive in the present
+                    self._start = self._last = after  # the first follower that needs no history
         await self._read_on()
         if self._is_behind(after):
             return await self._history.after(self._job_id, after)
-        if after not in self._pieces:  # most followers are equally far
+        if after not in self._pieces:  # most followers are at the same event
             later = takewhile(lambda one: one[0] > after, reversed(self._frames))
             self._pieces[after] = _joined(list(later)[::-1][:BATCH], after)
         return self._pieces[after]
 
     def _is_behind(self, after: int) -> bool:
-        """Whether what follows `after` is not all kept here. An id of the future, as of a database
-        that was restored, is behind as well: frames never begin there."""
+        """Whether the buffer does not reach back to `after`. An id of the future, as after
+        restoring the database, needs the history as well, since no buffer begins there."""
         return self._start is None or after < self._start
 
     async def _job_now(self) -> StoredJob | None:
@@ -151,13 +144,13 @@ class Feed:
         return self._job
 
     async def _read_on(self) -> None:
-        """Read what is new of the job, once for each version, whoever comes first."""
+        """Read the job's new events, once for each version."""
         async with self._looking:
             version = self.version
             if self._read_version == version:
                 return
             self._pieces = {}
-            # The job is read before its events: when it is done, none can come later than these.
+            # The job is read before its events: if it is finished, no later events can appear.
             job = await self._job_now()
             while self._start is not None:
                 events = await run_sync(self._store.events_after, self._job_id, self._last, BATCH)
@@ -180,7 +173,7 @@ class Feed:
 
 
 class Feeds:
-    """The feeds of all jobs that somebody follows at this moment. `is_stopping` ends them."""
+    """The feeds of all jobs with followers. `is_stopping` ends them."""
 
     def __init__(self, store: Store, is_stopping: Callable[[], bool]) -> None:
         self._store = store
@@ -191,16 +184,16 @@ class Feeds:
         self._seen = 0
 
     def knows(self, job_id: str) -> bool:
-        """Whether the job is followed, so there is one."""
+        """Whether the job has followers, so it exists."""
         return job_id in self._feeds
 
     @asynccontextmanager
     async def of(self, job_id: str) -> AsyncIterator[Feed]:
-        """The job's feed, for as long as the block lasts."""
+        """The job's feed, during the block."""
         if self._poller is None or self._poller.done():
             self._feeds.clear()
             self._history = History(self._store)
-            # From before anybody reads: a change after it is one the poller will see.
+            # Taken before any read: the poller sees every change after it.
             _, self._seen = await run_sync(self._store.changes_since, NEWEST)
         if self._poller is None or self._poller.done():
             self._poller = asyncio.get_running_loop().create_task(self._poll())
@@ -225,37 +218,40 @@ class Feeds:
             await anyio.sleep(self._pause_secs())
             if not self._feeds:
                 return
-            if self._is_stopping() or anyio.current_time() - all_woken >= STALE_SECS:
+            if self._is_stopping() or anyio.current_time() - all_woken >= timeouts.FEED_STALE_SECS:
                 all_woken = anyio.current_time()
                 self._wake(set(self._feeds))
                 continue
             now = self._store.change_token()
             if now is not None and now == token:
-                continue  # nothing was committed since the last look
+                continue  # nothing was committed since the last poll
             try:
                 changed, self._seen = await run_sync(self._store.changes_since, self._seen)
             except StoreError:
-                continue  # the next look tells it all
+                continue  # the next poll covers it
             token = now
             self._wake(changed)
 
     def _pause_secs(self) -> float:
         followers = sum(feed.followers for feed in self._feeds.values())
-        return min(max(POLL_SECS, followers * SECS_A_FOLLOWER), LONGEST_POLL_SECS)
+        return min(
+            max(timeouts.FEED_POLL_SECS, followers * timeouts.FEED_POLL_SECS_PER_FOLLOWER),
+            timeouts.FEED_POLL_MAX_SECS,
+        )
 
     def _wake(self, job_ids: set[str]) -> None:
         for job_id in job_ids & self._feeds.keys():
             self._feeds[job_id].mark_changed()
 
 
-def _read(store: Store, job_id: str, after: int) -> Piece:
+def _read(store: Store, job_id: str, after: int) -> EventFrames:
     events = store.events_after(job_id, after, BATCH)
     frames = [(event.id, frame_of(event.kind, event.data, event.id)) for event in events]
     return _joined(frames, after)
 
 
-def _joined(frames: list[tuple[int, bytes]], after: int) -> Piece:
-    """Frames as one piece: with the id `after` if there are none."""
+def _joined(frames: list[tuple[int, bytes]], after: int) -> EventFrames:
+    """Frames as one piece; its id is `after` if there are none."""
     return b"".join(frame for _, frame in frames), frames[-1][0] if frames else after
 
 

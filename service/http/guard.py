@@ -1,4 +1,4 @@
-"""Before every request is routed: who asks, whether they may, how often, and how much they send."""
+"""Authentication, authorisation and rate limits, before a request is routed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tilewright.db.errors import StoreError
 from tilewright.schedules.errors import TilewrightError
 from tilewright.service.access.keyring import Keyring
 from tilewright.service.access.keys import Principal
-from tilewright.service.access.rates import Gates, RateLimiter, retry_after_secs
+from tilewright.service.access.rates import OwnerConcurrencyLimits, RateLimiter, retry_after_secs
 from tilewright.service.errors import (
     MethodNotAllowed,
     NotAllowed,
@@ -27,25 +27,26 @@ from tilewright.service.errors import (
     TooLarge,
     TooSlow,
 )
-from tilewright.service.http.caching import for_asker_alone
-from tilewright.service.http.cookie import COOKIE
-from tilewright.service.http.refusals import refusal
-from tilewright.service.http.rules import RULES, RouteMatch, Rule, Rules
+from tilewright.service.http.caching import private_responses
+from tilewright.service.http.error_handlers import refusal
+from tilewright.service.http.pages.session import COOKIE
+from tilewright.service.http.route_rules import RULES, RouteMatch, Rule, Rules
 from tilewright.service.limits import RequestLimits
 
 if TYPE_CHECKING:
     from tilewright.db import Store
 
+
 NOBODY = Principal(None, "", frozenset())
-"""Who asks at a route that is open to anybody."""
+"""The caller of a public route."""
 
 
 class Guard:
-    """Lets a request through to the application, with `request.state.principal` set, and
-    `request.state.still_admitted` for what takes long.
+    """Admits a request, with `request.state.principal` set, and `request.state.still_admitted` for
+    long responses.
 
-    Everything is decided here, by the table in `rules.py`: a route has nothing to call and so
-    nothing to forget.
+    Every decision is made here, by the table in `route_rules.py`: a route has nothing to call and
+    so nothing to forget.
     """
 
     def __init__(
@@ -63,8 +64,8 @@ class Guard:
         self._limits = limits
         self._rules = Rules(RULES if rules is None else rules)
         self._rates = RateLimiter(limits.requests_per_sec, limits.requests_burst)
-        self._streams = Gates(limits.owner_event_streams)
-        self._requests = Gates(limits.owner_requests)
+        self._streams = OwnerConcurrencyLimits(limits.owner_event_streams)
+        self._requests = OwnerConcurrencyLimits(limits.owner_requests)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -72,7 +73,7 @@ class Guard:
             return
         found = self._rules.find(scope["method"], _path(scope))
         if scope["method"] == "OPTIONS" and found.methods:
-            # Which methods there are is in /openapi.json anyway.
+            # The methods are listed in /openapi.json anyway.
             await Response(status_code=204, headers={"Allow": ", ".join(found.methods)})(
                 scope, receive, send
             )
@@ -91,10 +92,10 @@ class Guard:
         if principal.owner is None:
             await self._app(scope, receive, send)
             return
-        send = for_asker_alone(send)
+        send = private_responses(send)
         streams = found.rule is not None and found.rule.streams
         gates = self._streams if streams else self._requests
-        with gates.entered(principal.owner) as enters:
+        with gates.admitted(principal.owner) as enters:
             if enters:
                 await self._app(scope, receive, send)
                 return
@@ -103,13 +104,13 @@ class Guard:
         await refusal(full, Request(scope))(scope, receive, send)
 
     async def _still_admitted(self, text: str | None) -> bool:
-        """Whether the key opens anything still, for what goes on after it was asked for."""
+        """Whether the key is still valid, for a response that goes on after the check."""
         try:
             await self._keyring.principal(text)
         except NotAuthenticated:
             return False
         except StoreError:
-            return True  # as it was last known
+            return True  # the last known state
         return True
 
     async def _admitted(self, scope: Scope, found: RouteMatch, text: str | None) -> Principal:
@@ -130,8 +131,8 @@ class Guard:
         return principal
 
     async def _check(self, principal: Principal, scope: Scope, found: RouteMatch) -> None:
-        """NotAllowed, NotFound, MethodNotAllowed: what this key does not open."""
-        everything = principal.jobs_of is None
+        """NotAllowed, NotFound or MethodNotAllowed if the key does not permit the request."""
+        everything = principal.visible_owner is None
         if found.rule is None:
             if everything:
                 return
@@ -152,11 +153,11 @@ class Guard:
         if job_id is not None and not everything and principal.owner is not None:
             owner = principal.owner
             if not await run_sync(self._store.job_is_seen_by, job_id[:64], owner):
-                raise NotFound(f"job {job_id[:60]!r}: there is no such job")
+                raise NotFound(f"job {job_id[:60]!r}: no such job")
 
 
 class _Body:
-    """A body as it comes in: no more bytes than any route takes, no longer than `body_secs`."""
+    """The incoming body: at most the bytes that any route accepts, within `body_secs`."""
 
     def __init__(self, receive: Receive, limits: RequestLimits) -> None:
         self._receive = receive
@@ -167,7 +168,7 @@ class _Body:
         self._complete = False
 
     async def __call__(self) -> Message:
-        if self._complete:  # what is waited for now is that the client leaves
+        if self._complete:  # from here on only a disconnect can follow
             return await self._receive()
         if self._deadline is None:
             self._deadline = anyio.current_time() + self._secs
@@ -186,15 +187,15 @@ class _Body:
 
 
 def _path(scope: Scope) -> str:
-    """The path as the routes spell it: without what a proxy put before it."""
+    """The path without the prefix of a proxy."""
     path: str = scope["path"]
     root = scope.get("root_path") or ""
     return path.removeprefix(root) if root and path.startswith(root + "/") else path
 
 
 def key_text(headers: Headers) -> str | None:
-    """The key a request carries: `Authorization: Bearer KEY`, else a browser's cookie; None if it
-    carries neither, "" for what is no key at all."""
+    """The key in a request: `Authorization: Bearer KEY`, else a browser's cookie; None if there is
+    neither, "" if it is malformed."""
     stated = headers.get("authorization")
     if stated is not None:
         scheme, _, text = stated.partition(" ")

@@ -1,30 +1,61 @@
-"""Counters for Prometheus, one registry an application."""
+"""Prometheus metrics, one registry per application."""
 
 from __future__ import annotations
 
 import platform
 import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from tilewright.db.errors import StoreError
-from tilewright.service.jobs.ages import Ages
-from tilewright.service.jobs.counts import open_jobs
-from tilewright.service.jobs.pulse import Role
+from tilewright.service.jobs.heartbeat import Role
+from tilewright.service.jobs.queue import open_jobs
 from tilewright.service.resolve import toolchains
 
 if TYPE_CHECKING:
     from tilewright.db import Store
     from tilewright.service.jobs.supervisor import WorkerHealth
 
-JOB_SECS = (0.1, 0.5, 1, 5, 15, 60, 300, 900, 3600, 4 * 3600, 24 * 3600)
-WAIT_SECS = (0.1, 0.5, 1, 5, 10, 30, 60)
+
+Oldest = Mapping[str, tuple[str, datetime]]
+"""By state: the id of the job that has been in it longest, and since when."""
+
+
+def _utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+@dataclass(slots=True)
+class JobAges:
+    """Ages of jobs: from their time of day when first seen, from then on by a monotonic clock, so
+    that setting the clock does not change a known age."""
+
+    clock: Callable[[], float] = time.monotonic
+    now: Callable[[], datetime] = _utc_now
+    _since: dict[str, float] = field(default_factory=dict)
+
+    def of(self, oldest: Oldest) -> dict[str, float]:
+        """Age in seconds for each state of `oldest`; other jobs are forgotten."""
+        moment = self.clock()
+        self._since = {
+            name: self._since.get(name, moment - max((self.now() - came).total_seconds(), 0.0))
+            for name, came in oldest.values()
+        }
+        return {state: moment - self._since[name] for state, (name, _) in oldest.items()}
+
+
+JOB_SECS_BUCKETS = (0.1, 0.5, 1, 5, 15, 60, 300, 900, 3600, 4 * 3600, 24 * 3600)
+WAIT_SECS_BUCKETS = (0.1, 0.5, 1, 5, 10, 30, 60)
 
 
 class Metrics:
-    """`tilewright_http_*` by method, route and status; what the worker of this process did; what
-    the store holds, read at scrape and left out where it cannot be. `docs/operations.md` lists
+    """`tilewright_http_*` by method, route and status; counts of this process's worker; state of
+    the database, read on each scrape and omitted if it cannot be read. `docs/operations.md` lists
     them. Durations are of monotonic clocks."""
 
     def __init__(self) -> None:
@@ -45,7 +76,7 @@ class Metrics:
             "tilewright_http_wait_seconds",
             "Time requests waited on purpose, for a job or an answer to be prepared, in seconds.",
             ["route"],
-            buckets=WAIT_SECS,
+            buckets=WAIT_SECS_BUCKETS,
             registry=registry,
         )
         self._answers = Counter(
@@ -64,14 +95,14 @@ class Metrics:
             "tilewright_job_seconds",
             "From submission to the end of a job of this process's worker, in seconds.",
             ["state"],
-            buckets=JOB_SECS,
+            buckets=JOB_SECS_BUCKETS,
             registry=registry,
         )
         self._job_run_seconds = Histogram(
             "tilewright_job_run_seconds",
             "From when this process's worker took a job up to its end, in seconds.",
             ["state"],
-            buckets=JOB_SECS,
+            buckets=JOB_SECS_BUCKETS,
             registry=registry,
         )
         self._machine_wait = Counter(
@@ -132,16 +163,16 @@ class Metrics:
             "Bytes it may hold before nothing more is taken in; 0 for no limit.",
             registry=of_store,
         )
-        self._ages = Ages()
+        self._ages = JobAges()
         self._looking = threading.Lock()
 
     def request(self, method: str, route: str, status: int, secs: float) -> None:
-        """A request was answered: `secs` without what it waited on purpose."""
+        """Count a response; `secs` without intentional waiting."""
         self._requests.labels(method, route, str(status)).inc()
         self._seconds.labels(method, route).observe(secs)
 
     def waited(self, route: str, secs: float) -> None:
-        """A request waited on purpose."""
+        """Count the intentional waiting of a request."""
         self._waits.labels(route).observe(secs)
 
     def answer(self, grade: str) -> None:
@@ -151,7 +182,7 @@ class Metrics:
         self._store_errors.inc()
 
     def worker_counts(self, counts: dict[str, Any]) -> None:
-        """Add what a worker counted (`tally.Tally.take`). Safe to call from any thread."""
+        """Add the counts of a worker (`Counters.take`). Thread-safe."""
         for status, count in counts["trials"].items():
             self._trials.labels(status).inc(count)
         for state, secs, run_secs in counts["jobs"]:
@@ -161,7 +192,7 @@ class Metrics:
         self._store_errors.inc(counts["store_errors"])
 
     def look_at(self, store: Store, limit_bytes: int) -> bool:
-        """Take the store's counts of this moment; False where it cannot be read."""
+        """Read the counts of the database; False if it cannot be read."""
         try:
             records, found = store.counts().records, open_jobs(store)
             oldest, prepared = store.oldest_jobs(), store.preparation_counts()
@@ -183,8 +214,8 @@ class Metrics:
         return True
 
     def exposition(self, worker: WorkerHealth | None, *, version: str, with_store: bool) -> bytes:
-        """The text format; `with_store` with what `look_at` took, which is of no use once old.
-        The gauges of a worker say nothing where there is none."""
+        """The text format. `with_store` includes what `look_at` read just now. The gauges of a
+        worker are omitted if there is none."""
         role = Role.REPLICA if worker is None else worker.role
         for one in Role:
             self._role.labels(str(one)).set(one is role)

@@ -1,7 +1,8 @@
-"""Around every request: an id, a count, the names and pages that are let in, HEAD.
+"""Middleware: request ids and counts, permitted hosts and origins, HEAD.
 
-From the outside in: `RequestContext`, CORS (where origins are listed), `Door`, `HeadAsGet`,
-`Packed`, `Conditional`, `Guard`, then the routes. The first is the last to see an answer.
+From the outside in: `RequestContext`, CORS (if origins are listed), `OriginFilter`, `HeadAsGet`,
+`GzipResponses`, `ConditionalResponses`, `Guard`, then the routes. The outermost sees a response
+last.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from tilewright.schedules.errors import TilewrightError
 from tilewright.service.access.exposure import keys_required
 from tilewright.service.access.keyring import Keyring
 from tilewright.service.errors import BadRequest, NotAllowed
-from tilewright.service.http.caching import Conditional, Packed
+from tilewright.service.http.caching import ConditionalResponses, GzipResponses
+from tilewright.service.http.error_handlers import refusal
 from tilewright.service.http.guard import Guard
 from tilewright.service.http.metrics import Metrics
-from tilewright.service.http.origins import Proxies, from_elsewhere, host_of, names_of
-from tilewright.service.http.refusals import refusal
+from tilewright.service.http.origins import TrustedProxies, from_elsewhere, host_names, host_of
 from tilewright.service.http.state import ServiceState
-from tilewright.service.http.waited import waited_for
+from tilewright.service.http.wait_time import wait_time_of
 from tilewright.service.settings import Settings
 
 SENT_BY_PAGES = (
@@ -39,7 +40,7 @@ READ_BY_PAGES = ("ETag", "Location", "Retry-After", "X-Request-Id")
 
 
 class RequestContext:
-    """Gives each request an id and counts its answer, streams included."""
+    """Gives each request an id and counts its response, streams included."""
 
     def __init__(
         self,
@@ -65,7 +66,7 @@ class RequestContext:
             if message["type"] == "http.response.start":
                 message["headers"].append((b"x-request-id", request_id.encode()))
                 route = getattr(scope.get("route"), "path", "unmatched")
-                secs, waited_secs = self._clock() - start, waited_for(scope).secs
+                secs, waited_secs = self._clock() - start, wait_time_of(scope).secs
                 method = scope["method"] if route != "unmatched" else "other"
                 self._metrics.request(method, route, message["status"], secs - (waited_secs or 0.0))
                 if waited_secs is not None:
@@ -75,13 +76,13 @@ class RequestContext:
         await self._app(scope, receive, counted)
 
 
-class Door:
-    """Refuses what is meant for another service, and what a page of another origin sends."""
+class OriginFilter:
+    """Refuses requests for another host name, and requests of pages of another origin."""
 
     def __init__(self, app: ASGIApp, *, settings: Settings) -> None:
         self._app = app
-        self._names = names_of(settings)
-        self._proxies = Proxies(settings.trusted_proxy)
+        self._names = host_names(settings)
+        self._proxies = TrustedProxies(settings.trusted_proxy)
         self._origins = frozenset(settings.allow_origin)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -115,7 +116,7 @@ class Door:
 
 
 class HeadAsGet:
-    """Answers HEAD as the route answers GET, without the body."""
+    """Answers HEAD like GET, without the body."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -128,14 +129,14 @@ class HeadAsGet:
         answered = False
 
         async def left() -> Message:
-            # Once it has the head there is nothing to wait for: an event stream ends here.
+            # With the head sent, there is nothing to wait for: an event stream ends here.
             return {"type": "http.disconnect"} if answered else await receive()
 
         async def head(message: Message) -> None:
             nonlocal answered
             if message["type"] == "http.response.start":
                 answered = True
-                scope["method"] = "HEAD"  # as those outside know it
+                scope["method"] = "HEAD"  # as the outer middleware knows it
                 await send(message)
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
 
@@ -143,14 +144,14 @@ class HeadAsGet:
 
 
 def install(app: FastAPI, state: ServiceState) -> None:
-    """Put everything around `app`; what is added first is the innermost."""
+    """Add all middleware to `app`; the first one added is the innermost."""
     settings = state.settings
     keyring = Keyring(state.store, required=keys_required(settings))
     app.add_middleware(Guard, keyring=keyring, store=state.store, limits=settings.limits)
-    app.add_middleware(Conditional)
-    app.add_middleware(Packed)
+    app.add_middleware(ConditionalResponses)
+    app.add_middleware(GzipResponses)
     app.add_middleware(HeadAsGet)
-    app.add_middleware(Door, settings=settings)
+    app.add_middleware(OriginFilter, settings=settings)
     if settings.allow_origin:
         app.add_middleware(
             CORSMiddleware,

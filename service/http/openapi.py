@@ -1,5 +1,5 @@
-"""What the OpenAPI document says beyond what FastAPI sees: keys and scopes, workloads, names,
-waits, cursors."""
+"""Completes the OpenAPI document with what FastAPI does not know: keys and scopes, workloads,
+names, waits, cursors."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from typing import Any
 
 from tilewright.schedules.algebra.functions import UnaryOp
 from tilewright.service.http.deps import JOB_ID_PATTERN, KEY_PATTERN, WAIT_PATTERN
-from tilewright.service.http.problems import problem_responses
-from tilewright.service.http.rules import RULES, Rule
-from tilewright.service.http.schemas import request_schemas
+from tilewright.service.http.route_rules import RULES, Rule
+from tilewright.service.http.schemas import problem_responses, request_schemas
 
 Document = dict[str, Any]
 
@@ -20,8 +19,8 @@ SCHEME: Document = {
     "scheme": "bearer",
     "bearerFormat": "tw_ID_SECRET",
     "description": "A key of `tilewright keys create`, with the scope that an operation names; "
-    "`admin` opens everything. A service that listens on its own machine only asks for keys once "
-    "there is one.",
+    "`admin` permits everything. A service on a loopback address requires keys only once there is "
+    "one.",
 }
 NAMES: dict[str, Document] = {
     "Wait": {
@@ -34,7 +33,7 @@ NAMES: dict[str, Document] = {
     "PageToken": {
         "type": "string",
         "maxLength": 200,
-        "description": "`next_page_token` of the page before, as it is: what is in it may change.",
+        "description": "`next_page_token` of the previous page, unchanged.",
     },
     "JobId": {"type": "string", "pattern": f"^{JOB_ID_PATTERN}$", "description": "A ULID."},
     "Key": {
@@ -65,7 +64,7 @@ NOTATION: Document = {
 
 
 def complete(document: Document) -> Document:
-    """`document` with all of this in it."""
+    """`document`, completed."""
     components = document.setdefault("components", {})
     components.setdefault("securitySchemes", {})["key"] = SCHEME
     schemas = components.setdefault("schemas", {})
@@ -82,8 +81,8 @@ def complete(document: Document) -> Document:
 
 
 def workload_schemas() -> dict[str, Document]:
-    """The schema of workload documents, its parts as schemas of their own: `Workload`, ...; the
-    scalar functions are those of this version."""
+    """The schema of workload documents, with its parts as separate schemas (`Workload`, ...) and
+    the scalar functions of this version."""
     text = (
         resources.files("tilewright.service.http")
         .joinpath("workload.schema.json")
@@ -114,7 +113,7 @@ def _complete_operation(operation: Document, rule: Rule | None) -> None:
 
 
 def _with_workloads(schema: Document) -> Document:
-    """A request's schema whose free objects are what they stand for."""
+    """A request's schema in which free objects are replaced by what they contain."""
     properties = dict(schema["properties"])
     forms: list[Document] = [{"$ref": f"#/components/schemas/{name}"}
                              for name in ("Workload", "WorkloadNotation")]  # fmt: skip

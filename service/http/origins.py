@@ -1,8 +1,8 @@
-"""Which names a service answers to, and which pages may ask it.
+"""Host names of a service, and origins of pages that may call it.
 
-A browser sends requests wherever a page tells it to. Two headers it writes itself tell us apart:
-`Host` (a page that pointed its own name at this address shows that name) and `Sec-Fetch-Site`, or
-`Origin`, which say where the page came from.
+A browser sends requests wherever a page tells it to. Two headers that the browser itself writes
+reveal this: `Host` (a page that points its own name at this address shows that name) and
+`Sec-Fetch-Site`, or `Origin`, which say where the page came from.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ SAFE = frozenset({"GET", "HEAD"})
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
-    """The names a service answers to: `listed` ones, addresses (`local_only`: of this machine
-    alone), and with `any_name` whatever else it is called.
+class HostNames:
+    """The host names of a service: `listed` ones, addresses (`local_only`: of this machine alone),
+    and with `any_name` all others.
 
-    An address is safe to take: only a name can be pointed somewhere else by its owner.
+    Addresses are safe: only the owner of a name can point it somewhere else.
     """
 
     listed: frozenset[str]
@@ -36,7 +36,7 @@ class Names:
     any_name: bool
 
     def admit(self, host: str) -> bool:
-        """Whether a request for `host` (with or without a port) is meant for this service."""
+        """Whether a request for `host` (with or without a port) is for this service."""
         match = _HOST.fullmatch(host)
         if match is None:
             return False
@@ -50,14 +50,14 @@ class Names:
         return address.is_loopback or not self.local_only
 
 
-def names_of(settings: Settings) -> Names:
-    """The names of the service that these settings make."""
+def host_names(settings: Settings) -> HostNames:
+    """The host names under these settings."""
     listed = {"localhost", *(name.strip("[]").lower() for name in settings.allow_host)}
     if not settings.loopback:
         listed |= {settings.host.lower(), socket.gethostname().lower()}
-    # Where every request needs a key, a page that renames us gains nothing: it has none.
+    # If every request needs a key, a page under another name gains nothing: it has none.
     needs_keys = keys_required(settings) is True
-    return Names(
+    return HostNames(
         frozenset(listed),
         local_only=settings.loopback,
         any_name="*" in listed
@@ -66,8 +66,8 @@ def names_of(settings: Settings) -> Names:
 
 
 @dataclass(frozen=True, slots=True)
-class Proxies:
-    """Whose `X-Forwarded-Host` is believed: addresses and networks."""
+class TrustedProxies:
+    """Proxies whose `X-Forwarded-Host` is trusted: addresses and networks."""
 
     networks: tuple[str, ...]
 
@@ -79,8 +79,8 @@ class Proxies:
         return any(address in ip_network(network, strict=False) for network in self.networks)
 
 
-def host_of(headers: Headers, client: str, proxies: Proxies) -> str:
-    """The name the request was sent to, as its sender wrote it."""
+def host_of(headers: Headers, client: str, proxies: TrustedProxies) -> str:
+    """The host name to which the client sent the request."""
     if proxies.networks and proxies.trust(client):
         forwarded = headers.get("x-forwarded-host")
         if forwarded:
@@ -89,9 +89,9 @@ def host_of(headers: Headers, client: str, proxies: Proxies) -> str:
 
 
 def from_elsewhere(method: str, headers: Headers, host: str, allowed: frozenset[str]) -> str | None:
-    """The page of another origin that sends the request, in words; None if there is none.
+    """A description of the page of another origin that sends the request; None if there is none.
 
-    Following a link from elsewhere is no request of a page; everything else a page sends is.
+    Following a link from another origin is no request of a page; everything else a page sends is.
     """
     origin = headers.get("origin")
     if origin is not None and origin in allowed:
@@ -112,8 +112,8 @@ def from_elsewhere(method: str, headers: Headers, host: str, allowed: frozenset[
 
 
 def _same(origin: str, host: str) -> bool:
-    """Whether an origin is what `host` names. A proxy may have taken TLS off: the scheme only
-    tells which port is meant where none is written."""
+    """Whether an origin and `host` are the same. A proxy may have removed TLS: the scheme only
+    determines the default port."""
     try:
         parts = urlsplit(origin)
     except ValueError:

@@ -1,4 +1,4 @@
-"""One log line and one span a request, with its id: what a `request_id` in an answer leads to."""
+"""One log line and one span per request, found by the `request_id` of a response."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from typing import Any
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tilewright.service import logs, telemetry
-from tilewright.service.http.waited import waited_for
+from tilewright.service.http.wait_time import wait_time_of
 
 log = logging.getLogger("tilewright.http")
 
 LINES_A_SECOND = 50
-"""More would cost more than the answers; what is left out is counted in the next line."""
+"""More lines would cost more than the responses; the next line has the number left out."""
 
 UNAVAILABLE = frozenset({502, 503, 507})
-"""Not bugs of ours: while a database is away or full, every caller hears one of these."""
+"""No bugs: these are the responses while a database is away or full."""
 
 _TRACE_HEADERS = frozenset({b"traceparent", b"tracestate", b"baggage"})
 _ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
@@ -28,19 +28,19 @@ _JOB = re.compile(r"^(?:/v1)?/jobs/([0-9A-Z]{26})(?![0-9A-Z])")
 
 
 class RequestLog:
-    """Outermost: gives each request its id (the caller's `X-Request-ID`, where that is one) and
-    tells how it was answered. Every line logged on the way carries the id."""
+    """The outermost middleware: gives each request its id (the caller's `X-Request-ID` if valid)
+    and logs the response. Every line logged in between carries the id."""
 
     def __init__(
         self,
         app: ASGIApp,
         *,
         clock: Callable[[], float] = time.perf_counter,
-        flood: logs.Flood | None = None,
+        flood: logs.LineLimit | None = None,
     ) -> None:
         self._app = app
         self._clock = clock
-        self._flood = flood or logs.Flood(LINES_A_SECOND)
+        self._flood = flood or logs.LineLimit(LINES_A_SECOND)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -54,20 +54,20 @@ class RequestLog:
             telemetry.span("request", _trace_headers(scope), request_id=request_id) as span,
         ):
 
-            async def told(message: Message) -> None:
+            async def logged_send(message: Message) -> None:
                 await send(message)
                 if message["type"] == "http.response.start":
                     if span is not None:
                         _describe(span, scope, message)
-                    self._tell(scope, message, request_id, self._clock() - start)
+                    self._log(scope, message, request_id, self._clock() - start)
 
-            await self._app(scope, receive, told)
+            await self._app(scope, receive, logged_send)
 
-    def _tell(self, scope: Scope, message: Message, request_id: str, secs: float) -> None:
+    def _log(self, scope: Scope, message: Message, request_id: str, secs: float) -> None:
         status = message["status"]
-        is_told, dropped = self._flood.admit()
+        is_logged, dropped = self._flood.admit()
         is_bug = status >= 500 and status not in UNAVAILABLE
-        if not is_told and not is_bug:
+        if not is_logged and not is_bug:
             return
         fields: dict[str, object] = {
             "request_id": request_id,
@@ -78,7 +78,7 @@ class RequestLog:
             "outcome": _outcome(scope, status),
             "secs": round(secs, 6),
         }
-        waited_secs = waited_for(scope).secs
+        waited_secs = wait_time_of(scope).secs
         if waited_secs is not None:
             fields["waited_secs"] = round(waited_secs, 6)
         job_id = _job_id(scope, message)
@@ -90,7 +90,7 @@ class RequestLog:
 
 
 def _outcome(scope: Scope, status: int) -> str:
-    """`ok`, or the stable code of the problem that was answered."""
+    """`ok`, or the code of the problem."""
     code = scope["state"].get("problem_code")
     return str(code) if code else "ok" if status < 400 else f"http_{status}"
 
@@ -100,7 +100,7 @@ def _route(scope: Scope) -> str:
 
 
 def _describe(span: Any, scope: Scope, message: Message) -> None:
-    """Say in the span what was asked and how it was answered, by OpenTelemetry's names."""
+    """Set the span's attributes for request and response, named by OpenTelemetry's conventions."""
     span.set_attribute("http.request.method", scope["method"])
     span.set_attribute("http.route", _route(scope))
     span.set_attribute("http.response.status_code", message["status"])
@@ -110,7 +110,7 @@ def _describe(span: Any, scope: Scope, message: Message) -> None:
 
 
 def _trace_headers(scope: Scope) -> dict[str, str]:
-    """What the caller says of the trace this request belongs to; mostly nothing."""
+    """The caller's trace headers, if any."""
     return {
         name.decode("latin-1"): value.decode("latin-1")
         for name, value in scope["headers"]
@@ -126,7 +126,7 @@ def _given_id(scope: Scope) -> str:
 
 
 def _job_id(scope: Scope, message: Message) -> str:
-    """The job a request is about: the one in its path, or the one it made."""
+    """The job of a request: in its path, or created by it."""
     location = dict(message["headers"]).get(b"location", b"").decode("latin-1")
     found = _JOB.search(scope["path"]) or _JOB.search(location)
     return found[1] if found else ""

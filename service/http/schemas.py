@@ -1,4 +1,4 @@
-"""The shapes of answers over HTTP, for OpenAPI."""
+"""Schemas of responses for OpenAPI."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 from pydantic.json_schema import JsonSchemaMode, models_json_schema
 
 from tilewright.service.build.kernels import BuildIn
-from tilewright.service.resolve.requests import GradeName, JobIn, LookupIn, Strict
+from tilewright.service.resolve.requests import GradeName, JobIn, LookupIn, StrictModel
 
 MOST_PINS = 1000
 
@@ -30,15 +30,15 @@ class ProblemOut(BaseModel):
 
 
 class QueueOut(BaseModel):
-    """Where a job stands that waits: its position, from 1, and why."""
+    """The queue position of a waiting job, from 1, and why it waits."""
 
     position: int
     reason: str
 
 
 class SharingOut(BaseModel):
-    """How many owners want the job, and whether the one who asks has withdrawn from it. `names` are
-    told to keys with the scope `admin`."""
+    """How many owners want the job, and whether the caller has withdrawn from it. Keys with the
+    scope `admin` get the `names` of the owners."""
 
     owners: int
     withdrawn: bool
@@ -46,9 +46,9 @@ class SharingOut(BaseModel):
 
 
 class JobOut(BaseModel):
-    """A job. `best` is the verified winner; `result` is the document of `tune --json`; `queue` is
-    null for a job that does not wait. Seconds: `queued_secs` until its first worker, `elapsed_secs`
-    from its submission to its end; null before."""
+    """A job. `best` is the verified best; `result` is the document of `tune --json`; `queue` is
+    null for a job that does not wait. `queued_secs` is the time in seconds until its first worker,
+    `elapsed_secs` from its submission to its end; null before."""
 
     id: str | None
     state: StateName
@@ -79,7 +79,7 @@ class TrialPage(BaseModel):
     next_page_token: str | None
 
 
-class PinsIn(Strict):
+class PinsIn(StrictModel):
     """`POST /v1/builds:check`: entries of a lock file."""
 
     kernels: Annotated[list[dict[str, Any]], Field(min_length=1, max_length=MOST_PINS)]
@@ -94,14 +94,14 @@ class FullCheckOut(BaseModel):
 
 
 class RefusedPinOut(BaseModel):
-    """A kernel that is pinned to a schedule that failed its full check."""
+    """A kernel pinned to a schedule that failed its full check."""
 
     name: str
     full_check: FullCheckOut
 
 
 class PinsOut(BaseModel):
-    """The kernels that are handed out no more; empty if all may be used."""
+    """The kernels that must not be used any more; empty if all may be used."""
 
     refused: list[RefusedPinOut]
 
@@ -116,11 +116,13 @@ class ArtefactOut(BaseModel):
 
 
 class AnswerOut(BaseModel):
-    """The best known answer and its grade. Times in seconds; where inputs are constant `run_secs`
-    is of a call that finds them packed.
+    """The best known answer and its grade. Times are in seconds; if inputs are constant, `run_secs`
+    is the time of a call that finds them packed.
 
-    `artefacts` are the files of the record by kind ("object", "header", "llvm"), where kept.
-    `ticket` is the job that tunes what was not tuned; `pending`: more of this is being prepared.
+    `evidence` is what the full check of the record compared: `cases` (sets of inputs) and
+    `sampled_fraction` (fraction of the elements, 1.0 for all); null if unknown. `artefacts` are the
+    stored files of the record by kind ("object", "header", "llvm"). `ticket` is the job that tunes
+    an untuned workload; `pending`: more of this answer is being prepared.
     """
 
     grade: GradeName
@@ -132,6 +134,7 @@ class AnswerOut(BaseModel):
     gflops: float | None
     rewritten: dict[str, Any] | None
     verified: bool
+    evidence: dict[str, Any] | None
     note: str
     made_for: dict[str, Any] | None
     created_at: str | None
@@ -142,7 +145,7 @@ class AnswerOut(BaseModel):
 
 
 class PendingOut(BaseModel):
-    """No answer yet: one is being prepared. Ask again after `retry_after_secs`."""
+    """No answer yet: one is being prepared. Try again after `retry_after_secs`."""
 
     pending: Literal[True]
     detail: str
@@ -151,7 +154,7 @@ class PendingOut(BaseModel):
 
 
 class LookupItem(BaseModel):
-    """`pending`: ask again, there is more to come; `ticket` is the job that tunes it."""
+    """`pending`: try again, more is being prepared; `ticket` is the job that tunes the workload."""
 
     found: bool
     answer: AnswerOut | None
@@ -165,15 +168,43 @@ class LookupOut(BaseModel):
 
 
 def schema_ref(model: type[BaseModel]) -> dict[str, str]:
-    """A reference to `model` in the OpenAPI document; `request_schemas` puts it there."""
+    """A reference to `model` in the OpenAPI document, which `request_schemas` adds."""
     return {"$ref": f"#/components/schemas/{model.__name__}"}
 
 
 def request_schemas() -> dict[str, Any]:
-    """Schemas that routes refer to but FastAPI does not see, as bodies are read by us."""
+    """Schemas of bodies that routes parse themselves, which FastAPI does not see."""
     models: list[tuple[type[BaseModel], JsonSchemaMode]] = [
         (model, "validation") for model in (JobIn, LookupIn, BuildIn, PinsIn, ProblemOut)
     ]
     _, document = models_json_schema(models, ref_template="#/components/schemas/{model}")
     definitions: dict[str, Any] = document["$defs"]
     return definitions
+
+
+MEDIA_TYPE = "application/problem+json"
+DESCRIPTIONS = {
+    400: "The request cannot be read.",
+    401: "No key, or an invalid one: `code` has the reason.",
+    403: "The key lacks the scope, or a page of another origin sends the request.",
+    404: "Not found, or no acceptable answer.",
+    408: "The body did not arrive in time.",
+    409: "The request contradicts the present state.",
+    413: "Larger than `/limits` allows.",
+    415: "Wrong media type, or compressed.",
+    422: "The request can be parsed and is not acceptable.",
+    429: "Too many at once; try again after `Retry-After`.",
+    503: "The database or the fleet cannot be used now.",
+    507: "The database has reached its size limit.",
+}
+
+
+def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """The error responses of a route, for OpenAPI."""
+    return {
+        status: {
+            "description": DESCRIPTIONS[status],
+            "content": {MEDIA_TYPE: {"schema": schema_ref(ProblemOut)}},
+        }
+        for status in statuses
+    }

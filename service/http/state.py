@@ -1,4 +1,4 @@
-"""What every route works with: one value, made when the application is built."""
+"""The state that all routes share, made with the application."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, TypeVar
 from anyio import CapacityLimiter, Semaphore, fail_after
 from anyio.to_thread import run_sync
 
-from tilewright.service.answers.answers import Answers
+from tilewright.service.answers.answer_service import AnswerService
+from tilewright.service.database_quota import DatabaseQuota
 from tilewright.service.errors import Unavailable
+from tilewright.service.file_identity import FileIdentity
 from tilewright.service.http.feeds import Feeds
 from tilewright.service.http.metrics import Metrics
-from tilewright.service.http.waiting import PreparationWatch
-from tilewright.service.identity import FileIdentity
+from tilewright.service.http.preparation_watch import PreparationWatch
 from tilewright.service.jobs.supervisor import WorkerHealth
 from tilewright.service.limits import RequestLimits
-from tilewright.service.room import Room
 from tilewright.service.settings import Settings
 
 if TYPE_CHECKING:
@@ -27,19 +27,19 @@ if TYPE_CHECKING:
 
 
 WRITERS = 8
-"""Requests that may wait for the database's write lock at once: readers never wait for it, and
-must not wait for those who do."""
+"""Simultaneous requests that may wait for the database's write lock. Readers never wait for it, and
+must not wait for writers."""
 
 THREADS_AT_ONCE = 4
-"""Threads of one interpreter that compute get in each other's way; who waits needs none. Lookups
-have their own, so that a long one does not keep single questions waiting."""
+"""Computing threads of one interpreter slow each other down. Lookups have their own, so that a long
+one does not delay single requests."""
 
 T = TypeVar("T")
 
 
 @dataclass(slots=True)
-class Gate:
-    """Counts what is open at once; `enter` says no above `limit`."""
+class ConcurrencyLimit:
+    """A limit on simultaneous uses."""
 
     limit: int
     _open: int = 0
@@ -59,27 +59,27 @@ class Gate:
 
 @dataclass(frozen=True, slots=True)
 class ServiceState:
-    """Settings, store and counters of one running service. `stopping` ends streams and waits;
-    `worker` tells how the worker of this process does, None where it has none."""
+    """Settings, database and counters of one running service. `stopping` ends streams and waits;
+    `worker` returns the health of this process's worker, None if it has none."""
 
     settings: Settings
     store: Store
     metrics: Metrics
-    streams: Gate
+    streams: ConcurrencyLimit
     stopping: threading.Event
     feeds: Feeds
     identity: FileIdentity
     worker: Callable[[], WorkerHealth | None]
-    answers: Answers
+    answers: AnswerService
     watch: PreparationWatch
     writers: Semaphore = field(default_factory=lambda: Semaphore(WRITERS))
     finds: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(THREADS_AT_ONCE))
     lookups: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(THREADS_AT_ONCE))
 
     @property
-    def room(self) -> Room:
-        """What the database may still take in."""
-        return self.answers.untuned.room
+    def room(self) -> DatabaseQuota:
+        """The size limit of the database."""
+        return self.answers.prepare_queue.room
 
     @property
     def limits(self) -> RequestLimits:
@@ -87,10 +87,10 @@ class ServiceState:
 
     async def write(self, function: Callable[..., T], *args: object, **named: object) -> T:
         """Run `function`, which writes to the database, in a thread. Unavailable if too many others
-        are before it for too long, or what it wrote would be lost."""
-        trouble = self.identity.trouble()
-        if trouble:
-            raise Unavailable(trouble, code="database_replaced")
+        wait before it, or if the write would be lost."""
+        problem = self.identity.problem()
+        if problem:
+            raise Unavailable(problem, code="database_replaced")
         try:
             with fail_after(self.settings.store_secs):
                 await self.writers.acquire()

@@ -1,1 +1,1 @@
-"""Tuning work: requested, stored, run by a worker."""
+"""Tuning jobs: requests, storage, and the worker that runs them."""

@@ -1,21 +1,24 @@
-"""A stored job as the document that HTTP and the command line show."""
+"""A stored job, and a trial, as the documents that HTTP and the command line show."""
 
 from __future__ import annotations
 
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from tilewright.db.values.jobs import StoredJob
+
 if TYPE_CHECKING:
-    from tilewright.db.job_rows import StoredJob
+    from tilewright.schedules.full_checks import FullChecks
+    from tilewright.schedules.record import TuningRecord
 
 
 def job_document(
     job: StoredJob, place: tuple[int, str] | None = None, sharing: dict[str, Any] | None = None
 ) -> dict[str, Any]:
-    """The job's JSON. `best` is the verified winner once the job is done; `place` is that of
-    `queue.place`, `sharing` who wants the job, as told to whoever asks. `queued_secs` is how long
-    the job waited for its first worker, `elapsed_secs` the time from its submission to its end,
-    waiting included, which `progress.wall_secs` leaves out; None before."""
+    """The job's JSON. `best` is the verified best of a finished job; `place` is the result of
+    `queue.position_of`, `sharing` its owners as the caller may see them. `queued_secs` is the time
+    before its first worker, `elapsed_secs` from submission to the end including waits, which
+    `progress.wall_secs` excludes; None before."""
     form, result = job.request, job.result
     return {
         "id": job.id,
@@ -47,7 +50,7 @@ def _secs(start: datetime, end: datetime | None) -> float | None:
 
 
 def measurer_name(spec: str) -> str:
-    """`simulated:slow.json`: in which folder that is, is the service's business."""
+    """`simulated:slow.json`: the folder is not shown."""
     kind, colon, path = spec.partition(":")
     return f"{kind}{colon}{path.rpartition('/')[2]}"
 
@@ -55,3 +58,26 @@ def measurer_name(spec: str) -> str:
 def moment(at: datetime | None) -> str | None:
     """RFC 3339 in UTC."""
     return None if at is None else at.isoformat().replace("+00:00", "Z")
+
+
+def trial_document(trial: int, record: TuningRecord, checks: FullChecks) -> dict[str, Any]:
+    """One trial of a job: its status, every sample, the schedule, and the result of its full check
+    among `checks` (those of its task); None if it was not checked in full."""
+    document = record.to_json()
+    check = checks.check(record.trace, record.toolchain)
+    return {
+        "trial": trial,
+        "record_key": record.key,
+        "status": str(record.result.status),
+        "run_secs": record.result.run_secs_estimate,
+        "samples_secs": list(record.result.run_secs),
+        "detail": record.result.detail,
+        "compile_secs": record.result.compile_secs,
+        "verify_secs": record.result.verify_secs,
+        "measure_secs": record.result.measure_secs,
+        "verified_level": record.verified_level,
+        "evidence": document["result"].get("evidence"),
+        "full_check": None if check is None else check.to_json(),
+        "trace": document["trace"],
+        "created_at": record.created_at,
+    }

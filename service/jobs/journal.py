@@ -1,9 +1,10 @@
-"""What a running job tells, stored a few times a second instead of at every trial.
+"""Buffers the progress of a running job, which is stored a few times a second instead of at every
+trial.
 
-A trial's record is durable before the trial is told. What is written here (that the trial belongs
-to the job, its event, the progress) follows within `FLUSH_SECS`, in one transaction for all trials
-since the last. A process that dies in between loses nothing but the event of a trial whose record
-is there: the job finds it again when it goes on.
+A trial's record is stored before the trial is reported. The rest (that the trial belongs to the
+job, its event, the progress) follows within `JOURNAL_FLUSH_SECS`, in one transaction for all trials
+since the last. A process that dies in between loses only the event of a trial whose record is
+stored: the job finds the record when it resumes.
 """
 
 from __future__ import annotations
@@ -13,17 +14,17 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from tilewright.db.values.jobs import StoredJob
+from tilewright.service import timeouts
+
 if TYPE_CHECKING:
     from tilewright.db import Store
-    from tilewright.db.job_rows import StoredJob
 
-FLUSH_SECS = 0.1
 MOST_UNTOLD = 512
 
 
 class Journal:
-    """The notes of one lease of one job, whose progress goes on from where it was. Safe to call
-    from any thread."""
+    """The journal of one lease of one job, whose progress continues. Thread-safe."""
 
     def __init__(
         self, store: Store, job: StoredJob, clock: Callable[[], float] = time.monotonic
@@ -38,7 +39,7 @@ class Journal:
         self._events: list[tuple[str, dict[str, Any]]] = []
         self._progress = dict(job.progress)
         self._failures: int | None = None
-        self._is_told = True
+        self._is_reported = True
         self._flushed = clock()
 
     def note(
@@ -52,10 +53,9 @@ class Journal:
         activity: dict[str, Any] | None = None,
         failures: int | None = None,
     ) -> None:
-        """Add to what is to be stored: `event` is one of `kind`, `candidate` is what the search
-        asked for at `trial`, `progress` changes the fields it has, `activity` is what the job
-        begins to do, `failures` is that of `report_job`. StoreError, StaleLease if it was time to
-        store it."""
+        """Buffer an entry. `event` is of `kind`, `candidate` is what the search proposed at
+        `trial`, `progress` updates its fields, `activity` is what the job begins to do, `failures`
+        is that of `report_job`. Flushes if it is due: StoreError, StaleLease."""
         with self._lock:
             if trial is not None:
                 self._trials.append(trial)
@@ -67,20 +67,20 @@ class Journal:
                 self._events.append(("activity", activity))
             if progress is not None:
                 self._progress |= progress
-                self._is_told = False
+                self._is_reported = False
             if failures is not None:
                 self._failures = failures
-            due = self._clock() - self._flushed >= FLUSH_SECS
+            due = self._clock() - self._flushed >= timeouts.JOURNAL_FLUSH_SECS
         if due or len(self._trials) >= MOST_UNTOLD:
             self.flush()
 
     def flush(self, *, if_due: bool = False) -> None:
-        """Store what was noted. StoreError: it is kept, for another try. StaleLease."""
+        """Store the buffer. StoreError keeps it for another try. StaleLease."""
         with self._lock:
             news = self._trials or self._events or self._failures is not None
-            if not news and self._is_told:
+            if not news and self._is_reported:
                 return
-            if if_due and self._clock() - self._flushed < FLUSH_SECS:
+            if if_due and self._clock() - self._flushed < timeouts.JOURNAL_FLUSH_SECS:
                 return
             self._store.report_job(
                 self._job_id,
@@ -88,9 +88,9 @@ class Journal:
                 trials=self._trials,
                 candidates=self._candidates,
                 events=list(self._events),
-                progress=None if self._is_told else dict(self._progress),
+                progress=None if self._is_reported else dict(self._progress),
                 failures=self._failures,
             )
             self._trials, self._candidates = [], {}
-            self._events, self._failures, self._is_told = [], None, True
+            self._events, self._failures, self._is_reported = [], None, True
             self._flushed = self._clock()

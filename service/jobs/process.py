@@ -1,10 +1,11 @@
-"""The worker's process: tied to its parent before anything else.
+"""Entry point of the worker process, which first ties its life to its parent's.
+
 
     python -m tilewright.service.jobs.process PARENT        (settings on standard input, as JSON)
 
-Importing the worker takes a third of a second. A parent killed meanwhile would leave an orphan that
-holds the database's lock, and no service could start: so the kernel ends this process with its
-parent from the first moment on. Nothing is lost: what was acknowledged is in the database.
+Importing the worker takes a third of a second. If the parent died meanwhile, an orphan would hold
+the database's lock, and no service could start: so the kernel kills this process with its parent
+from the beginning. Nothing is lost: what was acknowledged is in the database.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""A submitted job as read, checked and put in its one form: what the worker will run.
+"""A submitted job, parsed, checked and normalised.
 
-The form is what is stored with the job. Two requests with the same form are the same work.
+The normal form is stored with the job. Two requests with the same form are the same task.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tilewright.service.errors import InvalidField
 from tilewright.service.jobs import tuning
 from tilewright.service.jobs.tuning import FLEET, REAL, TuneOptions
 from tilewright.service.resolve import targets, workloads
-from tilewright.service.resolve.requests import JobIn, admit, located, read_model
+from tilewright.service.resolve.requests import JobIn, check_size, located, read_model
 from tilewright.tuner.session.report import Budget
 
 if TYPE_CHECKING:
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class JobRequest:
-    """Work that can be run. `native` says that the target was not spelled out: probes are then
-    taken by the machine that runs the job."""
+    """A runnable job. `native`: the target was not given as a document, so the machine that runs
+    the job takes the probes."""
 
     workload: Workload
     target: Target
@@ -36,7 +36,7 @@ class JobRequest:
     options: TuneOptions
 
     def to_json(self) -> dict[str, Any]:
-        """The form that is stored."""
+        """The normal form, as stored."""
         return {
             "workload": self.workload.to_json(),
             "workload_summary": workloads.workload_summary(self.workload),
@@ -51,7 +51,7 @@ class JobRequest:
 
     @property
     def flight_key(self) -> str:
-        """Equal for equal work, whatever names were used."""
+        """Equal for equal tasks, whatever names were used."""
         form = self.to_json()
         identity = {
             "workload": self.workload.key,
@@ -62,10 +62,10 @@ class JobRequest:
 
 
 def read_job(document: Any, settings: Settings) -> JobRequest:
-    """The request of a body's JSON. InvalidField, WorkloadError, TargetError with pointers."""
+    """Parse the body of a request. InvalidField, WorkloadError, TargetError with pointers."""
     body = read_model(JobIn, document)
     workload = located("/workload", lambda: workloads.workload_of(body.workload))
-    located("/workload", lambda: admit(workload, settings))
+    located("/workload", lambda: check_size(workload, settings))
     spec = body.measurer if "measurer" in body.model_fields_set else settings.default_measurer
     measurer = checked_measurer(spec, settings)
     target = _target(body, measurer, settings)
@@ -77,7 +77,7 @@ def read_job(document: Any, settings: Settings) -> JobRequest:
         seed=body.seed,
         measurer=measurer,
     )
-    # In a fleet a target is of the machine that was found; this one may be of another kind.
+    # In a fleet the target is another machine's; this one may be of another kind.
     native = body.target == "native" and measurer != FLEET
     if not native:
         located("/target", lambda: tuning.check_measurable(target, options.measurer))
@@ -101,11 +101,10 @@ def _target(body: JobIn, measurer: str, settings: Settings) -> Target:
 
 
 def stored_job(form: dict[str, Any], fleet: str = "", control: Control | None = None) -> JobRequest:
-    """The request of a form that `to_json` made, for the worker of a service whose fleet is at
-    `fleet`. MeasurementAborted by `control`: the machine may have to be probed."""
-    from tilewright.tuner.measure.choose import (
-        measured_target,  # Start-up: registering a job measures nothing
-    )
+    """Parse a stored form, in the worker of a service whose fleet is at `fleet`. MeasurementAborted
+    by `control`, because the machine may have to be probed."""
+    # Start-up: registering a job measures nothing.
+    from tilewright.tuner.measure.measurer_spec import measured_target
 
     native = form["target"] == "native"
     measurer = f"{FLEET}:{fleet}" if form["measurer"] == FLEET else form["measurer"]
@@ -125,9 +124,10 @@ def stored_job(form: dict[str, Any], fleet: str = "", control: Control | None = 
 
 
 def checked_measurer(spec: str, settings: Settings) -> str:
-    """`spec` with its file below the service's folder; InvalidField for any other.
+    """`spec` with its file below the service's folder; InvalidField for any other file.
 
-    A fleet is the service's own: an address would be the client's choice of whom it talks to.
+    A fleet is always the service's own: an address would let a client choose what the service
+    connects to.
     """
     if spec == REAL:
         return spec
@@ -167,7 +167,7 @@ def checked_measurer(spec: str, settings: Settings) -> str:
 
 def _below(root: Path, name: str) -> Path | None:
     """The file `name` below `root`; None if there is none."""
-    # A NUL or a bare dot would reach the file system with a meaning of its own.
+    # A NUL or a bare dot has a special meaning for the file system.
     if "\0" in name or not name:
         return None
     try:

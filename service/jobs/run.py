@@ -1,8 +1,7 @@
-"""One lease of one job: its turns on the machine, its heartbeat, its end.
+"""One lease of one job: its time slices, its heartbeat, its end.
 
-Nothing that happens to a job reaches its neighbours: what is wrong with the request ends it as
-FAILED, so does a bug of ours, with its traceback in the log; a database that cannot be written is
-waited for.
+A job does not affect its neighbours: an invalid request ends it as FAILED, as does a bug, with its
+traceback in the log; while the database cannot be written, the job waits.
 """
 
 from __future__ import annotations
@@ -17,179 +16,163 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from tilewright.db.errors import StaleLease, StoreError
-from tilewright.db.job_states import LOST_TOO_OFTEN, MAX_FAILURES, JobState
+from tilewright.db.values.job_states import LOST_TOO_OFTEN, MAX_FAILURES, JobState
+from tilewright.db.values.jobs import TICKET_PRIORITY, StoredJob
 from tilewright.schedules.errors import TilewrightError
-from tilewright.service import logs, telemetry
+from tilewright.service import logs, telemetry, timeouts
+from tilewright.service.answers.failed_checks import all_failed_message, rejection_reasons
 from tilewright.service.answers.publish import Publish, Published, publish
-from tilewright.service.answers.refusals import every_failed, rejected_words
-from tilewright.service.error_table import problem_of
-from tilewright.service.jobs.courtesy import YieldPolicy
+from tilewright.service.jobs.counters import Counters
 from tilewright.service.jobs.journal import Journal
 from tilewright.service.jobs.request import JobRequest, stored_job
-from tilewright.service.jobs.tally import Counters
+from tilewright.service.jobs.time_slices import TimeSlices
 from tilewright.service.jobs.tuning import TuneOptions, tune_into, whole_document
-from tilewright.service.jobs.turns import TimeSlices
+from tilewright.service.jobs.yield_policy import YieldPolicy
+from tilewright.service.problems import problem_of
 from tilewright.service.resolve import toolchains
 from tilewright.tuner.process.control import Activity, Control, MeasurementAborted, OutOfTime
 from tilewright.tuner.session.report import TuneReport
 
 if TYPE_CHECKING:
     from tilewright.db import Store
-    from tilewright.db.job_rows import StoredJob
-
-# Start-up: a query loads no SQLAlchemy; what needs it imports it.
 
 log = logging.getLogger("tilewright.worker")
 
-LOOK_SECS = 0.25
-CANCEL_SECS, UNDER_WAY_SECS = 1.5, 0.5
-"""How long a cancelled job may go on to check the best so far, and with what is found under way
-that would hardly end by then (`_LONG`); then native work is killed."""
 
 _LONG = frozenset({"starting", "reference", "full check"})
-_TOLD_BY_TRIALS = frozenset({"proposing", "compiling", "measuring"})
-"""Phases that come again with every batch: they are progress, but no events."""
+_REPEATED_PHASES = frozenset({"proposing", "compiling", "measuring"})
+"""Phases that repeat with every batch: shown as progress, without events."""
 
-OVER_SECS = 2.25
-"""When a cancelled job is over even if our own code, which nothing can kill, is still busy."""
-
-DRAIN_SECS = 4.0
-"""How long the trial in flight may go on when the worker is told to stop."""
 
 MOST_LISTED = 1_000_000
 
-STORE_PAUSE_SECS, LONGEST_STORE_PAUSE_SECS = 0.5, 10.0
-
 
 class _Draining(BaseException):
-    """The worker was told to stop; the job goes back to the queue. It ends a run from within
-    `on_event`: nothing between there and the worker may catch it."""
+    """The worker is stopping and the job returns to the queue. Ends a run from within `on_event`:
+    no code in between may catch it."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobContext:
-    """What every job of a worker is run with. `run` and `publish` are the real ones; tests give
-    others. `stop` tells all of them to end."""
+    """What all jobs of a worker share. `run` and `publish` are the real functions; tests replace
+    them. `stop` ends all jobs."""
 
     store: Store
     lease_secs: float
     stop: threading.Event
-    turns: TimeSlices = field(default_factory=TimeSlices)
-    tally: Counters = field(default_factory=Counters)
+    time_slices: TimeSlices = field(default_factory=TimeSlices)
+    counters: Counters = field(default_factory=Counters)
     run: Callable[..., TuneReport] = tune_into
     publish: Publish = publish
     clock: Callable[[], float] = time.monotonic
     fleet: str = ""
-    courtesy: YieldPolicy = field(default_factory=YieldPolicy)
+    yield_policy: YieldPolicy = field(default_factory=YieldPolicy)
 
-    def answers_first(self) -> bool:
-        """Whether the jobs of tickets wait, for answers that are being prepared."""
+    def must_yield(self) -> bool:
+        """Whether ticket jobs yield to answers that are being prepared."""
         name = toolchains.toolchain_name(toolchains.toolchain())
-        return self.courtesy.is_due(lambda: self.store.preparations_waiting(name))
+        return self.yield_policy.is_due(lambda: self.store.preparations_waiting(name))
 
 
 class JobRun:
-    """Runs `job`, which is leased to this worker, to whatever end it has."""
+    """Runs `job`, which this worker has leased, to its end."""
 
-    def __init__(self, means: JobContext, job: StoredJob, owner: str = "") -> None:
-        from tilewright.db.job_owners import TICKET_PRIORITY
-
-        self._means = means
-        self._store = means.store
+    def __init__(self, context: JobContext, job: StoredJob, owner: str = "") -> None:
+        self._means = context
+        self._store = context.store
         self._job = job
         self._owner = owner
-        # A fleet has machines of its own: its jobs take turns with nobody here.
+        # A fleet has its own machines: its jobs share nothing with jobs here.
         mine = not str(job.request.get("measurer", "")).startswith("dask")
-        self._turns = means.turns if mine else TimeSlices()
+        self._turns = context.time_slices if mine else TimeSlices()
         self._is_ticket = mine and job.priority <= TICKET_PRIORITY
-        self._journal = Journal(means.store, job, means.clock)
+        self._journal = Journal(context.store, job, context.clock)
         self._control = Control(
-            self._waits_for,
-            is_wanted=lambda: self._turns.is_over(job.id) or self._answers_first(),
-            turn=self._turn,
+            self._report_wait,
+            is_wanted=lambda: self._turns.slice_is_over(job.id) or self._must_yield(),
+            turn=self._yield_slice,
             on_activity=self._on_activity,
-            now=means.clock,
-            started=means.clock() - _used_before(job),
+            now=context.clock,
+            started=context.clock() - _secs_used_before(job),
         )
         self._span: Any = None
         self._phase = ""
         self._over = threading.Event()
         self._cancelled = threading.Event()
         self._lost = threading.Event()
-        self._asked_to_end: float | None = None
+        self._end_requested_at: float | None = None
         self._failed = self._reused = 0
         self._failures = job.failures
-        self._works = False
-        self._begun = means.clock()
-        # The time of day has a part in no more than the wait for this worker.
+        self._has_started = False
+        self._begun = context.clock()
+        # The time of day is only used for the wait before this worker.
         self._secs_before = max((datetime.now(UTC) - job.created_at).total_seconds(), 0.0)
 
-    def to_its_end(self) -> None:
-        """Run the job. Nothing is raised: what went wrong is in the job, or in the log."""
+    def run_to_end(self) -> None:
+        """Run the job. Raises nothing: errors are stored in the job, or logged."""
         with (
             logs.bound(job_id=self._job.id),
             telemetry.span("job", job_id=self._job.id) as self._span,
         ):
-            # Its lines carry the job's id as well.
+            # Log lines carry the job's id.
             heartbeat = threading.Thread(
                 target=copy_context().run, args=(self._keep_lease,), daemon=True
             )
             heartbeat.start()
             log.info("job %s: started (lease %d)", self._job.id, self._job.epoch)
             try:
-                self._try_until_told()
+                self._run_with_retries()
             except StaleLease:
                 log.warning(
                     "job %s: another worker has it now", self._job.id, extra={"outcome": "lost"}
                 )
-            except Exception:  # its end cannot even be told; the others go on
+            except Exception:  # its end cannot be stored; other jobs go on
                 log.exception("job %s: a bug of ours, and the job cannot be ended", self._job.id)
             finally:
-                self._means.tally.machine_wait(self._job.id, waits=False)
+                self._means.counters.machine_wait(self._job.id, waits=False)
                 self._over.set()
                 heartbeat.join()
 
-    def _try_until_told(self) -> None:
-        """Run it, again and again while its database cannot be used: what was measured is known
-        to the next try."""
-        pause_secs = STORE_PAUSE_SECS
+    def _run_with_retries(self) -> None:
+        """Run the job, and retry while its database cannot be used: stored measurements are
+        reused."""
+        pause_secs = timeouts.STORE_RETRY_SECS
         while True:
             try:
                 self._attempt()
                 return
             except StoreError as error:
-                self._means.tally.store_error()
+                self._means.counters.store_error()
                 log.warning("job %s: %s; trying again in %g s", self._job.id, error, pause_secs)
             with self._control.paused():
                 stopped = self._means.stop.wait(pause_secs)
             if stopped:
-                return  # whoever starts next takes it up at once
-            pause_secs = min(2 * pause_secs, LONGEST_STORE_PAUSE_SECS)
+                return  # the next worker resumes it at once
+            pause_secs = min(2 * pause_secs, timeouts.STORE_RETRY_MAX_SECS)
 
     def _attempt(self) -> None:
-
         try:
-            with self._turns.among(self._job.id, self._owner):
+            with self._turns.participate(self._job.id, self._owner):
                 self._run()
         except (StoreError, StaleLease):
             raise
         except _Draining:
-            self._give_back()
+            self._requeue()
         except OutOfTime as error:
             self._end(JobState.FAILED, error=problem_of(error).to_json())
         except MeasurementAborted:
             if self._cancelled.is_set():
                 self._end(JobState.CANCELLED)
-            else:  # by the worker's own end
-                self._give_back()
+            else:  # the worker is stopping
+                self._requeue()
         except TilewrightError as error:
             self._end(JobState.FAILED, error=problem_of(error).to_json())
-        except Exception as error:  # a bug in one job is that job's end alone
+        except Exception as error:  # a bug ends only this job
             log.exception("job %s: a bug of ours", self._job.id)
             self._end(JobState.FAILED, error=_bug(error))
 
-    def _give_back(self) -> None:
-        """To the queue, unless it is another's by now."""
+    def _requeue(self) -> None:
+        """Return the job to the queue, unless another worker has it by now."""
         if self._lost.is_set():
             return
         self._journal.note(failures=self._failures)
@@ -199,18 +182,18 @@ class JobRun:
 
     def _run(self) -> None:
         self._failed = self._reused = 0
-        self._works = False
+        self._has_started = False
         self._control.allow((self._job.request.get("budget") or {}).get("seconds"))
         with self._control.paused():
-            self._let_answers_go_first()
-            self._turns.wait(self._job.id, self._look)
+            self._yield_to_preparations()
+            self._turns.wait(self._job.id, self._wait_for_slice)
         if self._job.failures >= MAX_FAILURES:
             self._give_up()
             return
-        self._is_at_work()
+        self._mark_started()
         request = stored_job(self._job.request, self._means.fleet, self._control)
         report = self._tune(request, request.options)
-        self._conclude(request, report)
+        self._finish(request, report)
 
     def _tune(self, request: JobRequest, options: TuneOptions) -> TuneReport:
         report = self._means.run(
@@ -228,81 +211,81 @@ class JobRun:
         return report
 
     def _give_up(self) -> None:
-        """End the job as FAILED, with the best of the trials it has: they are all known, so what is
-        done for it once more is only to check the best."""
+        """End the job as FAILED, with the best of its trials: all of them are known, so this only
+        checks the best once more."""
         trials = len(self._store.job_trials(self._job.id, limit=MOST_LISTED))
         log.error("job %s: %s", self._job.id, LOST_TOO_OFTEN["detail"])
         if not trials:
             self._end(JobState.FAILED, error=LOST_TOO_OFTEN)
             return
-        self._is_at_work()
+        self._mark_started()
         request = stored_job(self._job.request, self._means.fleet, self._control)
         known = replace(request.options.budget, trials=trials)
         report = self._tune(request, replace(request.options, budget=known))
-        self._conclude(request, report, error=LOST_TOO_OFTEN)
+        self._finish(request, report, error=LOST_TOO_OFTEN)
 
     # -- turns
 
-    def _turn(self) -> None:
-        """Let the others work, if this job's turn is over."""
+    def _yield_slice(self) -> None:
+        """Pass the machine on if this job's time slice is over."""
         if self._means.stop.is_set() or self._lost.is_set():
             raise _Draining
-        self._let_answers_go_first()
-        self._turns.next(self._job.id, self._look)
-        self._waits_for("")
+        self._yield_to_preparations()
+        self._turns.take_turn(self._job.id, self._wait_for_slice)
+        self._report_wait("")
 
-    def _answers_first(self) -> bool:
-        return self._is_ticket and self._means.answers_first()
+    def _must_yield(self) -> bool:
+        return self._is_ticket and self._means.must_yield()
 
-    def _let_answers_go_first(self) -> None:
-        """The job of a ticket waits while answers are prepared: its own may be among them."""
-        self._turns.aside(
+    def _yield_to_preparations(self) -> None:
+        """A ticket job waits while answers are prepared: its own may be among them."""
+        self._turns.step_aside(
             self._job.id,
-            self._answers_first,
-            lambda: self._look_while("answers that are prepared before it"),
+            self._must_yield,
+            lambda: self._check_while_waiting("answers that are prepared before it"),
         )
 
-    def _look(self, before: int) -> None:
-        """While it is the turn of others: whether to go on waiting."""
+    def _wait_for_slice(self, before: int) -> None:
+        """While other jobs have the machine: whether to go on waiting."""
         others = "1 other job is" if before == 1 else f"{before} other jobs are"
-        self._look_while(f"its turn: {others} before it")
+        self._check_while_waiting(f"its turn: {others} before it")
 
-    def _look_while(self, waits_for: str) -> None:
-        """Whether to go on waiting. _Draining, MeasurementAborted: a job that was cancelled does
-        not wait to have its best checked."""
+    def _check_while_waiting(self, waits_for: str) -> None:
+        """Whether to go on waiting. _Draining, MeasurementAborted: a cancelled job does not wait to
+        have its best checked."""
         if self._means.stop.is_set() or self._lost.is_set():
             raise _Draining
         if self._cancelled.is_set():
             raise MeasurementAborted("stopped on request")
-        self._waits_for(waits_for)
+        self._report_wait(waits_for)
 
-    def _waits_for(self, text: str) -> None:
-        """Tell what the job waits for, "" if for nothing."""
+    def _report_wait(self, text: str) -> None:
+        """Report what the job waits for, "" for nothing."""
         if self._lost.is_set():
             return
         for_machine = text.startswith("waiting for the machine")
-        self._means.tally.machine_wait(self._job.id, waits=for_machine)
+        self._means.counters.machine_wait(self._job.id, waits=for_machine)
         if for_machine:
             log.warning("job %s: %s", self._job.id, text)
         if text:
-            self._works = False
+            self._has_started = False
             self._journal.note(progress={"waiting_for": text}, failures=self._failures)
-        elif not self._works:
-            self._is_at_work()
+        elif not self._has_started:
+            self._mark_started()
 
-    def _is_at_work(self) -> None:
-        """From here on the end of this process counts against the job, unless it was ended from
-        outside; so that is stored before anything is done for it."""
+    def _mark_started(self) -> None:
+        """From here on the death of this process counts against the job, unless it was killed from
+        outside; so this is stored before the job's work begins."""
         self._journal.note(progress={"waiting_for": None}, failures=self._failures + 1)
         self._journal.flush()
-        self._works = True
+        self._has_started = True
 
     # -- the end
 
-    def _conclude(
+    def _finish(
         self, request: JobRequest, report: TuneReport, error: dict[str, Any] | None = None
     ) -> None:
-        """End the job with what was found; as FAILED where there is an `error`."""
+        """End the job with its result; as FAILED if there is an `error`."""
         self._control.doing(Activity("publishing", "building the files of the best"))
         document = whole_document(
             self._store,
@@ -341,7 +324,7 @@ class JobRun:
             return
         if report.best is None:
             counts = ", ".join(f"{n} {s}" for s, n in report.trials["by_status"].items() if n)
-            failed = every_failed(rejected_words(document))
+            failed = all_failed_message(rejection_reasons(document))
             detail = f"no candidate passed: {counts or 'none'}" + (f"; {failed}" if failed else "")
             rejected = document["rejected"]
             error = {"code": "no_candidate_passed", "detail": detail, "rejected": rejected}
@@ -352,9 +335,9 @@ class JobRun:
         self._end(JobState.SUCCEEDED, result=document)
 
     def _publish_in_time(self, *args: Any) -> Published:
-        """The files of the best; a cancelled job goes without."""
+        """The files of the best; none for a cancelled job."""
         if self._cancelled.is_set():
-            return Published(warning="cancelled: the object file is built when it is asked for")
+            return Published(warning="cancelled: the object file is built on demand")
         return self._means.publish(*args)
 
     def _end(
@@ -372,7 +355,7 @@ class JobRun:
             self._job.id, self._job.epoch, state, result=result, error=error
         )
         secs = self._means.clock() - self._begun
-        self._means.tally.job(str(job.state), self._secs_before + secs, secs)
+        self._means.counters.job(str(job.state), self._secs_before + secs, secs)
         if self._span is not None:
             self._span.set_attribute("tilewright.state", str(job.state))
         outcome = {
@@ -387,23 +370,23 @@ class JobRun:
     # -- while it runs
 
     def _on_event(self, event: dict[str, Any]) -> None:
-        """Note a trial that is stored, then look whether to go on.
+        """Record a stored trial, then decide whether to go on.
 
-        Trials of an earlier run, or of this job before its worker died, come in numbers and are
-        no news: they are listed and counted, without events.
+        Trials of an earlier run, or of this job before its worker died, arrive in large numbers and
+        are no news: they are listed and counted, without events.
         """
         if not event["reused"]:
             self._failures = 0
         status = event["result"]["status"]
         self._failed += status != "ok"
         self._reused += event["reused"]
-        told_before = event["trial"] < self._job.progress.get("trials_done", 0)
+        reported_before = event["trial"] < self._job.progress.get("trials_done", 0)
         self._journal.note(
             trial=(event["trial"], event["record_key"]),
             candidate=event.get("candidate"),
-            event=None if event["reused"] else _short(event),
-            progress=None  # a job that is taken up does not go back
-            if told_before
+            event=None if event["reused"] else _event_without_samples(event),
+            progress=None  # progress of a resumed job does not go back
+            if reported_before
             else {
                 "trials": event["of_trials"],
                 "trials_done": event["trial"],
@@ -417,13 +400,13 @@ class JobRun:
             },
         )
         if not event["reused"]:
-            self._means.tally.trial(status)
+            self._means.counters.trial(status)
         if self._means.stop.is_set() or self._lost.is_set():
             raise _Draining
 
     def _on_activity(self, activity: Activity) -> None:
-        """Note what the job does now, and when it should have done it."""
-        news = activity.phase != self._phase and activity.phase not in _TOLD_BY_TRIALS
+        """Record the current activity, and when it should end."""
+        news = activity.phase != self._phase and activity.phase not in _REPEATED_PHASES
         self._phase = activity.phase
         if self._lost.is_set():
             return
@@ -436,18 +419,18 @@ class JobRun:
             progress["eta_secs"] = activity.left_secs
         self._journal.note(progress=progress, activity=asdict(activity) if news else None)
 
-    def _secs_since_asked(self) -> float:
-        asked = self._asked_to_end
-        return 0.0 if asked is None else self._means.clock() - asked
+    def _secs_since_end_requested(self) -> float:
+        since = self._end_requested_at
+        return 0.0 if since is None else self._means.clock() - since
 
     def _keep_lease(self) -> None:
-        """Renew the lease in time, store what was noted, and look four times a second whether the
-        job is to end: native work that does not end by itself is killed."""
+        """Renew the lease, flush the journal, and check four times a second whether the job is to
+        end: native work that does not end by itself is killed."""
         lease_secs = self._means.lease_secs
         renewed = self._means.clock()
-        pause_secs, not_before = LOOK_SECS, renewed
-        while not self._over.wait(min(lease_secs / 4, LOOK_SECS)):
-            self._end_what_is_late()
+        pause_secs, not_before = timeouts.JOB_POLL_SECS, renewed
+        while not self._over.wait(min(lease_secs / 4, timeouts.JOB_POLL_SECS)):
+            self._kill_if_late()
             if self._means.clock() < not_before:
                 continue
             try:
@@ -457,31 +440,36 @@ class JobRun:
                     self._store.renew_lease(self._job.id, self._job.epoch, lease_secs)
                     renewed = self._means.clock()
                 self._journal.flush(if_due=True)
-                pause_secs = LOOK_SECS
+                pause_secs = timeouts.JOB_POLL_SECS
             except StaleLease:
                 self._lost.set()
             except StoreError as error:
-                self._means.tally.store_error()
-                pause_secs = min(2 * pause_secs, max(lease_secs / 3, LOOK_SECS))
+                self._means.counters.store_error()
+                pause_secs = min(2 * pause_secs, max(lease_secs / 3, timeouts.JOB_POLL_SECS))
                 not_before = self._means.clock() + pause_secs
                 log.warning("job %s: heartbeat missed: %s", self._job.id, error)
 
-    def _end_what_is_late(self) -> None:
+    def _kill_if_late(self) -> None:
         cancelled = self._cancelled.is_set() or self._lost.is_set()
         if not (cancelled or self._means.stop.is_set()):
             return
-        if self._asked_to_end is None:
-            self._asked_to_end = self._means.clock()
+        if self._end_requested_at is None:
+            self._end_requested_at = self._means.clock()
         under_way = self._control.activity.phase in _LONG
-        cancel_secs = UNDER_WAY_SECS if under_way else CANCEL_SECS
-        if self._secs_since_asked() >= (cancel_secs if cancelled else DRAIN_SECS):
+        cancel_secs = timeouts.CANCELLED_STEP_SECS if under_way else timeouts.CANCELLED_CHECK_SECS
+        if self._secs_since_end_requested() >= (
+            cancel_secs if cancelled else timeouts.DRAINED_TRIAL_SECS
+        ):
             self._control.abort()
-        if self._cancelled.is_set() and self._secs_since_asked() >= OVER_SECS:
-            self._leave()
+        if (
+            self._cancelled.is_set()
+            and self._secs_since_end_requested() >= timeouts.CANCELLED_JOB_SECS
+        ):
+            self._abandon()
 
-    def _leave(self) -> None:
-        """End the cancelled job while its thread is at something it cannot be called away from:
-        that ends by itself, and finds that the job is no longer its own."""
+    def _abandon(self) -> None:
+        """End the cancelled job while its thread cannot be interrupted: the thread ends by itself,
+        and finds that the job is no longer its own."""
         if self._over.is_set() or self._lost.is_set():
             return
         try:
@@ -494,19 +482,19 @@ class JobRun:
         self._lost.set()
 
 
-def _used_before(job: StoredJob) -> float:
-    """Seconds of the budget that earlier leases used: never so many that the rest, which may have
-    nothing to do but to check the best once more, has not half of it."""
+def _secs_used_before(job: StoredJob) -> float:
+    """Seconds of the budget that earlier leases used, but at most half of it: the rest may have to
+    check the best once more."""
     seconds = (job.request.get("budget") or {}).get("seconds")
     used_secs = float(job.progress.get("used_secs") or 0.0)
     return used_secs if seconds is None else min(used_secs, 0.5 * float(seconds))
 
 
-def _short(event: dict[str, Any]) -> dict[str, Any]:
-    """A trial as the stream tells it: without samples, which `trials` has."""
+def _event_without_samples(event: dict[str, Any]) -> dict[str, Any]:
+    """A trial as an event: without samples, which `trials` has."""
     result = {name: event["result"][name] for name in ("status", "run_secs_estimate", "detail")}
-    told = {name: value for name, value in event.items() if name != "candidate"}
-    return {**told, "result": result}
+    shortened = {name: value for name, value in event.items() if name != "candidate"}
+    return {**shortened, "result": result}
 
 
 def _bug(error: Exception) -> dict[str, Any]:
@@ -514,5 +502,5 @@ def _bug(error: Exception) -> dict[str, Any]:
         "code": "internal_error",
         "title": "A bug of the service",
         "detail": f"{type(error).__name__}: the service's log has the details",
-        "advice": "Report it with the job's id; what was measured is stored.",
+        "advice": "Report it with the job's id; all measurements are stored.",
     }

@@ -1,4 +1,4 @@
-"""Keeps the worker process running: starts it again when it dies, drains it at the end."""
+"""Supervises the worker process: restarts it when it dies, drains it at the end."""
 
 from __future__ import annotations
 
@@ -18,34 +18,29 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tilewright.service.exit_codes import ExitCode
-from tilewright.service.jobs.pulse import Role
+from tilewright.service import timeouts
+from tilewright.service.errors import ExitCode
+from tilewright.service.jobs.heartbeat import Role
 from tilewright.service.jobs.worker import WorkerSettings
 from tilewright.tuner.process.child_command import module_command
 
 log = logging.getLogger("tilewright.supervisor")
 
 HOPELESS = frozenset({ExitCode.USAGE, ExitCode.DATABASE})
-"""Exit codes of a worker that never worked: another would fail in the same way."""
+"""Exit codes of a worker that could not start: another would fail in the same way."""
 
-LONGEST_PAUSE_SECS = 10.0
-HEALTHY_SECS = 30.0
-SILENT_SECS = 5.0
-HUNG_SECS = 30.0
-"""A worker that has lived and says nothing for so long is ended: it will not come back."""
 
-_STEP_SECS = 1.0
 _FROM_OUTSIDE = frozenset({-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP})
-"""Exit codes of a worker that somebody else ended, unless it was for lack of memory."""
-DEATHS_SECS, MOST_DEATHS = 60.0, 3
+"""Exit codes of a worker that was killed from outside, unless for lack of memory."""
+MOST_DEATHS = 3
 
 Counts = Callable[[dict[str, Any]], None]
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerHealth:
-    """How the worker does. `reason` says why it is not `ready`, for people. `role` is the last one
-    it had: a worker that stands by is as ready as one that leads."""
+    """Health of the worker. `reason` says why it is not `ready`. `role` is its last role: a standby
+    worker is as ready as a leader."""
 
     ready: bool
     pid: int | None
@@ -57,9 +52,9 @@ class WorkerHealth:
 class Supervisor:
     """Runs `python -m tilewright.service.jobs.process` until `stop`.
 
-    A worker that cannot use the database from the start ends the service (`on_hopeless`); any other
-    death is followed by a new worker, which takes the jobs up from their records. `on_counts` hears
-    what the worker counted. `clock` and `command` are for tests.
+    A worker that cannot use the database at start ends the service (`on_hopeless`). After any other
+    death a new worker resumes the jobs from their records. `on_counts` receives the worker's
+    counts. `clock` and `command` are for tests.
     """
 
     def __init__(
@@ -81,7 +76,7 @@ class Supervisor:
         self._on_counts = on_counts
         self._clock = clock
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._keep, name="supervisor", daemon=True)
+        self._thread = threading.Thread(target=self._supervise, name="supervisor", daemon=True)
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
         self._last_beat: float | None = None
@@ -101,31 +96,32 @@ class Supervisor:
             return self._process.pid if self._process is not None else None
 
     def health(self) -> WorkerHealth:
-        """Ready: a worker lives, said so a moment ago, and has not died again and again."""
+        """Ready: a worker lives, had a recent heartbeat, and did not die repeatedly."""
         now = self._clock()
         with self._lock:
             pid = self._process.pid if self._process is not None else None
             beat, role = self._last_beat, self._role
-            deaths = sum(now - death < DEATHS_SECS for death in self._deaths)
+            deaths = sum(now - death < timeouts.WORKER_DEATHS_SECS for death in self._deaths)
         if deaths >= MOST_DEATHS:
-            reason = f"the worker died {deaths} times within {DEATHS_SECS:g} s; see the log"
+            secs = timeouts.WORKER_DEATHS_SECS
+            reason = f"the worker died {deaths} times within {secs:g} s; see the log"
         elif beat is None:
             reason = "the worker is starting"
-        elif now - beat > SILENT_SECS:
-            reason = f"the worker has said nothing for {now - beat:.0f} s"
+        elif now - beat > timeouts.WORKER_SILENT_SECS:
+            reason = f"the worker had no heartbeat for {now - beat:.0f} s"
         else:
             return WorkerHealth(True, pid, deaths, role=role)
         return WorkerHealth(False, pid, deaths, reason, role)
 
     def begin_stop(self) -> None:
-        """Ask the worker to drain, without waiting for it."""
+        """Ask the worker to drain, without waiting."""
         self._stopping.set()
         with self._lock:
             if self._process is not None:
                 self._process.terminate()
 
     def stop(self) -> None:
-        """Drain the worker: SIGTERM, `drain_secs` of patience, SIGKILL to its whole group."""
+        """Drain the worker: SIGTERM, wait `drain_secs`, SIGKILL to its whole group."""
         self.begin_stop()
         if self._thread.ident is None:
             return
@@ -136,13 +132,13 @@ class Supervisor:
             self._thread.join()
 
     def kill(self) -> None:
-        """End the worker at once."""
+        """Kill the worker."""
         self._stopping.set()
         pid = self.pid
         if pid is not None:
             kill_group(pid)
 
-    def _keep(self) -> None:
+    def _supervise(self) -> None:
         pause_secs = 0.1
         while not self._stopping.is_set():
             started = self._clock()
@@ -155,9 +151,11 @@ class Supervisor:
                 return
             with self._lock:
                 self._deaths.append(self._clock())
-            pause_secs = 0.1 if self._clock() - started > HEALTHY_SECS else pause_secs * 2
+            pause_secs = (
+                0.1 if self._clock() - started > timeouts.WORKER_HEALTHY_SECS else pause_secs * 2
+            )
             log.warning("the worker ended with code %s; starting another", code)
-            self._stopping.wait(min(pause_secs, LONGEST_PAUSE_SECS))
+            self._stopping.wait(min(pause_secs, timeouts.WORKER_RESTART_MAX_SECS))
 
     def _run(self) -> int:
         heard, told = os.pipe()
@@ -168,8 +166,8 @@ class Supervisor:
                     return 0
                 settings = replace(self._settings, beat_fd=told, blameless=self._blameless)
                 killed_for_memory = out_of_memory_kills()
-                # A group of its own: Ctrl-C at the terminal must not reach it, and all that it
-                # started can be ended together. It dies with this thread: see `process`.
+                # A separate group: Ctrl-C at the terminal must not reach it, and all its children
+                # can be killed together. It dies with this thread: see `process`.
                 self._process = process = subprocess.Popen(
                     self._command,
                     env=worker_environment(),
@@ -181,12 +179,14 @@ class Supervisor:
             os.close(told)
         hung = False
         assert process.stdin is not None
-        with suppress(BrokenPipeError), process.stdin as asked:  # it may have ended already
-            asked.write(json.dumps(asdict(settings)).encode())
+        with suppress(BrokenPipeError), process.stdin as stdin:  # it may have ended already
+            stdin.write(json.dumps(asdict(settings)).encode())
         with os.fdopen(heard, "rb", buffering=0) as beats:
-            hung = self._listen(beats)
+            hung = self._read_heartbeats(beats)
         if hung:
-            log.error("the worker has said nothing for %g s and is killed", HUNG_SECS)
+            log.error(
+                "the worker had no heartbeat for %g s and is killed", timeouts.WORKER_HUNG_SECS
+            )
             kill_group(process.pid)
         code = process.wait()
         kill_group(process.pid)
@@ -197,31 +197,31 @@ class Supervisor:
             self._role = Role.STANDBY
         return code
 
-    def _listen(self, beats: io.FileIO) -> bool:
-        """Take in what the worker says until it ends; True if it has to be ended."""
+    def _read_heartbeats(self, beats: io.FileIO) -> bool:
+        """Read heartbeats until the worker ends; True if it must be killed."""
         silent_secs, unfinished, has_lived = 0.0, b"", False
         while True:
             before = time.monotonic()
-            ready, _, _ = select.select([beats], [], [], _STEP_SECS)
+            ready, _, _ = select.select([beats], [], [], timeouts.SUPERVISOR_POLL_SECS)
             if ready:
-                said = beats.read(1 << 16)
-                if not said:
+                chunk = beats.read(1 << 16)
+                if not chunk:
                     return False
-                *lines, unfinished = (unfinished + said).split(b"\n")
+                *lines, unfinished = (unfinished + chunk).split(b"\n")
                 for line in lines:
-                    self._beat(line.decode())
+                    self._on_heartbeat(line.decode())
                 silent_secs, has_lived = 0.0, True
             else:
-                # This process may have been stopped itself, and the worker with it.
-                silent_secs += min(time.monotonic() - before, 2 * _STEP_SECS)
-                if has_lived and silent_secs >= HUNG_SECS:
+                # This process may have been suspended, and the worker with it.
+                silent_secs += min(time.monotonic() - before, 2 * timeouts.SUPERVISOR_POLL_SECS)
+                if has_lived and silent_secs >= timeouts.WORKER_HUNG_SECS:
                     return True
 
-    def _beat(self, line: str) -> None:
+    def _on_heartbeat(self, line: str) -> None:
         self._has_worked = True
         try:
             told = json.loads(line)
-        except ValueError:  # its last words, cut off
+        except ValueError:  # a truncated last line
             told = None
         with self._lock:
             self._last_beat = self._clock()
@@ -232,14 +232,13 @@ class Supervisor:
 
 
 def worker_environment() -> dict[str, str]:
-    """Ours, without what a worker has no use for and others may read in /proc: the key of a client,
-    the URL of the database with its password."""
+    """This process's environment without what a worker does not need and others may read in /proc:
+    a client's key, the URL of the database with its password."""
     return {n: v for n, v in os.environ.items() if n not in ("TILEWRIGHT_API_KEY", "TILEWRIGHT_DB")}
 
 
 def out_of_memory_kills() -> int:
-    """How many processes of this machine the kernel has ended for lack of memory; 0 where it does
-    not say."""
+    """How many processes the kernel has killed for lack of memory; 0 if it does not say."""
     try:
         lines = Path("/proc/vmstat").read_text().splitlines()
     except OSError:
@@ -248,7 +247,7 @@ def out_of_memory_kills() -> int:
 
 
 def kill_group(group: int) -> None:
-    """SIGKILL to what is left of a process group."""
+    """SIGKILL to the rest of a process group."""
     try:
         os.killpg(group, signal.SIGKILL)
     except ProcessLookupError:

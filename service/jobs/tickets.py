@@ -1,4 +1,4 @@
-"""The job that tunes what somebody asked for and nobody tuned."""
+"""Ticket jobs: they tune workloads that somebody asked for and nobody tuned."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ Tickets = Callable[[Workload], Ticket | None]
 
 
 def tickets_for(target: Target, trials: int) -> Tickets:
-    """What makes the job of a workload on `target`: request, body hash and flight key. None where
-    no machine of this service can measure it."""
+    """A function that makes the ticket job of a workload on `target`: request, body hash and flight
+    key; None if no machine of this service can measure it."""
     host = targets.this_machine()
     if grade_of(target, host) is None:
         return lambda workload: None
@@ -35,4 +35,4 @@ def tickets_for(target: Target, trials: int) -> Tickets:
 
 
 def no_tickets(workload: Workload) -> None:
-    """For those who may not submit jobs."""
+    """For callers who may not submit jobs."""

@@ -1,6 +1,6 @@
-"""One tuning run with everything around it: what `tune` and a service's worker both call.
+"""One tuning run with its database, for `tune` and for a service's worker.
 
-Same workload, target and options in, same stored result out, whoever asks.
+Same workload, target and options in, same stored result out.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from tilewright.schedules.workload.workload import Workload
 from tilewright.service.answers.grades import grade_of
 from tilewright.service.answers.publish import Publish, Published, publish, result_document
 from tilewright.service.resolve import targets
-from tilewright.tuner.session.report import Begun, Budget, TrialEvent, TuneReport
+from tilewright.tuner.session.report import Budget, PreviousTrial, TrialEvent, TuneReport
 
 if TYPE_CHECKING:
     from tilewright.db import Store
     from tilewright.tuner.process.control import Control
 
-# Start-up: registering a job loads nothing that tunes.
+# Start-up: registering a job loads no tuning code.
 
 
 REAL = "local"
 """The measurer that runs kernels here; only it needs the machine's probes."""
 
 FLEET = "dask"
-"""The measurer of jobs that the service's own fleet measures; its address is the service's."""
+"""The measurer of jobs on the service's own fleet, whose address the service knows."""
 
 
 @dataclass(frozen=True, slots=True)
 class TuneOptions:
-    """What a run is asked for, beside the work itself."""
+    """Options of a run."""
 
     budget: Budget = field(default_factory=Budget)
     strategy: str = "annealing"
@@ -70,10 +70,10 @@ def tune_into(
     control: Control | None = None,
     begun: Sequence[tuple[tuple[int, ...], str]] = (),
 ) -> TuneReport:
-    """Tune and store. `on_event` gets every trial as JSON data once it is durable; what it
-    raises ends the run. `should_stop` ends it after a trial, with the best so far confirmed.
-    `control` is that of `tuner.tune`; `begun` are candidate (sketch, then a place of each knob)
-    and record key of the trials that an earlier worker told."""
+    """Tune and store. `on_event` gets every trial as JSON data once it is stored; an exception in
+    it ends the run. `should_stop` ends it after a trial, with the best so far verified. `control`
+    is that of `tuner.tune`; `begun` are candidates (sketch, then the index of each knob's value)
+    and record keys of trials that an earlier worker reported."""
     from tilewright.schedules.space import Candidate
     from tilewright.tuner.tuning import tune
 
@@ -93,7 +93,9 @@ def tune_into(
         should_stop=should_stop,
         fresh=options.fresh,
         control=control,
-        begun=[Begun(Candidate(place[0], place[1:]), key) for place, key in begun],
+        previous_trials=[
+            PreviousTrial(Candidate(place[0], place[1:]), key) for place, key in begun
+        ],
     )
 
 
@@ -105,12 +107,12 @@ def whole_document(
     control: Control,
     publish: Publish = publish,
 ) -> dict[str, Any]:
-    """`result_document`, whose wall time includes building the files of the best; where the seconds
-    of the run are over, they are built when somebody asks for them."""
+    """`result_document`, whose wall time includes building the files of the best. If the seconds of
+    the run are over, the files are built on demand later."""
 
     def publish_in_time(*args: Any) -> Published:
         if control.killed_in_secs <= 0.0:
-            return Published(warning="no time was left: the object file is built when asked for")
+            return Published(warning="no time was left: the object file is built on demand")
         return publish(*args)
 
     document = result_document(store, workload, target, report, publish_in_time)
@@ -121,7 +123,7 @@ def whole_document(
 
 
 def register(store: Store, workload: Workload, target: Target) -> None:
-    """Make the work known that records will refer to."""
+    """Store the workload and target that records will refer to."""
     store.register(
         workload.key,
         workload.to_json(),

@@ -1,7 +1,7 @@
-"""The coordinator: leases jobs from the database and runs a few of them in turns.
+"""The worker: leases jobs from the database and runs a few of them in time slices.
 
-Everything a job did is in the database when it is told, so this process may die at any moment:
-whoever coordinates next continues its jobs from their records, at once.
+Everything a job reports is in the database before, so this process may die at any moment: the next
+coordinator resumes its jobs from their records at once.
 """
 
 from __future__ import annotations
@@ -18,31 +18,30 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tilewright.db.errors import StoreError, StoreHeld
+from tilewright.db.values.jobs import TICKET_PRIORITY, StoredJob, WaitingJob
 from tilewright.schedules.errors import TilewrightError
-from tilewright.service.error_table import problem_of
-from tilewright.service.identity import FileIdentity
+from tilewright.service import timeouts
+from tilewright.service.file_identity import FileIdentity
 from tilewright.service.jobs import queue
-from tilewright.service.jobs.places import FleetSize, JobSlots
-from tilewright.service.jobs.pulse import Pulse, Role
+from tilewright.service.jobs.heartbeat import Heartbeat, Role
+from tilewright.service.jobs.job_slots import FleetSize, JobSlots
 from tilewright.service.jobs.run import JobContext, JobRun
 from tilewright.service.logs import configure
+from tilewright.service.problems import problem_of
 
 if TYPE_CHECKING:
     from tilewright.db import Store
-    from tilewright.db.job_rows import StoredJob, WaitingJob
 
-# Start-up: a query loads no SQLAlchemy; what needs it imports it.
+# Start-up: a query loads no SQLAlchemy; functions that need it import it.
 
 log = logging.getLogger("tilewright.worker")
-
-LONGEST_PAUSE_SECS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerSettings:
-    """What a worker is told. `db_url` "" means the user's own database; `beat_fd` is where it says
-    that it lives, None for nowhere; with `standby` it waits while another coordinates. `blameless`:
-    the worker before was ended from outside, by no job of its own."""
+    """Settings of a worker. `db_url` "" is the user's own database; `beat_fd` receives its
+    heartbeats (None: nobody); with `standby` it waits while another worker coordinates.
+    `blameless`: the previous worker was killed from outside, not by a job."""
 
     db_url: str
     lease_secs: float = 5.0
@@ -58,9 +57,9 @@ class WorkerSettings:
 
 @dataclass
 class Worker:
-    """Leases and runs jobs until `means.stop` is set."""
+    """Leases and runs jobs until `context.stop` is set."""
 
-    means: JobContext
+    context: JobContext
     owner: str
     poll_secs: float = 0.5
     jobs_at_once: int = 3
@@ -73,24 +72,24 @@ class Worker:
 
     def __post_init__(self) -> None:
         self._here = JobSlots(lambda: self.jobs_at_once)
-        self._fleet = JobSlots(FleetSize(self.means.fleet, at_least=self.jobs_at_once))
-        self._since = self.means.clock()
+        self._fleet = JobSlots(FleetSize(self.context.fleet, at_least=self.jobs_at_once))
+        self._since = self.context.clock()
 
     def work(self) -> None:
-        """Run jobs as they come, until told to stop; then wait for those that are open."""
+        """Run jobs until stopped; then wait for open jobs."""
         pause_secs = self.poll_secs
-        while not self.means.stop.is_set():
+        while not self.context.stop.is_set():
             try:
-                trouble = self.identity.trouble()
-                if trouble:
-                    raise StoreError(trouble)
-                if self.coordinated and not self.means.store.coordinates():
+                problem = self.identity.problem()
+                if problem:
+                    raise StoreError(problem)
+                if self.coordinated and not self.context.store.coordinates():
                     # A server's lock ends with its connection. Taking it again ends the leases of
-                    # the jobs that run here too: they stop, and are leased anew.
+                    # jobs that run here: they stop, and are leased again.
                     log.warning("the coordinator's lock was lost with its connection")
                     coordinate(
-                        self.means.store,
-                        self.means.stop,
+                        self.context.store,
+                        self.context.stop,
                         standby=True,
                         blameless=True,
                         take_role=self.take_role,
@@ -99,80 +98,78 @@ class Worker:
                     pass
                 pause_secs = self.poll_secs
             except StoreError as error:
-                # Whatever holds the database, or fills the disk, may go away again.
-                self.means.tally.store_error()
-                pause_secs = min(max(2 * pause_secs, 0.5), LONGEST_PAUSE_SECS)
+                # The cause may go away, such as another process on the database or a full disk.
+                self.context.counters.store_error()
+                pause_secs = min(max(2 * pause_secs, 0.5), timeouts.DATABASE_RETRY_MAX_SECS)
                 log.warning("no jobs are taken: %s; looking again in %g s", error, pause_secs)
-            self.means.stop.wait(pause_secs)
+            self.context.stop.wait(pause_secs)
         for thread in (*self._here.threads.values(), *self._fleet.threads.values()):
             thread.join()
 
     def work_once(self) -> bool:
-        """Run one job in this thread, if there is one; whether there was."""
+        """Run one waiting job in this thread; whether there was one."""
         leased = self._lease()
         if leased is None:
             return False
         job, _, owner = leased
-        JobRun(self.means, job, owner).to_its_end()
+        JobRun(self.context, job, owner).run_to_end()
         return True
 
     def _open_one(self) -> bool:
-        """Start a job beside those that are open, if one may be; whether it did."""
+        """Start one more job if a slot is free; whether it did."""
         leased = self._lease()
         if leased is None:
             return False
-        job, places, owner = leased
-        run = JobRun(self.means, job, owner)
-        thread = threading.Thread(target=run.to_its_end, name=f"job {job.id}", daemon=True)
-        places.owners[job.id], places.threads[job.id] = owner, thread
+        job, slots, owner = leased
+        run = JobRun(self.context, job, owner)
+        thread = threading.Thread(target=run.run_to_end, name=f"job {job.id}", daemon=True)
+        slots.owners[job.id], slots.threads[job.id] = owner, thread
         thread.start()
         return True
 
     def _lease(self) -> tuple[StoredJob, JobSlots, str] | None:
-        """The next job, where it counts and whose it is: a fleet's jobs take no place from this
-        machine's."""
-        lived_secs = self.means.clock() - self._since
+        """The next job, its kind of slots, and its owner: a fleet's jobs use no slots of this
+        machine."""
+        lived_secs = self.context.clock() - self._since
         waiting = [
             job
-            for job in self.means.store.job_queue()
+            for job in self.context.store.job_queue()
             if queue.rest_secs(job.failures) <= lived_secs
         ]
-        if any(map(_is_ticket, waiting)) and self.means.answers_first():
+        if any(map(_is_ticket, waiting)) and self.context.must_yield():
             waiting = [job for job in waiting if not _is_ticket(job)]
-        for places, fleet in ((self._here, False), (self._fleet, True)):
-            open_owners = places.open_owners()  # a job that came back to the queue is not open
-            of_kind = [j for j in waiting if j.fleet == fleet and j.id not in places.threads]
-            leased = self._lease_one_of(of_kind, places, open_owners) if of_kind else None
+        for slots, fleet in ((self._here, False), (self._fleet, True)):
+            open_owners = slots.open_owners()  # a requeued job is not open
+            of_kind = [j for j in waiting if j.fleet == fleet and j.id not in slots.threads]
+            leased = self._lease_one_of(of_kind, slots, open_owners) if of_kind else None
             if leased is not None:
-                return leased[0], places, leased[1]
+                return leased[0], slots, leased[1]
         return None
 
     def _lease_one_of(
-        self, waiting: list[WaitingJob], places: JobSlots, open_owners: list[str]
+        self, waiting: list[WaitingJob], slots: JobSlots, open_owners: list[str]
     ) -> tuple[StoredJob, str] | None:
         chosen = queue.choose(
             waiting,
-            places=places.count(),
+            slots=slots.count(),
             open_owners=open_owners,
-            has_oldest=places.oldest in places.threads,
+            has_oldest=slots.oldest in slots.threads,
         )
         if chosen is None:
             return None
-        job = self.means.store.lease_job(self.owner, self.means.lease_secs, job_id=chosen.id)
+        job = self.context.store.lease_job(self.owner, self.context.lease_secs, job_id=chosen.id)
         if job is not None and chosen.id == queue.order(waiting)[0].id:
-            places.oldest = job.id
+            slots.oldest = job.id
         return None if job is None else (job, chosen.owner)
 
 
 def _is_ticket(job: WaitingJob) -> bool:
-    from tilewright.db.job_owners import TICKET_PRIORITY
-
     return not job.fleet and job.priority <= TICKET_PRIORITY
 
 
 def main() -> int:
-    """Run a worker until SIGTERM, with the settings that its standard input holds, as JSON: its
-    environment and command line, which others may read, hold no password of a database."""
+    """Run a worker until SIGTERM, with settings from standard input as JSON: others may read its
+    environment and command line, which must not hold a database password."""
     from tilewright.db import open_store
 
     settings = WorkerSettings(**json.load(sys.stdin))
@@ -181,10 +178,11 @@ def main() -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     try:
-        # `serve` has made and upgraded it: a file that is gone by now must not begin anew, empty.
+        # `serve` has created and upgraded it: a file that is missing by now must not be created
+        # empty.
         with open_store(settings.db_url or None, create=False, upgrade=False) as store:
-            means = JobContext(store, settings.lease_secs, stop, fleet=settings.fleet)
-            pulse = Pulse(settings.beat_fd, means.tally, stop)
+            context = JobContext(store, settings.lease_secs, stop, fleet=settings.fleet)
+            pulse = Heartbeat(settings.beat_fd, context.counters, stop)
             if not settings.coordinate:
                 pulse.take_role(Role.LEADER)
             elif not coordinate(
@@ -198,7 +196,7 @@ def main() -> int:
             owner = f"{socket.gethostname()}:{os.getpid()}"
             identity = FileIdentity(store.path)
             Worker(
-                means,
+                context,
                 owner,
                 settings.poll_secs,
                 settings.jobs_at_once,
@@ -221,9 +219,9 @@ def coordinate(
     blameless: bool = False,
     take_role: Callable[[Role], None] = lambda role: None,
 ) -> bool:
-    """Become the one coordinator, which ends the leases of the one before, who is gone; False if
-    stopped first. With `standby` it waits while another lives, or the server is away; `take_role`
-    is called with each role as it begins. StoreHeld names the other."""
+    """Become the only coordinator, which ends the leases of its dead predecessor; False if stopped
+    first. With `standby` it waits while another coordinator lives, or the server is away;
+    `take_role` is called when a role begins. StoreHeld names the other coordinator."""
     stands_by = False
     while not stop.is_set():
         try:

@@ -1,1 +1,1 @@
-"""What commands and requests name, made into values: workloads, targets, toolchains."""
+"""Resolves what commands and requests name: workloads, targets, toolchains."""

@@ -1,4 +1,4 @@
-"""Index notation as a request spells it: `{"expr": ..., "tensors": ..., "ranges": ...}`."""
+"""Index notation in a request: `{"expr": ..., "tensors": ..., "ranges": ...}`."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ MAX_PARTS = 64
 
 
 def read_notation(document: dict[str, Any]) -> WorkloadSpelling:
-    """WorkloadError with a pointer if a part is of the wrong kind.
+    """Parse the document. WorkloadError with a pointer if a part has the wrong type.
 
-    `tensors` is `{"A": "f32[2,2]"}` (its order is the order of the arguments) or
-    `["A=f32[2,2]"]`; `ranges` is `{"r": 3}`; `allow_error` a number.
+    `tensors` is `{"A": "f32[2,2]"}` (in the order of the arguments) or `["A=f32[2,2]"]`; `ranges`
+    is `{"r": 3}`; `allow_error` a number.
     """
     unknown = sorted(document.keys() - {"expr", "tensors", "ranges", "allow_error"})
     if unknown:

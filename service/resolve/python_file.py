@@ -1,7 +1,7 @@
-"""A workload from a function in somebody's Python file.
+"""A workload from a function in a user's Python file.
 
-The file is run, by the command line only. What goes wrong in it is its author's to mend, so it is
-told in one line that names the place; a traceback would look like a bug of ours.
+Only the command line runs such a file. An error in it is the author's to correct, so the message is
+one line with the place; a traceback would look like a bug of ours.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 
 def call_function(file: str, name: str) -> Workload:
-    """What FUNCTION of FILE.py returns. UsageProblem, WorkloadError.
+    """The result of FUNCTION in FILE.py. UsageProblem, WorkloadError.
 
-    What the file prints goes to stderr: stdout may be promised to one JSON document.
+    Output of the file goes to stderr: stdout may be promised to one JSON document.
     """
-    # Start-up: most workloads are not in a file of Python.
+    # Start-up: most workloads are not in a Python file.
     from tilewright.schedules.workload.workload import Workload
 
     path = Path(file)
@@ -38,26 +38,28 @@ def call_function(file: str, name: str) -> Workload:
     if not there:
         raise UsageProblem(f"{file}: there is no such file")
     with redirect_stdout(sys.stderr):
-        with _told(file, file):
+        with _reported(file, file):
             module = _load(path)
         function = getattr(module, name, None)
         if not callable(function):
             raise UsageProblem(f"{file} has no function {name!r}; it has {_functions(module)}")
-        with _told(f"{file}:{name}", file):
+        with _reported(f"{file}:{name}", file):
             workload = function()
     if not isinstance(workload, Workload):
-        raise UsageProblem(f"{file}:{name} returned {type(workload).__name__}; a Workload will do")
-    workload.normalised()  # what does not describe a computation is refused here
+        raise UsageProblem(
+            f"{file}:{name} returned {type(workload).__name__}; it must return a Workload"
+        )
+    workload.normalised()  # refuses what does not describe a computation
     return workload if workload.name else workload.named(name)
 
 
 def _load(path: Path) -> ModuleType:
-    name = f"tilewright_file_{path.stem}"  # not the name of a module that is there already
+    name = f"tilewright_file_{path.stem}"  # not the name of an existing module
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None  # the spelling ends in .py
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses look their module up
+    sys.modules[name] = module  # dataclasses look up their module
     spec.loader.exec_module(module)
     return module
 
@@ -74,8 +76,8 @@ def _functions(module: ModuleType) -> str:
 
 
 @contextmanager
-def _told(what: str, file: str) -> Iterator[None]:
-    """Whatever somebody else's code raises becomes a UsageProblem; our own errors stay."""
+def _reported(what: str, file: str) -> Iterator[None]:
+    """Turns any exception of the user's code into a UsageProblem; our own errors pass."""
     try:
         yield
     except SyntaxError as error:
@@ -84,7 +86,7 @@ def _told(what: str, file: str) -> Iterator[None]:
         raise
     except SystemExit as error:
         raise UsageProblem(f"{what} ended the program (exit code {error.code})") from error
-    except Exception as error:  # somebody else's code may raise anything
+    except Exception as error:  # user code may raise anything
         raise UsageProblem(
             f"{what} raised {type(error).__name__}: {error}{_place(error, file)}",
             advice="Correct the file.",
@@ -92,7 +94,7 @@ def _told(what: str, file: str) -> Iterator[None]:
 
 
 def _place(error: Any, file: str) -> str:
-    """Where in `file` the error passed last."""
+    """The last line of `file` in the traceback."""
     lines = [
         frame.lineno
         for frame in traceback.extract_tb(error.__traceback__)

@@ -1,5 +1,5 @@
-"""What a request may hold, read strictly: an unknown field, a string for a number or a number that
-is no whole one is refused with its JSON pointer."""
+"""Schemas of request bodies, parsed strictly: an unknown field, a string for a number or a fraction
+for an integer is refused with its JSON pointer."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LIMITS = RequestLimits()
 
 StrategyName = Annotated[Strategy, Field(strict=False)]
 GradeName = Annotated[Grade, Field(strict=False)]
-"""By their names, as JSON has no others."""
+"""By name, as JSON has no enums."""
 
 EXAMPLE_JOB: dict[str, Any] = {
     "workload": "matmul:M=512,N=512,K=512",
@@ -34,20 +34,20 @@ EXAMPLE_JOB: dict[str, Any] = {
 }
 
 
-class Strict(BaseModel):
+class StrictModel(BaseModel):
     """No coercion, no unknown fields."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
 
 
-class BudgetIn(Strict):
+class BudgetIn(StrictModel):
     """What a job may use. `trials` counts earlier runs of the same search too."""
 
     trials: Annotated[int, Field(ge=1, le=_LIMITS.trials_max)] = _LIMITS.trials_default
     seconds: Annotated[float, Field(gt=0, le=_LIMITS.seconds_max)] | None = None
 
 
-class JobIn(Strict):
+class JobIn(StrictModel):
     """`POST /v1/jobs`."""
 
     model_config = ConfigDict(
@@ -61,7 +61,7 @@ class JobIn(Strict):
     target: Annotated[str, Field(min_length=1, max_length=256)] | dict[str, Any] = Field(
         default="native",
         description="`native`, or a target document; for a fleet (`measurer: dask`) also the name "
-        "of a machine or the beginning of a target key.",
+        "of a machine or a prefix of a target key.",
     )
     threads: Annotated[int, Field(ge=1, le=4096)] | None = None
     budget: BudgetIn = BudgetIn()
@@ -69,11 +69,11 @@ class JobIn(Strict):
     seed: Annotated[int, Field(ge=0, le=_LIMITS.seed_max)] = 0
     measurer: Annotated[str, Field(min_length=1, max_length=512)] = "local"
     priority: Annotated[int, Field(ge=-1000, le=1000)] = Field(
-        default=0, description="Higher goes first; it makes no other job of the same work."
+        default=0, description="Higher starts first; not part of the identity of a job."
     )
 
 
-class LookupIn(Strict):
+class LookupIn(StrictModel):
     """`POST /v1/best:lookup`. Each of `workloads` is a spelling, a document or a key."""
 
     workloads: Annotated[
@@ -90,7 +90,7 @@ M = TypeVar("M", bound=BaseModel)
 
 
 def read_model(model: type[M], document: Any) -> M:
-    """`document` as a `model`; InvalidField names the first thing that is wrong with it."""
+    """`document` parsed as a `model`; InvalidField names the first error."""
     try:
         return model.model_validate(document)
     except ValidationError as error:
@@ -104,14 +104,14 @@ def json_pointer(location: Sequence[str | int]) -> str:
 
 
 def _invalid(kind: str, loc: Sequence[str | int], message: str, found: object) -> InvalidField:
-    """What Pydantic found, in our words: the field, what would do, what was found."""
+    """An error of Pydantic in our format: the field, what is accepted, what was found."""
     if kind == "extra_forbidden":
         return InvalidField(
             f"{_where(loc)}: there is no such field",
             code="unknown_field",
             pointer=json_pointer(loc),
         )
-    # Pydantic names the branch of a union that it tried; a document has no such member.
+    # Pydantic names the branch of a union that it tried, which is no member of the document.
     location = [part for part in loc if part not in _BRANCHES]
     where, pointer = _where(location), json_pointer(location)
     if kind == "missing":
@@ -129,7 +129,7 @@ _WANTED = {
     "workload": "a spelling such as 'matmul:M=512,N=512,K=512', a workload document, or "
     '{"expr": ..., "tensors": {...}, "ranges": {...}}',
     "workloads": "a list of 1 to 1000 spellings, workload documents or keys",
-    "target": "'native' or a target document (a key will do for a lookup)",
+    "target": "'native' or a target document (a lookup also accepts a key)",
 }
 
 
@@ -142,9 +142,9 @@ def _short(value: object) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-def admit(workload: Workload, settings: Settings) -> None:
-    """WorkloadError "too_large" for more memory or work than this service takes on."""
-    # Start-up: settings are read with no workload at hand.
+def check_size(workload: Workload, settings: Settings) -> None:
+    """WorkloadError "too_large" for more memory or work than this service accepts."""
+    # Start-up: reading settings needs no workload.
     from tilewright.schedules.workload.size import check_limits
 
     check_limits(
@@ -158,7 +158,7 @@ T = TypeVar("T")
 
 
 def located(pointer: str, make: Callable[[], T]) -> T:
-    """What `make` gives; its errors get `pointer` before their own."""
+    """The result of `make`; its errors get `pointer` as a prefix of their own."""
     try:
         return make()
     except TilewrightError as error:

@@ -1,4 +1,4 @@
-"""A workload as it is spelled, and the pieces it is typed in on a command line."""
+"""Spellings of a workload, and their parts on a command line."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 from tilewright.schedules.errors import WorkloadError
 from tilewright.schedules.workload.strict_json import parse_json_text
+from tilewright.service.argument_specs import Argument, Option
 from tilewright.service.errors import InvalidField, UsageProblem
-from tilewright.service.typed import Argument, Option
 
 WORKLOAD_PANEL = "Workload"
 _ASSIGNMENT = re.compile(r"[\s;]*\w+\s*\[")
@@ -18,9 +18,9 @@ _ASSIGNMENT = re.compile(r"[\s;]*\w+\s*\[")
 
 @dataclass(frozen=True, slots=True)
 class WorkloadSpelling:
-    """One computation in any of its spellings, and what the command line calls the parts of one.
+    """One computation in any spelling, with the parts of a command line.
 
-    `read_workload` makes a workload of it, whether it was typed or came in a request.
+    `read_workload` parses it, whether it was typed or came in a request.
     """
 
     workload: Annotated[
@@ -79,7 +79,7 @@ class WorkloadSpelling:
 
     @property
     def notation(self) -> str | None:
-        """The index notation, with or without --expr before it; None for other spellings."""
+        """The index notation, with or without `--expr`; None for other spellings."""
         if self.expr is None and self.workload is not None and _ASSIGNMENT.match(self.workload):
             return self.workload
         return self.expr
@@ -97,13 +97,14 @@ def check_one_spelling(spelling: WorkloadSpelling) -> None:
 
 
 def assignments(values: list[str] | None, option: str) -> dict[str, str]:
-    """`["A=f32[2,2]"]` as a dict. UsageProblem for what is no NAME=VALUE or comes twice."""
+    """`["A=f32[2,2]"]` as a dict. UsageProblem for a text that is not NAME=VALUE, or a repeated
+    name."""
     found: dict[str, str] = {}
     for text in values or []:
         name, equals, value = text.partition("=")
         name, value = name.strip(), value.strip()
         if not equals or not name or not value:
-            raise UsageProblem(f"{option} {text!r}: NAME=VALUE will do")
+            raise UsageProblem(f"{option} {text!r}: must be NAME=VALUE")
         if name in found:
             raise UsageProblem(f"{option} {name} is given twice")
         found[name] = value
@@ -115,7 +116,7 @@ def ranges(values: list[str] | None) -> dict[str, int]:
     found: dict[str, int] = {}
     for name, value in assignments(values, "--range").items():
         if not value.isascii() or not value.isdigit() or len(value) > 18:
-            raise UsageProblem(f"--range {name}={value}: a whole number >= 1 will do")
+            raise UsageProblem(f"--range {name}={value}: must be a whole number >= 1")
         found[name] = int(value)
     return found
 
@@ -130,7 +131,7 @@ def read_text(path: Path) -> str:
 
 
 def read_json(path: Path) -> Any:
-    """A file's JSON, as strict as the service will be; InvalidField if it will not do."""
+    """A file's JSON, parsed as strictly as by the service; InvalidField if it is invalid."""
     try:
         return parse_json_text(read_text(path))
     except WorkloadError as error:

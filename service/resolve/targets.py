@@ -1,4 +1,4 @@
-"""Targets as commands and requests name them, and what this machine can hold and time."""
+"""Targets as commands and requests name them, and limits of this machine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from tilewright.schedules.target import Target
     from tilewright.schedules.workload.workload import Workload
 
-# Start-up: a query for a named target loads nothing that detects or measures.
+# Start-up: a query for a named target loads no detection and no measuring.
 
 FILE_MEASURERS = ("replay", "simulated")
 
@@ -17,7 +17,7 @@ FILE_MEASURERS = ("replay", "simulated")
 def read_target(
     spec: str, threads: int | None, *, probe: bool = True, fresh: bool = False
 ) -> Target:
-    """The target a user names. Without `probe` nothing is measured. TargetError."""
+    """The target that a user names. Measures nothing without `probe`. TargetError."""
     from tilewright.tuner.machine.native_target import load_target, native_target
 
     if spec == "native" and fresh:
@@ -27,17 +27,17 @@ def read_target(
 
 @cache
 def this_machine(threads: int = 1) -> Target:
-    """The machine of this process, not probed; it is looked at once. TargetError."""
+    """The machine of this process, without probes, detected once. TargetError."""
     from tilewright.tuner.machine.native_target import unprobed_target
 
     return unprobed_target(threads)
 
 
 def target_of(spec: str | dict[str, Any], threads: int | None) -> Target:
-    """The target of a request's `target` field, not probed; no file is read. TargetError, also for
-    a description by which LLVM would end: it is asked in another process, once."""
+    """The target of a request's `target` field, without probes; reads no file. TargetError, also
+    for a description that makes LLVM abort: a helper process tries it, once."""
     from tilewright.schedules.target import Target
-    from tilewright.tuner.machine.cpus import is_level, level_target
+    from tilewright.tuner.machine.x86_levels import is_level, level_target
 
     if isinstance(spec, str):
         if is_level(spec):
@@ -49,8 +49,8 @@ def target_of(spec: str | dict[str, Any], threads: int | None) -> Target:
 
 
 def _check_known(target: Target) -> None:
-    from tilewright.tuner.machine.cpus import is_well_known
     from tilewright.tuner.machine.llvm_names import check_target
+    from tilewright.tuner.machine.x86_levels import is_well_known
 
     here = this_machine()
     if not is_well_known(target, here.triple, here.cpu, here.features):
@@ -58,12 +58,12 @@ def _check_known(target: Target) -> None:
 
 
 def is_mocked(measurer: str) -> bool:
-    """Whether its times are of no real machine."""
+    """Whether a measurer's times are not of a real machine."""
     return measurer.partition(":")[0] in FILE_MEASURERS
 
 
 def fleet_of(measurer: str) -> str:
-    """The address of the fleet that `measurer` names; "" if it names none."""
+    """The address of the fleet in `measurer`; "" if there is none."""
     kind, _, address = measurer.partition(":")
     return address if kind == "dask" else ""
 
@@ -76,7 +76,7 @@ def fleet_target_of(spec: str | dict[str, Any], threads: int | None, fleet: str)
         return target_at(fleet, spec, threads)
     target = target_of(spec, threads)
     if target.probes.peak_gflops:
-        return target  # as its owner measured it, whether such a machine is there now or not
+        return target  # with its owner's probes, whether or not such a machine is in the fleet now
     return with_fleet_probes(fleet_status(fleet), target)
 
 
@@ -90,14 +90,14 @@ def check_fits(workload: Workload) -> None:
 
 
 def check_measurer(spec: str) -> None:
-    """MeasurerError if the file of timings that `spec` names cannot be used."""
-    from tilewright.tuner.measure.choose import parse_measurer
+    """MeasurerError if the file of timings in `spec` cannot be used."""
+    from tilewright.tuner.measure.measurer_spec import parse_measurer
 
     parse_measurer(spec)
 
 
 def target_summary(target: Target) -> dict[str, Any]:
-    """What answers say of a target."""
+    """The summary of a target in answers."""
     return {
         "key": target.key,
         "cpu": target.cpu,

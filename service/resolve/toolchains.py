@@ -1,4 +1,4 @@
-"""What is installed here to make kernels with, as records name it."""
+"""The installed toolchain, as records name it."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ _ASK = "import llvmlite.binding as b; print('.'.join(map(str, b.llvm_version_inf
 
 @cache
 def toolchain() -> Toolchain:
-    """The toolchain installed here, without loading LLVM; `llvm` is "" (llvmlite fixes it).
+    """The installed toolchain, without loading LLVM; `llvm` is "" (llvmlite determines it).
 
-    Looked up once: a process goes on with the code it has loaded, whatever is installed later.
+    Detected once: a process keeps the code it has loaded, whatever is installed later.
     """
     return Toolchain(codegen_version=CODEGEN_VERSION, llvmlite=llvmlite_version(), llvm="")
 
 
 def toolchain_name(made_by: Toolchain) -> str:
-    """What stands for a toolchain in keys: code generator and llvmlite."""
+    """A toolchain in keys: code generator and llvmlite."""
     return f"codegen {made_by.codegen_version}, llvmlite {made_by.llvmlite}"
 
 
 @cache
 def llvm_version() -> str:
-    """The release of LLVM that llvmlite brings, "" where it brings none. A process of its own
-    looks: LLVM takes 50 MB of each that loads it."""
-    said = subprocess.run([sys.executable, "-c", _ASK], capture_output=True, text=True, check=False)
-    return said.stdout.strip()
+    """The release of LLVM in llvmlite, "" if there is none. A separate process detects it: LLVM
+    takes 50 MB of each process that loads it."""
+    done = subprocess.run([sys.executable, "-c", _ASK], capture_output=True, text=True, check=False)
+    return done.stdout.strip()
 
 
 def real_toolchain() -> Toolchain:
-    """The toolchain installed here in full, as records name it. Loads LLVM."""
-    # Start-up: a query names its toolchain without what measures.
+    """The complete installed toolchain, as records name it. Loads LLVM."""
+    # Start-up: naming the toolchain of a query loads no measuring code.
     from tilewright.tuner.emit.object_code import toolchain
 
     return toolchain()

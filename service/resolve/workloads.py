@@ -1,6 +1,6 @@
 """Workloads as commands and requests name them.
 
-What reads them is imported when it is used, so that a query does not load what tuning needs.
+The parsers are imported when they are used, so that a query does not load the modules for tuning.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def read_workload(spelling: WorkloadSpelling) -> Workload:
-    """The workload as typed, in normal form; files are read, and functions in them called.
+    """The workload as typed, in normal form; reads files, and calls functions in them.
     WorkloadError, UsageProblem."""
     check_one_spelling(spelling)
     return _parsed(spelling, read_file=_read_file, load_function=call_function)
@@ -42,7 +42,7 @@ def _parsed(spelling: WorkloadSpelling, **files: Any) -> Workload:
 
 
 def workload_of(spelled: str | dict[str, Any]) -> Workload:
-    """The workload of a request's `workload` field; no file is read. WorkloadError."""
+    """The workload of a request's `workload` field; reads no file. WorkloadError."""
     from tilewright.schedules.workload.workload import Workload
 
     if isinstance(spelled, str):
@@ -53,7 +53,7 @@ def workload_of(spelled: str | dict[str, Any]) -> Workload:
 
 
 def workload_summary(workload: Workload) -> dict[str, Any]:
-    """What answers say of a workload."""
+    """The summary of a workload in answers."""
     return {
         "key": workload.key,
         "name": workload.name,
@@ -63,8 +63,8 @@ def workload_summary(workload: Workload) -> dict[str, Any]:
 
 
 def computed_lines(workload: Workload) -> list[str]:
-    """What a workload computes, in words: its outputs with types and shapes, and which reads of
-    inputs are zero because they lie outside."""
+    """What a workload computes, in words: its outputs with types and shapes, and which reads
+    outside of inputs are zero."""
     from tilewright.schedules.workload.padding import padded_reads
 
     outputs = ", ".join(

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from benchmarks.peers import numpy_peer, numpy_ways
+from benchmarks.peers import numpy_peer, numpy_variants
 from benchmarks.suite.cases import EXPRESSIONS, EXTENTS, GEMMS, OPERATORS
 from benchmarks.suite.check_extents import sizes_at
 from benchmarks.suite.contestant import make_inputs
@@ -21,9 +20,9 @@ from benchmarks.suite.registry import every_case, workload_of
 from benchmarks.suite.results import Result, ResultsFile
 from benchmarks.suite.shelf import Shelf
 from benchmarks.windows import Windows
+from tests.support.peers.racing import record_variants
 from tilewright.schedules.reference.evaluate import evaluate
-from tilewright.schedules.workload.constants import with_constants
-from tilewright.tuner.bench.ways import FastestPeer, Way, choose
+from tilewright.schedules.workload.computation import with_constants
 
 CLASSIC = [c.name for c in (*GEMMS.values(), *OPERATORS, *EXPRESSIONS)]
 
@@ -67,11 +66,11 @@ def test_every_way_of_a_library_computes_what_numpy_does(name: str, constant: bo
     numpy_peer(case.peer, case.epilogue, exact, expected, sizes)()
     limit = 2e-5 * max(float(np.abs(expected).max()), 1.0)
     output = np.empty(shape, np.float32)
-    ways = numpy_ways(case.peer, case.epilogue, inputs, output, sizes, constant=constant)
-    for way in ways:
+    variants = numpy_variants(case.peer, case.epilogue, inputs, output, sizes, constant=constant)
+    for variant in variants:
         output.fill(np.nan)
-        way.prepare()()
-        np.testing.assert_allclose(output, expected, atol=limit, rtol=0, err_msg=way.name)
+        variant.prepare()()
+        np.testing.assert_allclose(output, expected, atol=limit, rtol=0, err_msg=variant.name)
 
 
 WAYS: dict[str, set[str]] = {
@@ -121,7 +120,7 @@ def test_every_way_of_pytorch_is_found(
     name: str, constant: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("torch")
-    from tilewright.tuner.bench import torch_peer
+    from tilewright.peers.torch_peer import peer as torch_peer
 
     case = every_case()[name]
     sizes = sizes_at(case, EXTENTS.index(13), mixed=True)
@@ -133,14 +132,7 @@ def test_every_way_of_pytorch_is_found(
     expected = np.empty(workload.output_tensors[0].shape)
     exact = [a.astype(np.float64) for a in inputs]
     numpy_peer(case.peer, case.epilogue, exact, expected, sizes)()
-    raced: set[str] = set()
-
-    def quickly(ways: list[Way], check: Any) -> FastestPeer:
-        choice = choose(ways, check, 0.0)
-        raced.update(way.name for way in ways if way.name not in choice.dropped)
-        return choice
-
-    monkeypatch.setattr(torch_peer, "choose", quickly)
+    raced = record_variants(monkeypatch, torch_peer)
     peer = torch_peer.TorchPeer(workload.normalised(), inputs, 1, copy=False)
     peer.call()
     limit = 2e-5 * max(float(np.abs(expected).max()), 1.0)
@@ -150,11 +142,11 @@ def test_every_way_of_pytorch_is_found(
     if is_pointwise and "groups" not in case.sizes:
         wanted = wanted | {"linear", "oneDNN linear"}
     if case.epilogue.startswith("bias"):
-        wanted = {{"torch.mm": "torch.addmm"}.get(way, way) for way in wanted}
+        wanted = {{"torch.mm": "torch.addmm"}.get(variant, variant) for variant in wanted}
     if constant:
         exchanged = "oneDNN linear, operands exchanged"
         wanted = {"oneDNN linear, weights packed" if w == exchanged else w for w in wanted}
-    found = {way.removeprefix("made before, ") for way in raced}
+    found = {variant.removeprefix("made before, ") for variant in raced}
     assert wanted <= found, (wanted - found, raced)
 
 

@@ -60,6 +60,7 @@ from benchmarks.suite.shelf import Shelf
 from benchmarks.suite.tune_case import emit
 from benchmarks.suite.tvm_side import tvm_best, tvm_request
 from benchmarks.windows import Windows
+from tests.support.benchmark_rows import results_of, row_data
 from tilewright.tuner.machine.native_target import native_target
 from tilewright.tuner.search.default import default_trace
 
@@ -161,30 +162,6 @@ def test_windows_take_one_value_or_one_an_axis() -> None:
     assert Windows.of({"K": 1}, 3).pointwise
     assert not Windows.of({"K": 1, "stride": 2}, 2).pointwise
     assert windows.and_a_point().taps == (1, 7, 1)
-
-
-def row_data(
-    case: str, family: str, threads: int, speedup: float, of_bound: float
-) -> dict[str, Any]:
-    interval = {"median": speedup, "low": speedup, "high": speedup}
-    return {
-        "case": case, "family": family, "threads": threads, "gflops": 100.0,
-        "of_bound": of_bound / 2, "of_bound_beside": of_bound, "bound": {"binds": "compute"},
-        "prepack": None, "tvm": None,
-        "race": {"kernel": {"run_secs": 2e-5, "median_sample_secs": 2.5e-5},
-                 "numpy": {"ratio": interval},
-                 "torch": {"missing": "25 times slower than the other peer"}},
-        "against_best_peer": {"peer": "numpy", **interval},
-        "tune": {"workload": {"flops": 2e6, "min_bytes": 1e5}, "trials": {"total": 32}},
-    }  # fmt: skip
-
-
-def results_of(tmp_path: Path, *rows: dict[str, Any]) -> ResultsFile:
-    results = ResultsFile(tmp_path / "results.jsonl")
-    for data in rows:
-        key = f"suite/{data['family']}/{data['case']}/{data['threads']}t"
-        results.add(Result(key, "now", "session", 0.0, data))
-    return results
 
 
 def test_figures_of_a_family_are_told_for_each_thread_count_and_together(tmp_path: Path) -> None:

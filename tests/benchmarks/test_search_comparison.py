@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 from benchmarks import search_comparison
+from tests.support.paths import ROOT
 from tilewright.tuner.measure.mocked.simulated import read_simulated
 
-SEARCH_PAGE = Path(__file__).resolve().parents[2] / "docs" / "search.md"
+SEARCH_PAGE = ROOT / "docs" / "search.md"
 
 
 def committed() -> list[dict[str, object]]:

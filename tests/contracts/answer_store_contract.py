@@ -27,19 +27,18 @@ from tests.contracts.store_values import (
     register,
 )
 from tilewright.db import Store
-from tilewright.db.artefacts import ArtefactFile
+from tilewright.db.answers.preparations import MAX_ATTEMPTS
+from tilewright.db.core.models import Base
 from tilewright.db.errors import NotAlone, StaleLease
-from tilewright.db.job_owners import JobQuota
-from tilewright.db.models import Base
-from tilewright.db.preparations import (
+from tilewright.db.values.answers import (
     LEASE_SECS,
-    MAX_ATTEMPTS,
     PreparationQuota,
     PreparationState,
     preparation_key,
 )
-from tilewright.db.prune import PruneReport
-from tilewright.db.stats import KindStats, OwnerStats
+from tilewright.db.values.jobs import JobQuota
+from tilewright.db.values.records import ArtefactFile
+from tilewright.db.values.whole import KindStats, OwnerStats, PruneReport
 
 CODEGEN = "codegen 1"
 WORK = (WORKLOAD, TARGET.key)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -14,36 +15,21 @@ from tests.contracts.store_values import (
     TARGET,
     TOOLCHAIN,
     WORKLOAD,
-    WORKLOADS,
     a_record,
     exported,
     full,
     promoted,
     register,
 )
-from tilewright.db.answers import BestAnswer
-from tilewright.db.errors import (
-    InvalidRecord,
-    NotRegistered,
-)
-from tilewright.db.store import Store
-from tilewright.schedules.record import MeasureResult, MeasureStatus
+from tilewright.db import Store, StoredEvidence
+from tilewright.db.errors import InvalidRecord, NotRegistered
+from tilewright.db.values.records import Artefact, WorkloadEntry
+from tilewright.schedules.record import MeasureResult, MeasureStatus, TuningRecord
 from tilewright.schedules.target import Target
 
 
 class BestContract:
     """Pointers to records, and what is read with them at one moment."""
-
-    def test_many_are_looked_up_at_once(self, store: Store) -> None:
-        works = list(WORKLOADS)[:5]
-        for number, work in enumerate(works):
-            register(store, work)
-            if number != 3:
-                assert promoted(store, full(1, 1e-3, workload_key=work))
-        keys = [(work, TARGET.key) for work in works] * 500
-        found = store.best_many(keys)
-        assert set(found) == {(work, TARGET.key) for work in works if work != works[3]}
-        assert all(record.workload_key == key[0] for key, record in found.items())
 
     def test_the_best_on_other_machines_comes_with_what_they_are(self, store: Store) -> None:
         register(store, target=OTHER_TARGET)
@@ -82,7 +68,8 @@ class BestContract:
         wrong = MeasureResult(MeasureStatus.WRONG_RESULT, detail="element 7")
         store.add([replace(fast, result=wrong)])
         assert store.best(WORKLOAD, TARGET.key) == slow
-        assert store.best_answer(WORKLOAD, TARGET.key).record == slow
+        work = WORKLOAD, TARGET.key
+        assert answer_of(store.evidence([work])[work])[2] == [slow]
         moves = store.best_history(WORKLOAD, TARGET.key)
         assert moves[-1].reason == "withdrawn: wrong_result: element 7"
         again = replace(fast, seed=1)
@@ -123,31 +110,21 @@ class BestContract:
             assert refused == {failed.key, withdrawn.key}
             assert len(evidence.refusals(OTHER_TARGET.key).known) == others
 
-    def test_an_answer_comes_with_all_it_needs(self, store: Store) -> None:
+    def test_evidence_holds_all_that_an_answer_needs(self, store: Store) -> None:
         record = full(1, 1e-3)
         assert promoted(store, full(2, 2e-3))
         assert promoted(store, record)
         files = store.add_artefacts(record.key, FILES)
         register(store, OTHER_WORKLOAD)
-        answer = store.best_answer(WORKLOAD, TARGET.key)
-        assert answer == BestAnswer(
-            workload=store.workload(WORKLOAD),
-            target=store.target(TARGET.key),
-            record=record,
-            artefacts=tuple(files),
-            version=2,
-        )
-        assert store.best_answer(OTHER_WORKLOAD, "none") == BestAnswer(
-            store.workload(OTHER_WORKLOAD), None, None
-        )
-        assert store.best_answer("none", TARGET.key) == BestAnswer(
-            None, store.target(TARGET.key), None
-        )
-        keys = [(work, TARGET.key) for work in (WORKLOAD, OTHER_WORKLOAD, "none")] * 400
-        found = store.best_answers([*keys, (WORKLOAD, OTHER_TARGET.key)])
-        assert list(found) == [*keys[:3], (WORKLOAD, OTHER_TARGET.key)]
-        assert found[keys[0]] == answer
-        assert store.best_answers([]) == {}
+        works = [(work, TARGET.key) for work in (WORKLOAD, OTHER_WORKLOAD, "none")] * 400
+        found = store.evidence([*works, (WORKLOAD, "none")])
+        assert list(found) == [*works[:3], (WORKLOAD, "none")]
+        known = store.workload(WORKLOAD), store.target(TARGET.key)
+        assert answer_of(found[works[0]]) == (*known, [record], files)
+        assert answer_of(found[works[1]]) == (store.workload(OTHER_WORKLOAD), known[1], [], [])
+        assert answer_of(found[works[2]]) == (None, known[1], [], [])
+        assert answer_of(found[WORKLOAD, "none"]) == (known[0], None, [], [])
+        assert store.evidence([]) == {}
 
     @pytest.mark.parametrize(
         "change",
@@ -160,46 +137,47 @@ class BestContract:
             "target SET document = '{}'",
         ],
     )
-    def test_an_answer_given_before_is_not_given_from_damaged_rows(
+    def test_evidence_of_damaged_rows_says_nothing(
         self, store: Store, damage: Callable[[str], None], change: str
     ) -> None:
+        work = WORKLOAD, TARGET.key
         assert promoted(store, full(1, 1e-3))
         files = store.add_artefacts(full(1, 1e-3).key, FILES)
-        before = store.best_answer(WORKLOAD, TARGET.key)
+        entry, target, records, before = answer_of(store.evidence([work])[work])
+        assert (records, before) == ([full(1, 1e-3)], files)
         damage(f"UPDATE {change}")
         match change.split(maxsplit=1)[0]:
             case "record":
-                expected = BestAnswer(before.workload, before.target, None)
+                records = []
             case "artefact":
-                expected = replace(before, artefacts=())
+                files = []
             case "workload":
-                expected = replace(before, workload=None)
+                entry = None
             case _:
-                expected = replace(before, target=None)
-        assert store.best_answer(WORKLOAD, TARGET.key) == expected
-        assert len(files) == 2
+                target, records = None, []
+        after = answer_of(store.evidence([work])[work])
+        assert after == (entry, target, records, files if records else [])
 
-    def test_an_answer_follows_the_best(self, store: Store) -> None:
+    def test_evidence_follows_the_best(self, store: Store) -> None:
+        work = WORKLOAD, TARGET.key
         for trial, secs in enumerate((3e-3, 2e-3, 1e-3), start=1):
             assert promoted(store, full(trial, secs))
-            answer = store.best_answer(WORKLOAD, TARGET.key)
-            assert (answer.record, answer.version) == (full(trial, secs), trial)
+            assert answer_of(store.evidence([work])[work])[2] == [full(trial, secs)]
         store.withdraw(full(3, 1e-3).key, "wrong")
-        answer = store.best_answer(WORKLOAD, TARGET.key)
-        assert (answer.record, answer.version) == (full(2, 2e-3), 4)
+        assert answer_of(store.evidence([work])[work])[2] == [full(2, 2e-3)]
 
     def test_a_claim_becomes_an_answer_once_it_is_verified_here(self, store: Store) -> None:
         slow, fast = full(1, 2e-3), full(2, 1e-3)
         store.import_(exported(WORKLOAD, [slow, fast, a_record(3, None)]))
         claims = store.claims(WORKLOAD, TARGET.key)
         assert [claim.trial for claim in claims] == [2, 1], "the fastest first, no failures"
-        assert store.claims_waiting() == claims[:1]
+        assert store.works_to_verify(TOOLCHAIN) == [(WORKLOAD, TARGET.key)]
         assert store.best(WORKLOAD, TARGET.key) is None
         own = replace(claims[0], verified_level="full", result=full(2, 1.5e-3).result)
         assert store.confirm(claims[0].key, own)
         assert store.best(WORKLOAD, TARGET.key) == own, "with the time that was measured here"
         assert store.claims(WORKLOAD, TARGET.key) == claims[1:]
-        assert store.claims_waiting() == []
+        assert store.works_to_verify(TOOLCHAIN) == []
         assert store.confirm(claims[0].key, own), "again it changes nothing"
         store.withdraw(claims[1].key, "wrong at element 7")
         assert store.claims(WORKLOAD, TARGET.key) == []
@@ -221,3 +199,12 @@ class BestContract:
             with pytest.raises(NotRegistered, match="no claim of this key"):
                 store.confirm(key, own)
         assert store.best(WORKLOAD, TARGET.key) is None
+
+
+def answer_of(
+    evidence: StoredEvidence,
+) -> tuple[WorkloadEntry | None, dict[str, Any] | None, list[TuningRecord], list[Artefact]]:
+    """The workload, the target, the best and its files, as far as their rows are intact."""
+    bests = evidence.best()
+    files = [file for best in bests for file in evidence.artefacts(best.key)]
+    return evidence.entry(), evidence.target_document(), [best.record for best in bests], files

@@ -20,13 +20,9 @@ from tests.contracts.store_values import (
     promoted,
     register,
 )
-from tilewright.db import open_store
-from tilewright.db.errors import (
-    StoreDenied,
-)
-from tilewright.db.prune import PruneReport
-from tilewright.db.store import Store
-from tilewright.db.transfer import RecordState, Selection
+from tilewright.db import Store, open_store
+from tilewright.db.errors import StoreDenied
+from tilewright.db.values.whole import PruneReport, RecordState, Selection
 
 
 class CopiesContract:
@@ -91,7 +87,7 @@ class CopiesContract:
     def test_a_backup_holds_everything_and_moves_to_any_empty_database(
         self, store: Store, tmp_path: Path
     ) -> None:
-        from tests.db.test_durability import every_write
+        from tests.contracts.store_values import every_write
 
         every_write(store)
         file = tmp_path / "backup.sqlite"
@@ -118,7 +114,8 @@ def assert_same(one: Store, other: Store) -> None:
         store.export(text)
         assert store.check() == []
     assert texts[0].getvalue() == texts[1].getvalue()
-    assert one.best_answer(WORKLOAD, TARGET.key) == other.best_answer(WORKLOAD, TARGET.key)
+    work = WORKLOAD, TARGET.key
+    assert one.evidence([work]) == other.evidence([work])
     assert one.best_history(WORKLOAD, TARGET.key) == other.best_history(WORKLOAD, TARGET.key)
     (job,) = one.list_jobs().items
     assert other.list_jobs().items == (job,)

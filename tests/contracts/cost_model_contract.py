@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 
-from tests.synthetic_machine import bent_log2_secs
-from tests.synthetic_sketch import synthetic_space
+from tests.support.synthetic_machine import bent_log2_secs
+from tests.support.synthetic_sketch import synthetic_space
 from tilewright.costmodel.base import CostModel, Sample
 from tilewright.schedules.arrays import IntArray
 from tilewright.schedules.space import Candidate, ScheduleSpace
-from tilewright.tuner.search.lattice import lattices
+from tilewright.tuner.search.setting_grid import setting_grids
 
 SPACE = synthetic_space(128, 128, 128, small=True)
 
 
 def drawn(count: int, seed: int = 0, sketch: int = 0) -> IntArray:
     """Feasible settings of the test space."""
-    return lattices(SPACE)[sketch].sample(np.random.default_rng(seed), count)
+    return setting_grids(SPACE)[sketch].sample(np.random.default_rng(seed), count)
 
 
 def samples(count: int, seed: int = 0) -> list[Sample]:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
-from tests.contracts.store_values import START, Clock, a_record
-from tilewright.db import open_store
+from tests.contracts.store_values import START, Clock, a_record, end_leases, note_event, submit
+from tilewright.db import Store, open_store
 from tilewright.db.errors import (
     BadTransition,
     IdempotencyConflict,
@@ -18,15 +17,8 @@ from tilewright.db.errors import (
     StoreHeld,
     UnknownJob,
 )
-from tilewright.db.job_owners import JobQuota, Sharing
-from tilewright.db.job_rows import QueuePosition, StoredJob
-from tilewright.db.job_states import LOST_TOO_OFTEN, MAX_FAILURES, JobState
-from tilewright.db.store import Store
-
-
-def submit(store: Store, number: int = 0, **changes: Any) -> tuple[StoredJob, bool]:
-    arguments: dict[str, Any] = {"body_hash": f"body{number}", "flight_key": f"flight{number}"}
-    return store.create_job({"workload": number}, **(arguments | changes))
+from tilewright.db.values.job_states import LOST_TOO_OFTEN, MAX_FAILURES, JobState
+from tilewright.db.values.jobs import JobQuota, Sharing, StoredJob
 
 
 class JobStoreContract:
@@ -126,7 +118,7 @@ class JobStoreContract:
         assert (leased.id, leased.state, leased.epoch) == (job.id, JobState.RUNNING, 1)
         assert store.lease_job("worker-2", 30) is None, "one worker a job"
         assert submit(store) == (leased, False), "running work is joined too"
-        store.update_progress(job.id, 1, {"trials": 3})
+        store.report_job(job.id, 1, progress={"trials": 3})
         clock.advance(20)
         assert store.renew_lease(job.id, 1, 30).progress == {"trials": 3}
         clock.advance(20)
@@ -148,7 +140,7 @@ class JobStoreContract:
         assert (taken.id, taken.owner, taken.epoch) == (job.id, "fast", 2)
         for write in (
             lambda: store.renew_lease(job.id, 1, 30),
-            lambda: store.update_progress(job.id, 1, {}),
+            lambda: store.report_job(job.id, 1, progress={}),
             lambda: store.release_job(job.id, 1),
             lambda: store.finish_job(job.id, 1, JobState.FAILED, error={}),
         ):
@@ -187,7 +179,7 @@ class JobStoreContract:
             leased = store.lease_job("killed", 30)
             assert leased is not None
             store.report_job(job.id, leased.epoch, failures=leased.failures + 1)
-            assert store.void_leases(blameless=blameless) == 1
+            end_leases(store, blameless=blameless)
             [waiting] = store.job_queue()
             assert (waiting.lost, waiting.failures) == (True, failures)
 
@@ -248,7 +240,7 @@ class JobStoreContract:
     def test_unknown_jobs_are_named(self, store: Store) -> None:
         for call in (
             lambda: store.request_cancel("nope"),
-            lambda: store.append_event("nope", 1, "x", {}),
+            lambda: note_event(store, "nope", 1, "x", {}),
             lambda: store.renew_lease("nope", 1, 1),
         ):
             with pytest.raises(UnknownJob, match="job 'nope': there is no such job"):
@@ -259,9 +251,9 @@ class JobStoreContract:
         job, _ = submit(store)
         other, _ = submit(store, 1)
         store.lease_job("w", 30)
-        ids = [store.append_event(job.id, 1, "trial", {"trial": n}) for n in range(3)]
+        ids = [note_event(store, job.id, 1, "trial", {"trial": n}) for n in range(3)]
         store.lease_job("w", 30)
-        store.append_event(other.id, 1, "trial", {})
+        note_event(store, other.id, 1, "trial", {})
         store.finish_job(job.id, 1, JobState.SUCCEEDED)
         events = store.events_after(job.id)
         kinds = [(e.kind, e.data.get("state", e.data.get("trial"))) for e in events]
@@ -276,18 +268,18 @@ class JobStoreContract:
         records = [a_record(trial, None if trial == 2 else 1e-3) for trial in (1, 2, 3)]
         store.add(records)
         links = [(r.trial, r.key) for r in records]
-        store.link_trials(job.id, 1, links)
-        store.link_trials(job.id, 1, links[:1])
+        store.report_job(job.id, 1, trials=links)
+        store.report_job(job.id, 1, trials=links[:1])
         assert store.job_trials(job.id) == [(r.trial, r) for r in records]
         assert store.job_trials(job.id, after=1, limit=1) == [(2, records[1])]
         with pytest.raises(NotRegistered, match="is not stored"):
-            store.link_trials(job.id, 1, [(4, "sha256:none")])
+            store.report_job(job.id, 1, trials=[(4, "sha256:none")])
 
     def test_json_without_a_number_for_it_is_refused(self, store: Store) -> None:
         job, _ = submit(store)
         store.lease_job("w", 30)
         with pytest.raises(ValueError, match="Out of range float"):
-            store.append_event(job.id, 1, "trial", {"secs": float("nan")})
+            note_event(store, job.id, 1, "trial", {"secs": float("nan")})
 
     # Priorities
 
@@ -300,14 +292,13 @@ class JobStoreContract:
         second, _ = submit(store, 1)
         urgent, _ = submit(store, 2, priority=5)
         assert second.id < first.id
-        waiting = [store.job_waiting(job.id) for job in (urgent, first, second)]
-        assert waiting == [QueuePosition(0, 0), QueuePosition(1, 0), QueuePosition(2, 0)]
+        assert [job.id for job in store.job_queue()] == [urgent.id, first.id, second.id]
         raised, created = submit(store, 1, priority=9)
         assert (raised.id, raised.priority, created) == (second.id, 9, False)
         assert submit(store, 1, priority=-1)[0].priority == 9, "joining lowers nothing"
         taken = [store.lease_job("w", 30) for _ in range(3)]
         assert [job.id for job in taken if job] == [second.id, urgent.id, first.id]
-        assert store.job_waiting(first.id) is None
+        assert store.job_queue() == []
 
     # Whose a job is
 
@@ -382,8 +373,8 @@ class JobStoreContract:
         store.add([record])
         before = store.events_after(job.id)
         for write in (
-            lambda: store.append_event(job.id, 1, "trial", {}),
-            lambda: store.link_trials(job.id, 1, [(1, record.key)]),
+            lambda: note_event(store, job.id, 1, "trial", {}),
+            lambda: store.report_job(job.id, 1, trials=[(1, record.key)]),
             lambda: store.report_job(job.id, 1, events=[("x", {})], progress={"a": 1}),
         ):
             with pytest.raises(StaleLease):
@@ -509,7 +500,7 @@ class JobStoreContract:
         store.add([a_record(1), a_record(3)])
         told = {"trial": 9, "record_key": "sha256:gone"}
         store.report_job(job.id, 1, trials=[(1, a_record(1).key), (3, a_record(3).key)])
-        store.append_event(job.id, 1, "trial", told)
+        note_event(store, job.id, 1, "trial", told)
         store.finish_job(job.id, 1, JobState.SUCCEEDED)
         found = store.check(acknowledged=[a_record(1).key, "sha256:lost"])
         assert [(p.invariant, p.kind, p.subject) for p in found] == [

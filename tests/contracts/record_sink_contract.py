@@ -15,11 +15,8 @@ from tests.contracts.store_values import (
     full,
     promoted,
 )
-from tilewright.db.errors import (
-    InvalidRecord,
-    NotRegistered,
-)
-from tilewright.db.store import Store
+from tilewright.db import Store
+from tilewright.db.errors import InvalidRecord, NotRegistered
 from tilewright.schedules.record import MeasureResult, MeasureStatus, Toolchain
 
 

@@ -13,18 +13,14 @@ from tests.contracts.store_values import (
     WORKLOAD,
     WORKLOADS,
     a_record,
+    all_records,
     full,
     probes_of,
     promoted,
     register,
 )
-from tilewright.db.errors import (
-    BadPageToken,
-    KeyConflict,
-    RefusedError,
-)
-from tilewright.db.store import Store
-from tilewright.schedules.record import TuningRecord
+from tilewright.db import Store
+from tilewright.db.errors import BadPageToken, KeyConflict, RefusedError
 
 
 class RecordsContract:
@@ -68,24 +64,16 @@ class RecordsContract:
         assert probes_of(store) == {}
         assert store.check() == []
 
-    def test_pages_give_every_record_once(self, store: Store) -> None:
-        records = [a_record(trial) for trial in range(1, 8)]
+    def test_records_are_given_in_the_order_of_arrival(self, store: Store) -> None:
+        records = [a_record(trial) for trial in (3, 1, 2)]
         store.add(records)
-        found: list[TuningRecord] = []
-        token, pages = None, 0
-        while pages == 0 or token is not None:
-            page = store.records_page(token, 3, workload_key=WORKLOAD, target_key=TARGET.key)
-            found += page.items
-            token, pages = page.next_token, pages + 1
-        assert found == records
-        assert pages == 3
-        assert store.counts().records == 7
-        assert store.counts(OTHER_WORKLOAD).records == 0
+        store.add(records[:2])
+        assert store.records(WORKLOAD, TARGET.key) == records == all_records(store)
+        assert store.counts().records == 3
+        assert store.records(OTHER_WORKLOAD, TARGET.key) == []
 
     @pytest.mark.parametrize("token", ["x", "-1", "1; DROP TABLE record", "9" * 30, ""])
     def test_a_foreign_page_token_is_refused(self, store: Store, token: str) -> None:
-        with pytest.raises(BadPageToken, match="give the next_token"):
-            store.records_page(token)
         with pytest.raises(BadPageToken, match="give the next_token"):
             store.list_jobs(token)
 
@@ -110,7 +98,6 @@ class RecordsContract:
         assert promoted(store, record)
         damage(f"UPDATE record SET {change}")
         assert store.best(WORKLOAD, TARGET.key) is None
-        assert store.best_many([(WORKLOAD, TARGET.key)]) == {}
         assert store.record(record.key) is None
         assert store.records(WORKLOAD, TARGET.key, include_imported=True) == []
         assert "record" in {p.kind for p in store.check()}

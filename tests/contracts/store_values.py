@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import io
 import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from tilewright.db.artefacts import ArtefactFile
-from tilewright.db.engine import Database
-from tilewright.db.preparations import Demand
-from tilewright.db.sql_store import SqlStore
-from tilewright.db.store import Store
-from tilewright.db.transfer import FORMAT, FORMAT_VERSION
+from tilewright.db import Store
+from tilewright.db.core.engine import Database
+from tilewright.db.core.sqlite import SqliteDatabase
+from tilewright.db.values.answers import Demand, PreparationState
+from tilewright.db.values.job_states import JobState
+from tilewright.db.values.jobs import ApiKey, StoredJob
+from tilewright.db.values.records import ArtefactFile
+from tilewright.db.values.whole import FORMAT, FORMAT_VERSION
 from tilewright.schedules.record import MeasureResult, MeasureStatus, Toolchain, TuningRecord
 from tilewright.schedules.target import Cache, Target
 from tilewright.schedules.workload.workload import Workload
@@ -46,6 +49,10 @@ WORKLOADS = {made.key: made for made in map(a_workload, range(1, 8))}
 WORKLOAD, OTHER_WORKLOAD, *_ = WORKLOADS
 TOOLCHAIN = Toolchain(codegen_version=1, llvmlite="0.50.0", llvm="22.1.0")
 START = datetime(2026, 1, 31, 12, tzinfo=UTC)
+
+
+class ChangeRefused(Exception):  # noqa: N818  # the name says the condition
+    """The database itself refuses a change of a row: a constraint, a wrong type."""
 
 
 class Clock:
@@ -101,9 +108,34 @@ def a_demand(
 
 
 def database_of(store: Store) -> Database:
-    """What is behind a store, for tests that look there."""
-    assert isinstance(store, SqlStore)
+    """The database of a store, for tests that look behind its calls."""
     return store._database
+
+
+def sqlite_of(store: Store) -> SqliteDatabase:
+    """The SQLite database of a store."""
+    database = database_of(store)
+    assert isinstance(database, SqliteDatabase)
+    return database
+
+
+def all_records(store: Store) -> list[TuningRecord]:
+    """Every intact record, in the order of arrival."""
+    text = io.StringIO()
+    store.export(text)
+    entries = [json.loads(line) for line in text.getvalue().splitlines()]
+    return [TuningRecord.from_json(e["record"]) for e in entries if e.get("kind") == "record"]
+
+
+def end_leases(store: Store, *, blameless: bool = False) -> None:
+    """End every lease of a job, as a new coordinator does."""
+    store._end_leases(blameless=blameless)
+
+
+def note_event(store: Store, job_id: str, epoch: int, kind: str, data: dict[str, Any]) -> int:
+    """Report one event of a job; its id."""
+    [number] = store.report_job(job_id, epoch, events=[(kind, data)])
+    return number
 
 
 def probes_of(store: Store) -> dict[str, list[float]]:
@@ -130,3 +162,36 @@ def exported(workload: str, records: list[TuningRecord]) -> list[str]:
         *({"kind": "record", "key": r.key, "record": r.to_json()} for r in records),
     ]
     return [json.dumps(line) for line in lines]
+
+
+def submit(store: Store, number: int = 0, **changes: Any) -> tuple[StoredJob, bool]:
+    arguments: dict[str, Any] = {"body_hash": f"body{number}", "flight_key": f"flight{number}"}
+    return store.create_job({"workload": number}, **(arguments | changes))
+
+
+def every_write(store: Store) -> None:
+    """One of everything that changes a store, with what makes each possible."""
+    register(store)
+    store.add([a_record(1), a_record(2, None)])
+    assert promoted(store, full(3, 1e-3))
+    assert promoted(store, full(4, 1e-4))
+    store.withdraw(full(4, 1e-4).key, "wrong")
+    store.put_blob(b"object", "application/x-object")
+    store.add_artefacts(full(3, 1e-3).key, [ArtefactFile("object", "neg.o", "x/o", b"object")])
+    job, _ = submit(store, idempotency_key="k", owner="ci")
+    store.lease_job("worker", 30)
+    store.report_job(job.id, 1, progress={"trials": 2})
+    store.report_job(job.id, 1, events=[("trial", {"trial": 1})])
+    store.report_job(job.id, 1, trials=[(1, a_record(1).key)])
+    store.finish_job(job.id, 1, JobState.SUCCEEDED, result={})
+    old = ApiKey("aaaaaaaaaa", "ci", "builds", ("read", "submit"), "0" * 64, START)
+    store.add_key(old)
+    store.replace_key(old.id, replace(old, id="bbbbbbbbbb"), START + timedelta(days=7))
+    store.revoke_key(old.id)
+    store.demand([a_demand()], "codegen 1", most_waiting=9, most_jobs=9)
+    prepared = store.claim_preparation("codegen 1", "preparer")
+    assert prepared is not None
+    file = ArtefactFile("object", "neg.o", "x/o", b"object")
+    store.settle_preparation(
+        prepared.key, "preparer", PreparationState.READY, {"trace": []}, [file]
+    )

@@ -7,21 +7,19 @@ import os
 import subprocess
 import sys
 from math import isfinite
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.synthetic_machine import invented_result
-from tests.synthetic_sketch import synthetic_space, tiny_space
+from tests.support.paths import ROOT
+from tests.support.synthetic_machine import invented_result
+from tests.support.synthetic_sketch import synthetic_space, tiny_space
 from tilewright.schedules.record import MeasureResult, MeasureStatus
 from tilewright.schedules.space import Candidate, ScheduleSpace
 from tilewright.tuner.search.base import SearchGoal, SearchStrategy
-from tilewright.tuner.search.first_look import default_look
-from tilewright.tuner.search.lattice import lattices
+from tilewright.tuner.search.prior_ranking import rank_for_default
+from tilewright.tuner.search.setting_grid import setting_grids
 from tilewright.tuner.search.strategies import make_strategy
-
-ROOT = Path(__file__).resolve().parents[2]
 
 ASKED_ELSEWHERE = """
 import json
@@ -56,7 +54,7 @@ class StrategyContract:
 
     def test_begins_with_the_schedule_chosen_without_measurement(self) -> None:
         space = synthetic_space(64, 64, 64, small=True)
-        assert self.make(seed=3).ask(4)[0] == default_look(space).default
+        assert self.make(seed=3).ask(4)[0] == rank_for_default(space).default
 
     def test_never_asks_for_more_than_it_may(self) -> None:
         strategy = self.make()
@@ -161,4 +159,4 @@ class StrategyContract:
 
 
 def feasible_points(space: ScheduleSpace) -> int:
-    return sum(len(codes) for grid in lattices(space) for codes in grid.feasible_codes())
+    return sum(len(codes) for grid in setting_grids(space) for codes in grid.feasible_codes())

@@ -6,24 +6,23 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
 
-from benchmarks.baselines import PriorModel, RandomModel
+from benchmarks.baselines import PriorModel
 from tests.contracts.cost_model_contract import SPACE, CostModelContract, drawn, samples
-from tests.synthetic_machine import bent_log2_secs
+from tests.support.paths import ROOT
+from tests.support.synthetic_machine import bent_log2_secs
 from tilewright.costmodel import model as learned
-from tilewright.costmodel.base import CostModel, Sample
+from tilewright.costmodel.base import CostModel, Prediction, Sample, SettingFeatures
 from tilewright.costmodel.blend import BlendedModel
 from tilewright.costmodel.gaussian import MOST_SAMPLES, GaussianModel, times_on_one_core
 from tilewright.costmodel.metrics import spearman
 from tilewright.costmodel.model import ResidualModel
 from tilewright.schedules.arrays import FloatArray, IntArray
 from tilewright.schedules.space import Candidate, ScheduleSpace
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 class TestResidualModel(CostModelContract):
@@ -39,6 +38,24 @@ class TestGaussianModel(CostModelContract):
 class TestBlendedModel(CostModelContract):
     def make(self, space: ScheduleSpace) -> CostModel:
         return BlendedModel(space)
+
+
+class RandomModel(CostModel):
+    """A fixed random opinion about each candidate: the floor of every ranking measure."""
+
+    def __init__(self, space: ScheduleSpace, seed: int = 0) -> None:
+        knobs = max(len(s.knobs) for s in space.sketches)
+        self._weights = np.random.default_rng(seed).standard_normal((len(space.sketches), knobs))
+
+    def fit(self, samples: Sequence[Sample]) -> None:
+        """Learns nothing, on purpose."""
+
+    def describe(self, sketch: int, settings: IntArray) -> SettingFeatures:
+        mixed = (settings + 1) @ self._weights[sketch, : settings.shape[1]]
+        return SettingFeatures(sketch, settings, None, np.sin(mixed * 12.9898) - 10.0)
+
+    def predict_from(self, description: SettingFeatures) -> Prediction:
+        return Prediction.from_prior(description.log2_prior)
 
 
 class TestPriorModel(CostModelContract):
@@ -176,7 +193,8 @@ LIGHT = """
 import sys
 import tilewright.costmodel.model, tilewright.costmodel.prior, tilewright.costmodel.features
 import tilewright.tuner.session.run
-import tilewright.tuner.search.strategies, tilewright.tuner.measure.choose, tilewright.tuner.testing
+import tilewright.tuner.search.strategies, tilewright.tuner.testing
+import tilewright.tuner.measure.measurer_spec
 print(sorted(m for m in ("xgboost", "llvmlite", "sqlalchemy") if m in sys.modules))
 """
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from benchmarks.spaces.replay import CPUS, target_of
+from benchmarks.spaces.replay import CPUS
+from tests.support.paths import example_target
 from tilewright.costmodel.counts.counting import counts
 from tilewright.costmodel.counts.nests import nest_counts
 from tilewright.schedules import parse_workload
@@ -51,7 +52,9 @@ def test_loops_without_anything_to_run_are_none() -> None:
 
 
 def test_a_setting_counts_the_same_beside_others_and_alone() -> None:
-    space = space_for(parse_workload("softmax_mn:M=37,N=101").normalised(), target_of(CPUS[0], 2))
+    space = space_for(
+        parse_workload("softmax_mn:M=37,N=101").normalised(), example_target(CPUS[0], 2)
+    )
     (part,) = space.sketches[0].parts
     sizes = [len(knob.values) for knob in part.knobs]
     settings = np.random.default_rng(0).integers(0, sizes, (50, len(sizes)))

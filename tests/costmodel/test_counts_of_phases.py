@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.counts.program import program
 from benchmarks.counts.recount import recount
-from benchmarks.spaces.replay import target_of
+from tests.support.paths import example_target
 from tilewright.costmodel.counts.counting import counts
 from tilewright.schedules import operators
 from tilewright.schedules.lowering.lower import lower
@@ -70,7 +70,7 @@ def test_phases_without_a_tile_are_shorter_tasks(
         "conv2d_transpose_nhwc",
         H=height, W=width, CI=3, CO=channels, K=taps, stride=stride, pad=pad,
     ).normalised()  # fmt: skip
-    sketch = space_for(workload, target_of("znver5", 2)).sketches[0]
+    sketch = space_for(workload, example_target("znver5", 2)).sketches[0]
     (part,) = sketch.parts
     asked = USUAL | knobs
     setting = [knob.values.index(asked.get(knob.name, 0)) for knob in part.knobs]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks.spaces.replay import target_of
+from tests.support.paths import example_target
 from tilewright.costmodel.prior import Prior
 from tilewright.schedules import parse_workload
 from tilewright.schedules.sketches import space_for
@@ -17,7 +17,7 @@ def test_a_sum_of_one_term_is_counted_and_predicted(threads: int) -> None:
         expr="Y[i,j] += where(i == r, A[j] * B[i,r], 0)",
         tensors=["A=f32[48]", "B=f32[65,65]"],
     )
-    space = space_for(workload, target_of("znver5", threads))
+    space = space_for(workload, example_target("znver5", threads))
     for number, sketch in enumerate(space.sketches):
         sizes = [len(knob.values) for knob in sketch.knobs]
         drawn = np.random.default_rng(0).integers(0, sizes, (64, len(sizes)))

@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.counts.compare import EXACT, compared
 from benchmarks.counts.drawing import parts_of
-from benchmarks.spaces.replay import target_of
+from tests.support.paths import example_target
 from tilewright.schedules import parse_workload
 from tilewright.schedules.lowering.lower import lower
 from tilewright.schedules.sketches import space_for
@@ -22,7 +22,7 @@ def test_lanes_along_tiles_are_counted(height: int, width: int, threads: int) ->
         ranges=[f"h={height}", f"w={width}"],
         allow_error=1e-3,
     )
-    space = space_for(convolution.normalised(), target_of("znver5", threads))
+    space = space_for(convolution.normalised(), example_target("znver5", threads))
     found = []
     for sketch in space.sketches:
         nest = lower(space.workload, sketch.trace(sketch.default()))

@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.counts.program import program
 from benchmarks.counts.recount import recount
-from benchmarks.spaces.replay import target_of
+from tests.support.paths import example_target
 from tilewright.costmodel.counts.counting import counts
 from tilewright.schedules import parse_workload
 from tilewright.schedules.lowering.lower import lower
@@ -21,7 +21,7 @@ def test_registers_and_single_columns_are_counted(cpu: str, i: int, j: int) -> N
     """A block holds as many registers as it is wide, and one that is read from memory; a column of
     its own is read from one register, lane by lane, and collected element by element."""
     workload = parse_workload(expr="Y[j,i] = X[i,j] * 2", tensors=[f"X=f32[{i},{j}]"]).normalised()
-    space = space_for(workload, target_of(cpu, 1))
+    space = space_for(workload, example_target(cpu, 1))
     sketch = next(sketch for sketch in space.sketches if sketch.name == "transpose")
     sizes = [len(knob.values) for knob in sketch.knobs]
     settings = np.indices(sizes).reshape(len(sizes), -1).T

@@ -8,8 +8,8 @@ from itertools import product
 import numpy as np
 import pytest
 
-from tests.schedule_fuzz.cases import notation
-from tests.synthetic_sketch import synthetic_space, synthetic_target
+from tests.support.schedules.workloads import notation
+from tests.support.synthetic_sketch import synthetic_space, synthetic_target
 from tilewright.costmodel.counts.table import with_zeros
 from tilewright.costmodel.features import FEATURES, Featuriser
 from tilewright.costmodel.footprint import Traffic, cache_traffic, touched
@@ -23,7 +23,7 @@ from tilewright.schedules.sketches.program import space_for
 from tilewright.schedules.target import Probes
 from tilewright.schedules.workload.tensors import Tensor
 from tilewright.tuner.codegen.mathlib import math_function
-from tilewright.tuner.search.lattice import lattices
+from tilewright.tuner.search.setting_grid import setting_grids
 
 A = Access("A", 4, ((1, 0, 0), (0, 0, 1)))
 B = Access("B", 4, ((0, 0, 1), (0, 1, 0)))
@@ -191,7 +191,7 @@ def test_uneven_shares_are_slower_than_even_ones() -> None:
 def test_prediction_is_at_least_the_time_at_the_peak() -> None:
     space = synthetic_space()
     prior = Prior(space)
-    grid = lattices(space)[0]
+    grid = setting_grids(space)[0]
     rows = grid.sample(np.random.default_rng(0), 500)
     at_peak = space.workload.flops / prior.machine.peak_flops[0]
     assert (2.0 ** prior.log2_secs(0, rows) >= at_peak).all()
@@ -230,7 +230,7 @@ def test_features_are_finite_and_named_once() -> None:
     space = synthetic_space()
     names = FEATURES
     assert len(names) == len(set(names))
-    for grid in lattices(space):
+    for grid in setting_grids(space):
         rows = grid.sample(np.random.default_rng(1), 300)
         table = Featuriser(space)(grid.index, rows).features
         assert table is not None
@@ -242,7 +242,7 @@ def test_features_are_finite_and_named_once() -> None:
 
 def test_features_tell_settings_apart() -> None:
     space = synthetic_space()
-    grid = lattices(space)[0]
+    grid = setting_grids(space)[0]
     rows = grid.sample(np.random.default_rng(2), 300)
     table = Featuriser(space)(0, rows).features
     assert table is not None

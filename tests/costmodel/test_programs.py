@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.schedule_fuzz.cases import notation
-from tests.schedules.test_rules_spaces import target
+from tests.support.schedules.spaces import target
+from tests.support.schedules.workloads import notation
 from tilewright.costmodel.counts.table import COUNTS, SHAPES, TOTALS
 from tilewright.costmodel.features import FEATURES, Featuriser
 from tilewright.costmodel.prior import Prior
@@ -16,7 +16,7 @@ from tilewright.schedules.sketches.program import ProgramSketch
 from tilewright.schedules.sketches.tile.sketch import TileSketch
 from tilewright.schedules.space import ScheduleSpace
 from tilewright.schedules.workload.workload import Workload
-from tilewright.tuner.search.first_look import first_look
+from tilewright.tuner.search.prior_ranking import rank_by_prior
 
 TWO_PRODUCTS = notation(
     "T[i,j] += A[i,k] * B[k,j]; U[i,j] += A[i,k] * D[k,j]; Y[i,j] = T[i,j] * U[i,j]",
@@ -82,12 +82,12 @@ def test_times_of_parts_add_up() -> None:
 def test_a_program_begins_with_the_best_of_each_part() -> None:
     space = space_of(TWO_PRODUCTS)
     program, prior = program_of(space), Prior(space)
-    look = first_look(space, prior)
+    look = rank_by_prior(space, prior)
     best = 2.0 ** float(look.log2_secs[0][0])
     alone = 0.0
     for n in range(len(program.parts)):
         own = ScheduleSpace(space.workload, space.target, (program.single_part(n),))
-        alone += 2.0 ** float(first_look(own, Prior(own)).log2_secs[0][0])
+        alone += 2.0 ** float(rank_by_prior(own, Prior(own)).log2_secs[0][0])
     assert best <= 1.02 * alone
 
 

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.schedule_fuzz.cases import notation
-from tests.schedules.test_rules_spaces import target
+from tests.support.schedules.spaces import target
+from tests.support.schedules.workloads import notation
 from tilewright.costmodel.prior import Analysis, Prior
 from tilewright.schedules import operators
 from tilewright.schedules.sketches import space_for
 from tilewright.schedules.workload.workload import Workload
-from tilewright.tuner.search.first_look import default_look
+from tilewright.tuner.search.prior_ranking import rank_for_default
 
 
 def softmax(rows: int, length: int) -> Workload:
@@ -46,7 +46,7 @@ def pipes(found: Analysis) -> float:
 @pytest.mark.parametrize(("rows", "length"), [(512, 512), (1536, 128), (64, 32000), (992, 600)])
 def test_exponentials_are_proposed_staggered(rows: int, length: int) -> None:
     space = space_for(softmax(rows, length).normalised(), target(2, 512, 32))
-    chosen = default_look(space).default
+    chosen = rank_for_default(space).default
     sketch = space.sketches[chosen.sketch]
     values = {k.name: k.values[i] for k, i in zip(sketch.knobs, chosen.setting, strict=True)}
     assert values["software_pipelining"] == 1

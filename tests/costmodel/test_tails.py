@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from tests.schedule_fuzz.cases import notation
-from tests.schedules.test_rules_spaces import target
+from tests.support.schedules.spaces import target
+from tests.support.schedules.workloads import notation
 from tilewright.costmodel.prior import COMPONENTS, Analysis, Prior
 from tilewright.schedules.sketches import space_for
 from tilewright.schedules.workload.workload import Workload

@@ -9,11 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.contracts.store_values import TARGET, WORKLOAD, a_record, full, promoted, register
+from tests.contracts.store_values import (
+    TARGET,
+    WORKLOAD,
+    a_record,
+    all_records,
+    full,
+    promoted,
+    register,
+)
 from tilewright.db import Store, artefacts_of_record, best_record, open_store
-from tilewright.db.artefact_rows import Artefact
-from tilewright.db.artefacts import ArtefactFile
 from tilewright.db.errors import StoreBroken, StoreError
+from tilewright.db.values.records import Artefact, ArtefactFile
 from tilewright.schedules.record import TuningRecord
 
 DAMAGES = 150
@@ -39,8 +46,7 @@ def answers(store: Store, blob: str) -> None:
     """Asks everything; AssertionError if any answer is wrong."""
     assert store.best(WORKLOAD, TARGET.key) in (None, BEST)
     served: list[TuningRecord] = store.records(WORKLOAD, TARGET.key)
-    served += store.records_page().items
-    served += store.best_many([(WORKLOAD, TARGET.key)]).values()
+    served += all_records(store)
     assert all(record in RECORDS for record in served)
     workload = store.workload(WORKLOAD)
     assert workload is None or (workload.name, workload.flops) == ("neg:1", 1024)

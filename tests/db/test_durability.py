@@ -13,22 +13,16 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from tests.contracts.store_values import TARGET, WORKLOAD
-from tests.postgres import PostgresServer
-from tilewright.db import Store, open_store
-from tilewright.db.artefacts import ArtefactFile
-from tilewright.db.job_states import JobState
-from tilewright.db.keys import ApiKey
-from tilewright.db.models import Base
-from tilewright.db.preparations import PreparationState
+from tests.support.paths import ROOT
+from tests.support.postgres import PostgresServer
+from tilewright.db import open_store
+from tilewright.db.core.models import Base
 
-ROOT = Path(__file__).parents[2]
 KILLS = 6
 TABLES = len(Base.metadata.tables) + 2  # alembic_version, and SQLite's own for AUTOINCREMENT
 
@@ -49,69 +43,27 @@ for trial in range(int(sys.argv[2]), 10**9):
 # until it gets through: on a database to be made, or on copies of an empty one if one is named.
 # Prints how many statements there were.
 CRASHER = """
-import os, shutil, signal, sys
-import alembic.command  # once, not in every child
-from sqlalchemy import event
-from sqlalchemy.engine import Engine
+import os, shutil, sys
 from tilewright.db import open_store
-from tests.db.test_durability import every_write
+from tests.contracts.store_values import every_write
+from tests.support.killed_writers import dies_at
 
-def dies_at(path, number):
-    if len(sys.argv) > 2:
-        shutil.copy(sys.argv[2], path)
-    child = os.fork()
-    if child == 0:
-        left = [number]
-        def count(*_):
-            left[0] -= 1
-            if left[0] == 0:
-                os.kill(os.getpid(), signal.SIGKILL)
-        event.listen(Engine, "before_cursor_execute", count)
-        event.listen(Engine, "commit", count)
-        with open_store(path) as store:
-            if len(sys.argv) > 2:
-                every_write(store)
-        os._exit(0)
-    return os.WIFSIGNALED(os.waitpid(child, 0)[1])
+def write(path):
+    with open_store(path) as store:
+        if len(sys.argv) > 2:
+            every_write(store)
+
+def path_of(number):
+    path = os.path.join(sys.argv[1], f"{number}.sqlite")
+    return shutil.copy(sys.argv[2], path) if len(sys.argv) > 2 else path
 
 with open_store(os.path.join(sys.argv[1], "warm.sqlite")) as store:
     every_write(store)  # what is set up on first use is set up before the forks
 n = 1
-while dies_at(os.path.join(sys.argv[1], f"{n}.sqlite"), n):
+while dies_at(n, lambda: write(path_of(n))):
     n += 1
 print(n)
 """
-
-
-def every_write(store: Store) -> None:
-    """One of everything that changes a store, with what makes each possible."""
-    from tests.contracts.job_store_contract import submit
-    from tests.contracts.store_values import START, a_demand, a_record, full, promoted, register
-
-    register(store)
-    store.add([a_record(1), a_record(2, None)])
-    assert promoted(store, full(3, 1e-3))
-    assert promoted(store, full(4, 1e-4))
-    store.withdraw(full(4, 1e-4).key, "wrong")
-    store.put_blob(b"object", "application/x-object")
-    store.add_artefacts(full(3, 1e-3).key, [ArtefactFile("object", "neg.o", "x/o", b"object")])
-    job, _ = submit(store, idempotency_key="k", owner="ci")
-    store.lease_job("worker", 30)
-    store.update_progress(job.id, 1, {"trials": 2})
-    store.append_event(job.id, 1, "trial", {"trial": 1})
-    store.link_trials(job.id, 1, [(1, a_record(1).key)])
-    store.finish_job(job.id, 1, JobState.SUCCEEDED, result={})
-    old = ApiKey("aaaaaaaaaa", "ci", "builds", ("read", "submit"), "0" * 64, START)
-    store.add_key(old)
-    store.replace_key(old.id, replace(old, id="bbbbbbbbbb"), START + timedelta(days=7))
-    store.revoke_key(old.id)
-    store.demand([a_demand()], "codegen 1", most_waiting=9, most_jobs=9)
-    prepared = store.claim_preparation("codegen 1", "preparer")
-    assert prepared is not None
-    file = ArtefactFile("object", "neg.o", "x/o", b"object")
-    store.settle_preparation(
-        prepared.key, "preparer", PreparationState.READY, {"trace": []}, [file]
-    )
 
 
 @contextmanager

@@ -208,7 +208,7 @@ def test_a_damaged_record_stays_behind(tmp_path: Path, exported: list[str]) -> N
 def test_a_large_import_is_committed_in_parts(
     ours: Store, exported: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tilewright.db.sql_store.LINES_PER_COMMIT", 50)
+    monkeypatch.setattr("tilewright.db.whole.transfer.LINES_PER_COMMIT", 50)
     register(ours)
     source = [
         {"kind": "record", "key": r.key, "record": r.to_json()}

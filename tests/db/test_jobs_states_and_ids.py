@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tilewright.db.errors import BadTransition
-from tilewright.db.job_states import NEXT, JobState, after_cancel_request, check_transition
-from tilewright.db.moments import moment_of, rfc3339
-from tilewright.db.ulid import new_ulid
+from tilewright.db.jobs.jobs import new_ulid
+from tilewright.db.values.job_states import NEXT, JobState, after_cancel_request, check_transition
+from tilewright.db.values.moments import moment_of, rfc3339
 
 
 def test_final_states_lead_nowhere_and_every_other_state_ends() -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
-from tests.postgres import PostgresServer
-from tests.service.preparing_cases import Counted, prepare_all
-from tests.service.service_cases import HOST, MATMUL, keep_best
+from tests.support.postgres import PostgresServer
+from tests.support.service.preparing import Counted, prepare_all
+from tests.support.service.records import HOST, MATMUL, keep_best
 from tilewright.db import Store, open_store
 from tilewright.service.http.app import create_app
 from tilewright.service.limits import RequestLimits

@@ -11,11 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
 
-import psycopg
 import pytest
 from sqlalchemy import text
 
-from tests.contracts.job_store_contract import submit
 from tests.contracts.store_values import (
     TARGET,
     WORKLOAD,
@@ -24,10 +22,10 @@ from tests.contracts.store_values import (
     full,
     promoted,
     register,
+    submit,
 )
-from tests.postgres import PostgresServer, name_of
+from tests.support.postgres import PostgresServer, name_of
 from tilewright.db import Store, artefacts_of_record, best_record, open_store
-from tilewright.db.artefacts import ArtefactFile
 from tilewright.db.errors import (
     RefusedError,
     StoreBroken,
@@ -42,9 +40,11 @@ from tilewright.db.errors import (
     StoreUnreachable,
     StoreUnsafe,
 )
-from tilewright.db.job_rows import JobEvent
-from tilewright.db.job_states import JobState
-from tilewright.db.postgres import PostgresDatabase
+from tilewright.db.values.job_states import JobState
+from tilewright.db.values.jobs import JobEvent
+from tilewright.db.values.records import ArtefactFile
+
+psycopg = pytest.importorskip("psycopg")
 
 T = TypeVar("T")
 
@@ -75,7 +75,7 @@ def test_a_server_that_takes_back_what_it_acknowledged_is_refused(
         postgres_server.execute(f"ALTER DATABASE {name_of(url)} SET {setting} = off")
     else:  # the server's own settings stay on: one that has them off is played
         monkeypatch.setattr(
-            "tilewright.db.postgres._SAFETY",
+            "tilewright.db.core.postgres._SAFETY",
             _off(setting, ("fsync", "synchronous_commit", "full_page_writes")),
         )
     with pytest.raises(StoreUnsafe, match=f"has {setting}=off, so that a power cut takes back"):
@@ -128,7 +128,7 @@ def test_the_short_ways_lead_to_a_server_too(url: str, store: Store) -> None:
 def test_values_no_row_can_hold_are_refused(store: Store) -> None:
     for ask in (
         lambda: store.record("a\0b"),
-        lambda: store.best_answer("a\0b", TARGET.key),
+        lambda: store.best("a\0b", TARGET.key),
         lambda: store.put_blob(b"x", "y" * 200),
     ):
         with pytest.raises(RefusedError, match="no database row can hold"):
@@ -175,7 +175,7 @@ def test_dropped_connections_lose_nothing_and_store_nothing_twice(
                     events=[told],
                 )
             )
-            assert again(partial(store.best_answer, WORKLOAD, TARGET.key)).record == record
+            assert again(partial(store.best, WORKLOAD, TARGET.key)) == record
     finally:
         over.set()
         cutter.join()
@@ -244,13 +244,13 @@ def broken_commits(store: Store, took_place: bool) -> Iterator[int]:
 def test_a_server_that_stays_away_is_an_error_of_its_own(
     postgres_server: PostgresServer, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tilewright.db.postgres.PATIENCE_SECS", 0.1)
+    monkeypatch.setattr("tilewright.db.core.postgres.PATIENCE_SECS", 0.1)
     with open_store(url, timeout_secs=0.5) as store:
         register(store)
         name = name_of(url)
         postgres_server.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")
         postgres_server.cut_connections(name)
-        for call in (store.counts, store.ping, lambda: store.add([a_record()])):
+        for call in (store.counts, lambda: store.add([a_record()])):
             with pytest.raises(StoreError) as caught:
                 call()
             assert "postgres@" not in str(caught.value)
@@ -450,6 +450,8 @@ def test_the_schema_is_not_changed_under_a_coordinator(
 def test_what_the_server_says_is_translated(
     store: Store, state: str, expected: type[StoreError]
 ) -> None:
+    from tilewright.db.core.postgres import PostgresDatabase
+
     database = database_of(store)
     assert isinstance(database, PostgresDatabase)
     error = psycopg.errors.lookup(state)("said so")

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from itertools import count
 
-import psycopg
 import pytest
 
 from tests.contracts.answer_store_contract import AnswerStoreContract
 from tests.contracts.job_store_contract import JobStoreContract
 from tests.contracts.store_contract import StoreContract
-from tests.contracts.store_values import Clock, register
-from tests.postgres import PostgresServer
+from tests.contracts.store_values import ChangeRefused, Clock, register
+from tests.support.postgres import PostgresServer
 from tilewright.db import Store, open_store
+
+psycopg = pytest.importorskip("psycopg")
 
 
 @pytest.fixture
@@ -41,7 +42,10 @@ def damage(store: Store) -> Callable[[str], None]:
     def run(statement: str) -> None:
         statement = statement.replace("data = x'00'", "data = '\\x00'")
         with psycopg.connect(store.url, autocommit=True) as connection:
-            connection.execute(statement.encode())
+            try:
+                connection.execute(statement.encode())
+            except psycopg.Error as error:
+                raise ChangeRefused(statement) from error
 
     return run
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sqlite3
 import threading
 import time
@@ -13,7 +12,6 @@ from typing import Any
 import pytest
 from sqlalchemy import event
 
-from tests.contracts.job_store_contract import submit
 from tests.contracts.store_values import (
     TARGET,
     WORKLOAD,
@@ -22,10 +20,11 @@ from tests.contracts.store_values import (
     full,
     promoted,
     register,
+    submit,
 )
 from tilewright.db import Store, open_store
-from tilewright.db.errors import StoreBroken, StoreBusy, StoreFull, StoreMissing
-from tilewright.db.job_states import JobState
+from tilewright.db.errors import StoreBroken, StoreBusy, StoreFull
+from tilewright.db.values.job_states import JobState
 
 
 @pytest.fixture
@@ -53,18 +52,9 @@ def test_a_file_that_is_there_keeps_the_rights_it_has(path: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o640
 
 
-def test_a_deleted_or_replaced_file_is_noticed(path: Path) -> None:
+def test_a_deleted_lock_is_noticed(path: Path) -> None:
     with open_store(str(path)) as store:
         store.coordinate()
-        store.ping()
-        copy = path.with_name("copy.sqlite")
-        store.backup(copy)
-        path.unlink()
-        with pytest.raises(StoreMissing, match="deleted while it was open"):
-            store.ping()
-        shutil.copy(copy, path)
-        with pytest.raises(StoreBroken, match="another file took its place"):
-            store.ping()
         assert store.coordinates()
         path.with_name("x.sqlite-lock").unlink()
         assert not store.coordinates(), "a deleted lock locks nobody out"
@@ -110,8 +100,7 @@ def test_a_lock_of_another_process_is_told_and_waited_out(path: Path) -> None:
             with pytest.raises(StoreBusy, match="another process holds it"):
                 write()
         assert StoreBusy.transient
-        store.ping()
-        assert store.best_answer(WORKLOAD, TARGET.key).record is None
+        assert store.best(WORKLOAD, TARGET.key) is None
         holder.close()
         store.add([a_record()])
         store.finish_job(job.id, 1, JobState.SUCCEEDED)
@@ -119,10 +108,10 @@ def test_a_lock_of_another_process_is_told_and_waited_out(path: Path) -> None:
 
 
 def test_upkeep_that_fails_takes_nothing_back(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tilewright.db.sqlite.CHECKPOINT_BYTES", 0)
+    monkeypatch.setattr("tilewright.db.core.sqlite.CHECKPOINT_BYTES", 0)
     with open_store(str(path)) as store:
         register(store)
-        monkeypatch.setattr("tilewright.db.locks.os.open", lambda *_: denied())
+        monkeypatch.setattr("tilewright.db.core.locks.os.open", lambda *_: denied())
         store.add([a_record()])
         assert store.counts().records == 1
 
@@ -232,7 +221,7 @@ def test_a_backup_that_fails_leaves_nothing(path: Path, monkeypatch: pytest.Monk
         def broken(*_: Any) -> None:
             raise OSError(28, "No space left on device")
 
-        monkeypatch.setattr("tilewright.db.files._sync", broken)
+        monkeypatch.setattr("tilewright.db.core.files._sync", broken)
         with pytest.raises(StoreFull, match="cannot be written"):
             store.backup(target)
         assert list(target.parent.iterdir()) == []
@@ -245,7 +234,7 @@ def test_a_move_that_is_broken_off_leaves_an_empty_database(
         register(store)
         assert promoted(store, full(1, 1e-3))
         with monkeypatch.context() as patch:
-            patch.setattr("tilewright.db.copying._tally", lambda *_: None)
+            patch.setattr("tilewright.db.whole.copying._tally", lambda *_: None)
             with pytest.raises(StoreBroken, match=r"did not arrive as sent; nothing was copied"):
                 store.move_to(other)
         assert empty(other)

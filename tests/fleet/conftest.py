@@ -7,7 +7,7 @@ from importlib.util import find_spec
 
 import pytest
 
-from tests.fleet.local_fleet import LocalFleet, local_fleet
+from tests.support.fleet.local_fleet import LocalFleet, local_fleet
 
 
 @pytest.fixture(scope="module")

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import pytest
 
 from tests.contracts.measurer_contract import MeasurerContract
-from tests.fleet.local_fleet import LocalFleet
-from tests.fleet.simulated import SPACE, TARGET, candidates
+from tests.support.fleet.local_fleet import LocalFleet
+from tests.support.fleet.simulated import SPACE, TARGET, candidates
 from tilewright.schedules.target import Target
 from tilewright.schedules.workload.workload import Workload
-from tilewright.tuner.measure.choose import parse_measurer
+from tilewright.tuner.measure.measurer_spec import parse_measurer
 from tilewright.tuner.measure.protocol import MeasureRequest, MeasurerFactory
 
 

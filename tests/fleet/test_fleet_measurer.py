@@ -10,8 +10,8 @@ from unittest.mock import patch
 
 import pytest
 
-from tests.fleet.local_fleet import LocalFleet
-from tests.fleet.simulated import SPACE, TARGET, candidates
+from tests.support.fleet.local_fleet import LocalFleet
+from tests.support.fleet.simulated import SPACE, TARGET, candidates
 from tilewright.schedules import operators
 from tilewright.schedules.errors import WorkloadError
 from tilewright.schedules.record import MeasureResult
@@ -19,7 +19,7 @@ from tilewright.schedules.workload.workload import Workload
 from tilewright.tuner.measure.fleet.connection import Line
 from tilewright.tuner.measure.fleet.machines import FleetMachine
 from tilewright.tuner.measure.fleet.measurer import Fleet
-from tilewright.tuner.measure.fleet.wire import Order
+from tilewright.tuner.measure.fleet.messages import Order
 from tilewright.tuner.measure.mocked.simulated import SimulatedMachine
 
 ASKED = candidates(8)

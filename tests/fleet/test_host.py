@@ -8,17 +8,18 @@ from dataclasses import replace
 
 import pytest
 
-from tests.fleet.simulated import another_target
+from tests.support.fleet.simulated import another_target
 from tilewright.schedules import operators
 from tilewright.schedules.primitives import Split
 from tilewright.schedules.record import MeasureResult, MeasureStatus
 from tilewright.schedules.target import Probes
 from tilewright.schedules.trace import Trace
+from tilewright.tuner import timeouts
 from tilewright.tuner.emit.object_code import toolchain
 from tilewright.tuner.machine.native_target import detect
-from tilewright.tuner.measure.fleet import task
-from tilewright.tuner.measure.fleet.task import GivenUp, Host
-from tilewright.tuner.measure.fleet.wire import MachineDescription, Note, Order, Purpose
+from tilewright.tuner.measure.fleet import host as host_module
+from tilewright.tuner.measure.fleet.host import FleetHost, OrderAbandoned
+from tilewright.tuner.measure.fleet.messages import MachineDescription, Note, Order, Purpose
 from tilewright.tuner.measure.protocol import MeasureRequest
 from tilewright.tuner.process.control import Control
 
@@ -27,14 +28,16 @@ TRACES = (Trace(), Trace((Split("no_such_axis", 4),)))
 
 
 @pytest.fixture(scope="module")
-def host() -> Iterator[Host]:
+def host() -> Iterator[FleetHost]:
     here = replace(detect(), probes=Probes())
-    host = Host(MachineDescription("here", here, toolchain()))
+    host = FleetHost(MachineDescription("here", here, toolchain()))
     yield host
     host.close()
 
 
-def order(host: Host, purpose: Purpose = "measure", positions: tuple[int, ...] = (4, 7)) -> Order:
+def order(
+    host: FleetHost, purpose: Purpose = "measure", positions: tuple[int, ...] = (4, 7)
+) -> Order:
     """As it arrives: through its bytes."""
     requests = {p: MeasureRequest(p + 1, t) for p, t in zip(positions, TRACES, strict=False)}
     document = WORKLOAD.to_json()
@@ -43,7 +46,7 @@ def order(host: Host, purpose: Purpose = "measure", positions: tuple[int, ...] =
     return Order.from_bytes(sent.to_bytes())
 
 
-def told_by(host: Host, given: Order, wanted: int = 99) -> list[Note]:
+def told_by(host: FleetHost, given: Order, wanted: int = 99) -> list[Note]:
     """The notes as they arrive; the order is wanted until `wanted` results are there."""
     notes: list[Note] = []
 
@@ -54,7 +57,7 @@ def told_by(host: Host, given: Order, wanted: int = 99) -> list[Note]:
     return notes
 
 
-def test_each_candidate_is_answered_by_its_position(host: Host) -> None:
+def test_each_candidate_is_answered_by_its_position(host: FleetHost) -> None:
     first, *results, last = told_by(host, order(host))
     assert (first.kind, last.kind) == ("begun", "ended")
     found = {note.position: note.result for note in results}
@@ -65,20 +68,20 @@ def test_each_candidate_is_answered_by_its_position(host: Host) -> None:
     assert found[7].status is MeasureStatus.NOT_LEGAL
 
 
-def test_the_full_check_runs_there_as_well(host: Host) -> None:
+def test_the_full_check_runs_there_as_well(host: FleetHost) -> None:
     _, note, _ = told_by(host, order(host, "confirm", (0,)))
     assert note.result is not None
     assert note.result.ok
 
 
-def test_an_order_that_is_not_wanted_ends_at_the_next_candidate(host: Host) -> None:
-    with pytest.raises(GivenUp):
+def test_an_order_that_is_not_wanted_ends_at_the_next_candidate(host: FleetHost) -> None:
+    with pytest.raises(OrderAbandoned):
         told_by(host, order(host), wanted=1)
     assert not host.busy
     assert told_by(host, order(host))[-1].kind == "ended"
 
 
-def test_what_this_machine_cannot_measure_it_refuses(host: Host) -> None:
+def test_what_this_machine_cannot_measure_it_refuses(host: FleetHost) -> None:
     foreign = replace(order(host), target=another_target())
     refusal = told_by(host, foreign)[-1]
     assert (refusal.kind, refusal.error) == ("refused", "TargetError")
@@ -89,14 +92,14 @@ def test_what_this_machine_cannot_measure_it_refuses(host: Host) -> None:
 
 
 def test_a_machine_keeps_few_workloads_open_and_none_when_idle(
-    host: Host, monkeypatch: pytest.MonkeyPatch
+    host: FleetHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for seed in range(task.MOST_OPEN + 1):
+    for seed in range(host_module.MAX_OPEN_MEASURERS + 1):
         told_by(host, replace(order(host), seed=seed))
-    assert len(host._open) == task.MOST_OPEN
+    assert len(host._open) == host_module.MAX_OPEN_MEASURERS
     host.close_idle()
-    assert len(host._open) == task.MOST_OPEN
-    monkeypatch.setattr(task, "IDLE_SECS", 0.0)
+    assert len(host._open) == host_module.MAX_OPEN_MEASURERS
+    monkeypatch.setattr(timeouts, "HOST_IDLE_SECS", 0.0)
     host.close_idle()
     assert not host._open
 
@@ -126,7 +129,7 @@ class Endless:
 
 
 def test_what_nobody_wants_any_more_is_killed_in_the_middle(
-    host: Host, monkeypatch: pytest.MonkeyPatch
+    host: FleetHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[Endless] = []
 
@@ -134,10 +137,10 @@ def test_what_nobody_wants_any_more_is_killed_in_the_middle(
         made.append(Endless())
         return made[-1]
 
-    monkeypatch.setattr(task, "factory_here", lambda spec: factory)
+    monkeypatch.setattr(host_module, "local_factory", lambda spec: factory)
     endless = replace(order(host), seed=77)
     for _ in range(2):  # the second is opened anew
-        with pytest.raises(GivenUp):
+        with pytest.raises(OrderAbandoned):
             told_by(host, endless, wanted=0)
         assert made[-1].closed
         assert not host.busy

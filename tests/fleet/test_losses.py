@@ -1,5 +1,5 @@
 """Machines and schedulers die in the middle of jobs: nothing told is lost, nothing stored is
-measured again. The long form is `python -m tests.fleet.chaos`."""
+measured again. The long form is `python -m tests.support.fleet.chaos`."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.fleet.chaos import job_under_fire, kill
-from tests.fleet.local_fleet import LocalFleet, free_port
-from tests.fleet.simulated import SPACE, TARGET, another_target, candidates
+from tests.support.fleet.chaos import job_under_fire, kill
+from tests.support.fleet.local_fleet import LocalFleet, free_port
+from tests.support.fleet.simulated import SPACE, TARGET, another_target, candidates
 from tilewright.schedules.record import MeasureStatus
-from tilewright.tuner.measure.fleet import silence
-from tilewright.tuner.measure.fleet.errors import FleetError
+from tilewright.tuner import timeouts
+from tilewright.tuner.measure.fleet.address import FleetError
 from tilewright.tuner.measure.fleet.measurer import Fleet
 from tilewright.tuner.process.control import Control, MeasurementAborted
 
@@ -68,7 +68,7 @@ def test_a_machine_that_says_nothing_is_given_up_and_back_when_it_speaks(
     fleet: LocalFleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fleet.wait_for(2)
-    monkeypatch.setattr(silence, "SILENT_SECS", 1.5)
+    monkeypatch.setattr(timeouts, "SILENT_SECS", 1.5)
     with Fleet(fleet.address)(SPACE.workload, TARGET, 0) as measurer:
         assert measurer.measure(candidates(1))[0].ok
         with frozen(fleet, "one"):
@@ -87,7 +87,7 @@ def test_a_job_that_is_ended_waits_for_no_machine(
     fleet: LocalFleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fleet.wait_for(2)
-    monkeypatch.setattr(silence, "SILENT_SECS", 3600.0)  # it would give them up then
+    monkeypatch.setattr(timeouts, "SILENT_SECS", 3600.0)  # it would give them up then
     control = Control()
     with (
         frozen(fleet, "one", "two"),

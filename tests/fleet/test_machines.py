@@ -8,18 +8,17 @@ from dataclasses import replace
 
 import pytest
 
-from tests.fleet.simulated import TARGET, another_target
+from tests.support.fleet.simulated import TARGET, another_target
 from tilewright.schedules.errors import TargetError
 from tilewright.schedules.record import Toolchain
 from tilewright.schedules.target import Probes, Target
+from tilewright.service import timeouts
 from tilewright.service.errors import CannotServe
 from tilewright.service.fleet import worker
 from tilewright.service.fleet.processes import check_exposure
 from tilewright.tuner.codegen.version import CODEGEN_VERSION
-from tilewright.tuner.measure.choose import parse_measurer
 from tilewright.tuner.measure.fleet import describe
-from tilewright.tuner.measure.fleet.address import parse_address
-from tilewright.tuner.measure.fleet.errors import FleetError
+from tilewright.tuner.measure.fleet.address import FleetError, parse_address
 from tilewright.tuner.measure.fleet.machines import (
     LABEL,
     FleetMachine,
@@ -31,7 +30,8 @@ from tilewright.tuner.measure.fleet.machines import (
     resource_name,
     with_fleet_probes,
 )
-from tilewright.tuner.measure.fleet.wire import MachineDescription, Note
+from tilewright.tuner.measure.fleet.messages import MachineDescription, Note
+from tilewright.tuner.measure.measurer_spec import parse_measurer
 from tilewright.tuner.measure.protocol import MeasurerError
 
 REAL = Toolchain(CODEGEN_VERSION, "0.50.0", "20.1.8")
@@ -147,13 +147,13 @@ def test_a_worker_that_finds_no_scheduler_says_so_and_waits(
 ) -> None:
     found = iter(["no scheduler answers at tcp://h:1", "no scheduler answers at tcp://h:1", ""])
     told: list[str] = []
-    monkeypatch.setattr(worker, "_LOOK_SECS", 0.0)
+    monkeypatch.setattr(timeouts, "FLEET_WORKER_POLL_SECS", 0.0)
     monkeypatch.setattr(worker, "_missing", lambda address: next(found))
     monkeypatch.setattr("tilewright.service.fleet.processes.machine", lambda *_: nullcontext())
     monkeypatch.setattr("signal.signal", lambda *_: None)
     monkeypatch.setattr(describe, "describe", lambda *_: MachineDescription("mine", HERE, REAL))
     monkeypatch.setattr("os.getppid", lambda: 1 if len(told) < 2 else 0)
-    assert worker.join("tcp://h:1", tell=told.append, parent=1) == 0
+    assert worker.join("tcp://h:1", on_wait=told.append, parent=1) == 0
     waits, joined = told
     assert "no scheduler answers at tcp://h:1; mine joins as soon as one does" in waits
     assert "mine measures on x86-64-v3" in joined

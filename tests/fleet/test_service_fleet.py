@@ -15,14 +15,14 @@ from urllib.request import urlopen
 import psutil
 import pytest
 
-from tests.fleet.local_fleet import LocalFleet, free_port
-from tests.fleet.simulated import SPACE, TARGET, another_target, candidates, write_machine
+from tests.support.fleet.local_fleet import LocalFleet, free_port
+from tests.support.fleet.simulated import SPACE, TARGET, another_target, candidates, write_machine
+from tests.support.service.served import COMMAND
 from tilewright.service.cli import run
 from tilewright.service.client import Client
 from tilewright.tuner.measure.fleet.machines import fleet_status
 from tilewright.tuner.measure.fleet.measurer import Fleet
 
-COMMAND = "import sys; from tilewright.service.cli import main; main(sys.argv[1:])"
 MATMUL = "matmul:M=24,N=16,K=20"
 
 

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from tests import scalar_oracles
+from tests.support import scalar_oracles
 
 from .computation import (
     INTEGERS,

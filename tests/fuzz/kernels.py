@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tests.schedule_fuzz.check import (
+from tests.support.interpreter.interpret import interpret
+from tests.support.schedule_fuzz.check import (
     INTERPRETED_EXECUTIONS,
     MAX_BYTES,
     MAX_EXECUTIONS,
@@ -18,13 +19,12 @@ from tests.schedule_fuzz.check import (
     run_kernel,
     this_machine,
 )
-from tests.schedule_fuzz.traces import random_trace
+from tests.support.schedule_fuzz.traces import random_trace
 from tilewright.costmodel.prior import Prior
 from tilewright.costmodel.programs import program_counts
 from tilewright.schedules.arrays import IntArray
 from tilewright.schedules.errors import ScheduleError
 from tilewright.schedules.lowering.lower import lower
-from tilewright.schedules.nest.interpret import interpret
 from tilewright.schedules.nest.loop_ir import Allocate, walk
 from tilewright.schedules.reference.evaluate import evaluate as product_reference
 from tilewright.schedules.sketches import space_for

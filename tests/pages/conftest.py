@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,8 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 from fastapi.testclient import TestClient
 
-from tests.conftest import NO_BROWSER
-from tests.own_store import cache_home, empty_file, own_folders, store
+from tests.support.browser import NO_BROWSER
+from tests.support.own_store import cache_home, empty_file, own_folders, store
+from tests.support.service.served import PATIENCE_SECS, serving
 from tilewright.db import Store
 from tilewright.service.http.app import create_app
 from tilewright.service.settings import Settings
@@ -24,8 +20,6 @@ from tilewright.service.settings import Settings
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page
 
-COMMAND = "import sys; from tilewright.service.cli import main; main(sys.argv[1:])"
-PATIENCE_SECS = 60.0
 REPLACED = ("htmx:afterRequest", "htmx:sendAbort")
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
 
@@ -53,27 +47,9 @@ def served(tmp_path_factory: pytest.TempPathFactory, cache_home: Path) -> Iterat
     folder = tmp_path_factory.mktemp("served")
     (folder / "fast.json").write_text('{"seed": 5, "failure_rates": {"run_timeout": 0.1}}')
     (folder / "slow.json").write_text('{"seed": 5, "latency_secs": 0.05}')
-    words = ["serve", "--port", "0", "--db", str(folder / "served.sqlite"),
-             "--measurer-folder", str(folder), "--json"]  # fmt: skip
-    process = subprocess.Popen(
-        [sys.executable, "-c", COMMAND, *words],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        env={**os.environ, "XDG_CACHE_HOME": str(cache_home)},
-    )
-    assert process.stdout is not None
-    try:
-        lines = []
-        for line in process.stdout:
-            lines.append(line)
-            if line == "}\n":
-                break
-        yield json.loads("".join(lines))["url"]
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(PATIENCE_SECS)
-        process.stdout.close()
+    db = folder / "served.sqlite"
+    with serving(db, folder, XDG_CACHE_HOME=str(cache_home)) as (url, _):
+        yield url
 
 
 @pytest.fixture(scope="module")

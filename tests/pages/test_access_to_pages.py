@@ -9,7 +9,7 @@ from html import unescape
 import pytest
 from fastapi.testclient import TestClient
 
-from tests.service.access_cases import a_job, make_key
+from tests.support.service.access import a_job, make_key
 from tilewright.db import Store
 from tilewright.service.http.app import create_app
 from tilewright.service.settings import Settings

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.service.service_cases import HOST
+from tests.support.service.records import HOST
 from tilewright.service.answers import objects
 from tilewright.service.http.pages.hot_loop import HotLoop, hot_loop
 from tilewright.service.resolve import workloads

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.schedules.test_rules_spaces import ODD, target
-from tests.schedules.test_rules_spaces import workload as odd
+from tests.support.schedules.spaces import ODD, target
+from tests.support.schedules.spaces import workload as odd
 from tilewright.schedules.sketches import space_for
 from tilewright.service.http.pages.trials import in_words
 

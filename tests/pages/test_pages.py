@@ -8,18 +8,19 @@ import json
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
+from typing import Any
 from urllib.parse import parse_qs, urlencode
 
 import pytest
 from fastapi.testclient import TestClient
 
-from tests.pages.page_cases import HOSTILE, best_of, run_trials, stored_job
-from tests.service.service_cases import HOST, MATMUL, TOOLCHAIN
+from tests.support.service.pages import HOSTILE, best_of, run_trials, stored_job
+from tests.support.service.records import HOST, MATMUL, TOOLCHAIN
 from tilewright.db import Store
-from tilewright.db.job_states import JobState
+from tilewright.db.values.job_states import JobState
 from tilewright.service.http.app import create_app
 from tilewright.service.http.pages.assets import FOLDER, assets
-from tilewright.service.http.pages.submitting import form_view
+from tilewright.service.http.pages.job_form import form_view
 from tilewright.service.resolve import workloads
 from tilewright.service.settings import Settings
 from tilewright.tuner.machine.native_target import native_target
@@ -329,7 +330,7 @@ def test_jobs_are_searched_and_paged(pages: TestClient, store: Store, settings: 
     other = stored_job(store, settings, workload="softmax_mn:M=4,N=8")
     first = pages.get("/").text
     assert first.count('class="what"') == 25
-    assert "6 more in line" in first
+    assert "6 more in the queue" in first
     queued = pages.get("/?only=QUEUED").text
     older = re.search(r'href="(/\?only=QUEUED&amp;after=\w+)" rel="next"', queued)
     assert older is not None
@@ -338,7 +339,7 @@ def test_jobs_are_searched_and_paged(pages: TestClient, store: Store, settings: 
         found = pages.get("/jobs/list", params={"q": text}).text
         assert found.count('class="what"') == 1, text
         assert other.id in found
-    assert "No job is like that" in pages.get("/", params={"q": "100%_"}).text
+    assert "No job matches" in pages.get("/", params={"q": "100%_"}).text
     store.request_cancel(jobs[0].id)
     cancelled = pages.get("/", params={"only": "CANCELLED"}).text
     assert cancelled.count('class="what"') == 1
@@ -358,7 +359,7 @@ def test_jobs_that_have_not_ended_stand_first_in_the_order_of_their_turns(
     oldest, others = waiting[0], waiting[1:]
     assert shown == [running.id, oldest.id, others[1].id, others[0].id, ended.id]
     for place in (1, 2, 3):
-        assert f"no. {place} in line" in text
+        assert f"no. {place} in the queue" in text
     assert re.findall(r'id="job-(\w+)"', pages.get("/?q=matmul&only=CANCELLED").text) == [ended.id]
 
 
@@ -416,6 +417,20 @@ def test_best_schedules_of_another_toolchain_are_marked(pages: TestClient, store
     assert pages.get("/workloads").text.count("other toolchain") == 1
 
 
+@pytest.mark.parametrize("evidence", [None, {"cases": 3, "sampled_fraction": 1.0}])
+def test_the_page_of_a_job_tells_what_the_full_check_compared(
+    evidence: dict[str, Any] | None, pages: TestClient, store: Store, settings: Settings
+) -> None:
+    best = {
+        "trial": 1, "run_secs": 1e-3, "record_key": "sha256:1", "verified": True,
+        "bound": "compute", "fraction_of_bound": 0.5, "gflops": 1.0, "evidence": evidence,
+    }  # fmt: skip
+    job = stored_job(store, settings)
+    run_trials(store, job, 4, end=JobState.SUCCEEDED, best=best)
+    text = pages.get(f"/jobs/{job.id}").text
+    assert ("every element, for 3 sets of inputs" in text) is (evidence is not None)
+
+
 def test_a_mocked_best_is_not_said_to_be_verified(
     pages: TestClient, store: Store, settings: Settings
 ) -> None:
@@ -423,7 +438,7 @@ def test_a_mocked_best_is_not_said_to_be_verified(
     run_trials(store, job, 4, end=JobState.SUCCEEDED)
     text = pages.get(f"/jobs/{job.id}").text
     assert "has a verified best" not in text
-    assert "nothing was run to verify it" in text
+    assert "it was not verified, because no kernel was run" in text
 
 
 def test_trials_for_the_drawings_come_once_each(
@@ -469,7 +484,7 @@ def test_a_running_job_says_what_it_does(
 ) -> None:
     leased = run_trials(store, stored_job(store, settings), 4)
     doing = "the full check of trial 3 (2 of 7 done)"
-    store.update_progress(leased.id, leased.epoch, {**leased.progress, "doing": doing})
+    store.report_job(leased.id, leased.epoch, progress={**leased.progress, "doing": doing})
     assert doing in pages.get(f"/jobs/{leased.id}/facts").text
 
 
@@ -527,7 +542,7 @@ def test_two_records_side_by_side(pages: TestClient, store: Store) -> None:
         assert answer.status_code == 422
         assert "two records are needed" in answer.text
     other = best_of(store, workload="matmul:M=4,N=4,K=8")
-    assert "do not compare" in pages.get(f"/compare?a={fast.key}&b={other.key}").text
+    assert "are not comparable" in pages.get(f"/compare?a={fast.key}&b={other.key}").text
 
 
 def test_workloads_are_searched_by_name_key_and_machine(pages: TestClient, store: Store) -> None:

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from tests.pages.page_cases import HOSTILE, run_trials, stored_job
-from tests.service.access_cases import bearer, make_key
+from tests.support.service.access import bearer, make_key
+from tests.support.service.pages import HOSTILE, run_trials, stored_job
 from tilewright.db import Store
-from tilewright.db.job_states import JobState
+from tilewright.db.values.job_states import JobState
 from tilewright.service.http.app import create_app
 from tilewright.service.http.pages.importance import LEAST_TRIALS, importances
 from tilewright.service.http.pages.trials import TrialRow, _lines
@@ -93,7 +93,7 @@ def test_a_job_without_trials_has_an_empty_table(
     job = stored_job(store, settings)
     assert "No trial has ended yet" in pages.get(f"/jobs/{job.id}/trials").text
     assert len(pages.get(f"/jobs/{job.id}/trials.csv").text.splitlines()) == 1
-    assert "Too little to say" in pages.get(f"/jobs/{job.id}/importance").text
+    assert "Not enough data" in pages.get(f"/jobs/{job.id}/importance").text
 
 
 # What settings explain
@@ -165,7 +165,7 @@ def test_two_jobs_stand_side_by_side(
     for words in (f"/jobs/{job_id}/trials.json", f"/jobs/{other.id}/trials.json", "seed 5"):
         assert words in shown
     strange = pages.get(f"/jobs/compare?a={job_id}&b={of_another.id}").text
-    assert "their times do not compare" in strange
+    assert "their times are not comparable" in strange
     assert pages.get(f"/jobs/compare?a={job_id}&b={job_id}").status_code == 422
     assert pages.get(f"/jobs/compare?a={job_id}&b=x").status_code == 404
 
@@ -198,7 +198,7 @@ def test_another_owners_job_is_not_there_to_be_compared(store: Store, settings: 
         ([{"trial": None, "run_secs": 1e-6}, {"trial": 3, "run_secs": 2e-6}],
          "one of an earlier run 1 us"),
         ([], "the search alone"),
-        (None, "not told by this version"),
+        (None, "not reported by this version"),
     ],
 )  # fmt: skip
 def test_a_job_says_what_made_its_best_the_best(

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.project.project_texts import ROOT
-from tests.schedule_fuzz.cases import check_meaning, notation
-from tests.schedules.test_rules_spaces import target
+from tests.support.paths import ROOT
+from tests.support.schedules.spaces import target
+from tests.support.schedules.workloads import check_meaning, notation
 from tilewright.costmodel.counts.counting import counts
 from tilewright.costmodel.prior import Prior
 from tilewright.schedules.nest.loop_ir import LoopKind, loops

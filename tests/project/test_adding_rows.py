@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.project.project_texts import ROOT
+from tests.support.paths import ROOT
 
 PACKAGES = ("schedules", "costmodel", "tuner")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import shlex
 import shutil
 import subprocess
@@ -17,8 +16,8 @@ from rich.console import Console
 from benchmarks.tuning_curve import curve_of, draw, levels_of
 from examples import my_ops
 from examples.demo import SHOWN, Show, _echo, comparison, transcript
-from tests.project.project_texts import ROOT
-from tilewright.schedules import Target, Workload
+from tests.support.paths import ROOT, example_target
+from tilewright.schedules import Workload
 from tilewright.schedules.lowering.lower import lower
 from tilewright.schedules.spelling import parse_workload
 from tilewright.service.cli import run
@@ -41,7 +40,7 @@ REPORT: dict[str, Any] = {
 @pytest.mark.parametrize("name", ["attention_scores", "banded_matvec", "causal_relu"])
 def test_own_expressions_have_a_schedule(name: str) -> None:
     workload: Workload = getattr(my_ops, name)().normalised()
-    target = Target.from_json(json.loads((ROOT / "examples/targets/znver3.json").read_text()))
+    target = example_target("znver3")
     assert default_trace(workload, target).steps
     assert lower(workload, default_trace(workload, target)).body
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from hatchling.builders.wheel import WheelBuilder
 
-from tests.project.project_texts import ROOT
+from tests.support.paths import ROOT
 
 NAMES = ("schedules", "costmodel", "tuner", "db", "service")
 

@@ -6,7 +6,7 @@ import re
 from functools import partial
 from itertools import takewhile
 
-from tests.project.import_graph import (
+from tests.support.import_graph import (
     LAZY,
     Import,
     Where,
@@ -16,6 +16,9 @@ from tests.project.import_graph import (
     loaded_with,
     modules,
 )
+
+PLUGIN = "tilewright.pytest_plugin"
+"""It imports nothing but pytest, however little that saves: `test_imports` holds that."""
 
 LEAST_SAVED = 5
 """An import in a function saves this many modules of ours, or a library; else it is at the top."""
@@ -39,7 +42,7 @@ def _part_of(package: str, name: str) -> str | None:
 
 def _late_imports(where: Where) -> list[Import]:
     found = (i for i in all_imports() if i.where is where)
-    return [i for i in found if i.module not in LAZY and i.importer not in LAZY]
+    return [i for i in found if i.module not in LAZY and i.importer not in {*LAZY, PLUGIN}]
 
 
 def _saves(found: Import) -> bool:

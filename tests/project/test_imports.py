@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.project.project_texts import ROOT
+from tests.support.paths import ROOT
 
 HEAVY = (
     "alembic",

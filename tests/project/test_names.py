@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 
-from tests.project.import_graph import modules
+from tests.support.import_graph import modules
 
 
 def test_no_class_name_is_used_twice() -> None:

@@ -14,9 +14,9 @@ from hatchling.builders.wheel import WheelBuilder
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from tests.project.project_texts import ROOT
+from tests.support.paths import ROOT
 
-PACKAGES = ("schedules", "costmodel", "tuner", "db", "service")
+PACKAGES = ("schedules", "costmodel", "tuner", "db", "service", "peers")
 
 
 @pytest.fixture(scope="module")
@@ -37,8 +37,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
 
 def test_every_module_is_in_the_wheel(wheel: set[str]) -> None:
     for package in PACKAGES:
-        for path in (ROOT / package).rglob("*.py"):
-            assert f"tilewright/{path.relative_to(ROOT)}" in wheel
+        for path in (ROOT / "tilewright" / package).rglob("*.py"):
+            assert str(path.relative_to(ROOT)) in wheel
 
 
 def test_migrations_and_type_marks_are_in_the_wheel(wheel: set[str]) -> None:
@@ -120,6 +120,7 @@ def test_the_version_is_that_of_the_changelog(project: dict[str, Any]) -> None:
 def test_scripts_can_be_run() -> None:
     for name in (
         ".ci/run",
+        ".ci/newest-python",
         "examples/c/build.sh",
         "examples/cmake-app/build.sh",
         "examples/notation.sh",

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import uvicorn
 
-from tests.project.project_texts import ROOT
+from tests.support.paths import ROOT
 from tilewright.db import open_store
 from tilewright.schedules import operators
 from tilewright.service.cli import run
@@ -49,16 +49,17 @@ def test_the_build_of_the_readme(tmp_path: Path) -> None:
     assert b"all right" in done.stdout
 
 
-def test_the_python_of_the_readme() -> None:
+def test_the_python_of_the_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TILEWRIGHT_DB", str(tmp_path / "readme.sqlite"))
     text = (ROOT / "README.md").read_text()
-    code = next(b for b in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "compile" in b)
+    code = next(b for b in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "tw.build" in b)
     # Probing this machine and its timings would take seconds; neither is what is typed.
-    shorter = code.replace('(workload, "native")', '(workload, "native", measurer=machine)')
+    shorter = code.replace("tw.tune(workload)", "tw.tune(workload, measurer=machine, budget=few)")
     assert shorter != code
-    machine = read_simulated(ROOT / "examples" / "machine.json")
     a = np.arange(96 * 64, dtype=np.float32).reshape(96, 64) % 7
     b = np.arange(64 * 80, dtype=np.float32).reshape(64, 80) % 5
-    names: dict[str, Any] = {"a": a, "b": b, "machine": machine}
+    machine = read_simulated(ROOT / "examples" / "machine.json")
+    names: dict[str, Any] = {"a": a, "b": b, "machine": machine, "few": Budget(trials=4)}
     exec(shorter, names)
     assert np.array_equal(names["c"], a @ b)
 

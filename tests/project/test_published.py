@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.publish import PUBLISHED, TEXTS, filled, keep, problems, tables
+from benchmarks.publish import PUBLISHED, TEXTS, filled, keep, problems
+from benchmarks.published_tables import tables
 from benchmarks.suite.results import Result, ResultsFile
 from benchmarks.tuning_curve import curve_of, described, levels_of, read
-from tests.benchmarks.test_operator_suite import row_data
-from tests.project.project_texts import ROOT
+from tests.support.benchmark_rows import row_data
+from tests.support.paths import ROOT
 
 
 def test_texts_say_what_was_published() -> None:
@@ -93,8 +94,8 @@ def test_what_is_kept_is_enough_for_every_table(tmp_path: Path) -> None:
     assert "0.93" in blocks["products"]
     assert "| mm | 1 | 20 us | 40 us | 10 us | 0.95x | 1.50x | numpy: np.dot |" in blocks["short"]
     assert "| 1 | 0.75 | 1 | 3.00x |" in blocks["compiled"]
-    assert "1 ways dropped: ValueError: takes too long" in blocks["compiled"]
-    assert "| torch | ways that won once | 1 |" in blocks["ways"]
+    assert "1 variants failed: ValueError: takes too long" in blocks["compiled"]
+    assert "| torch | calls that were fastest once | 1 |" in blocks["ways"]
     assert filled("<!-- published: under -->\nold\n<!-- end -->", blocks).count("mm") == 1
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from tests.project.project_texts import ROOT
+from tests.support.paths import ROOT
 from tilewright.schedules.errors import WorkloadError
 
 MATMUL = "matmul:M=8,N=8,K=8"

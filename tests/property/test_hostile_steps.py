@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from llvmlite import binding as llvm
 
-from tests.schedule_fuzz.cases import bias_relu, convolution, matmul, notation, softmax
-from tests.schedule_fuzz.check import this_machine
-from tests.schedule_fuzz.traces import random_trace
+from tests.support.schedule_fuzz.check import this_machine
+from tests.support.schedule_fuzz.traces import random_trace
+from tests.support.schedules.workloads import bias_relu, convolution, matmul, notation, softmax
 from tilewright.schedules.errors import ScheduleError
 from tilewright.schedules.limits import (
     MAX_ATOMS,

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.schedule_fuzz.check import Pair, check_pair, random_setting, this_machine
+from tests.support.schedule_fuzz.check import Pair, check_pair, random_setting, this_machine
 from tilewright.schedules.errors import WorkloadError
 from tilewright.schedules.frontend.notation import from_notation
 from tilewright.schedules.operators import build

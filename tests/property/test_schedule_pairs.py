@@ -8,7 +8,8 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.schedule_fuzz.check import (
+from tests.support.interpreter.interpret import interpret
+from tests.support.schedule_fuzz.check import (
     INTERPRETED_EXECUTIONS,
     Pair,
     check_pair,
@@ -16,10 +17,9 @@ from tests.schedule_fuzz.check import (
     random_pair,
     usable_case,
 )
-from tests.schedule_fuzz.traces import random_trace
-from tests.schedule_fuzz.workloads import random_workload
+from tests.support.schedule_fuzz.traces import random_trace
+from tests.support.schedule_fuzz.workloads import random_workload
 from tilewright.schedules.lowering.lower import plain_nest, start
-from tilewright.schedules.nest.interpret import interpret
 from tilewright.schedules.primitives import PRIMITIVES, Primitive
 from tilewright.schedules.primitives.primitive import spelling_of, spellings_of
 

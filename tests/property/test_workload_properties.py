@@ -66,21 +66,17 @@ def rewritten(workload: Workload, rng: random.Random) -> Workload:
     names = {t: f"t{rng.randrange(10**9)}_{n}" for n, t in enumerate(workload.tensors)}
     stages: list[Stage] = []
     for stage in workload.stages:
-        axes = {
-            a.name: f"x{rng.randrange(10**9)}_{a.name}" for a in (*stage.axes, *stage.reduce_axes)
-        }
+        axes = {a.name: f"x{rng.randrange(10**9)}_{a.name}" for a in stage.all_axes}
         body = substitute(rename_tensors(stage.body, names), {o: var(n) for o, n in axes.items()})
         reduce_axes = [Axis(axes[a.name], a.extent) for a in stage.reduce_axes]
         rng.shuffle(reduce_axes)
-        stages.append(
-            replace(
-                stage,
-                tensor=replace(stage.tensor, name=names[stage.name]),
-                axes=tuple(Axis(axes[a.name], a.extent) for a in stage.axes),
-                body=swapped(body, rng),
-                reduce_axes=tuple(reduce_axes),
-            )
+        renamed = replace(
+            stage,
+            tensor=replace(stage.tensor, name=names[stage.name]),
+            axes=tuple(Axis(axes[a.name], a.extent) for a in stage.axes),
+            body=swapped(body, rng),
         )
+        stages.append(renamed.reducing_over(tuple(reduce_axes)))
     inputs = tuple(replace(t, name=names[t.name]) for t in workload.inputs)
     return Workload(inputs, tuple(stages), tuple(names[n] for n in workload.outputs))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.synthetic_sketch import synthetic_target
+from tests.support.synthetic_sketch import synthetic_target
 from tilewright.schedules.algebra.affine import var
 from tilewright.schedules.algebra.scalar import Load, Unary, UnaryOp, depth_of, walk
 from tilewright.schedules.dtypes import DType
@@ -20,7 +20,7 @@ from tilewright.schedules.sketches.inlining import stages_inlined
 from tilewright.schedules.trace import Trace
 from tilewright.schedules.workload.flops import useful_flops
 from tilewright.schedules.workload.workload import Workload
-from tilewright.tuner.search.first_look import default_look
+from tilewright.tuner.search.prior_ranking import rank_for_default
 
 
 def texts(body: str, stages: int) -> str:
@@ -41,7 +41,7 @@ def test_a_chain_as_long_as_the_limits_allow_has_a_default(body: str) -> None:
     views = view_stages(workload, stages_inlined(workload))
     assert max(sum(1 for _ in walk(view.value)) for view in views.values()) < MAX_INLINED_DEPTH
     space = space_for(workload, synthetic_target())
-    trace = space.trace(default_look(space).default)
+    trace = space.trace(rank_for_default(space).default)
     assert trace.apply(plain_nest(workload)).body
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.schedule_fuzz.cases import notation
-from tests.schedule_fuzz.check import Pair, check_pair
+from tests.support.schedule_fuzz.check import Pair, check_pair
+from tests.support.schedules.workloads import notation
 from tilewright.schedules.primitives import (
     CacheRead,
     CacheWrite,

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.schedule_fuzz.cases import applied, bias_relu, matmul, notation, softmax
-from tests.schedule_fuzz.check import Pair, check_pair, this_machine
+from tests.support.schedule_fuzz.check import Pair, check_pair, this_machine
+from tests.support.schedules.workloads import applied, bias_relu, matmul, notation, softmax
 from tilewright.schedules.errors import ScheduleError
 from tilewright.schedules.lowering.lower import clean, plain_nest
 from tilewright.schedules.nest.loop_ir import Allocate, Stmt, StoreElement, transform, walk

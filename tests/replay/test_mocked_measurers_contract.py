@@ -7,20 +7,20 @@ from collections.abc import Sequence
 import pytest
 
 from tests.contracts.measurer_contract import MeasurerContract
-from tests.synthetic_sketch import synthetic_space
+from tests.support.synthetic_sketch import synthetic_space
 from tilewright.schedules.record import MeasureResult, MeasureStatus, Toolchain
 from tilewright.schedules.target import Target
 from tilewright.schedules.workload.workload import Workload
 from tilewright.tuner.measure.mocked.replay import Recorded, ReplayFile
 from tilewright.tuner.measure.mocked.simulated import SimulatedMachine
 from tilewright.tuner.measure.protocol import MeasureRequest, MeasurerFactory
-from tilewright.tuner.search.lattice import lattices
+from tilewright.tuner.search.setting_grid import setting_grids
 
 SPACE = synthetic_space(64, 64, 64, small=True)
 
 
 def candidates() -> list[MeasureRequest]:
-    grid = lattices(SPACE)[0]
+    grid = setting_grids(SPACE)[0]
     codes = next(grid.feasible_codes())[:3].tolist()
     return [MeasureRequest(i + 1, SPACE.trace(grid.candidate(c))) for i, c in enumerate(codes)]
 

@@ -7,7 +7,7 @@ import re
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tests.schedules.affine_cases import (
+from tests.support.schedules.affine_cases import (
     Tree,
     both,
     bounds,

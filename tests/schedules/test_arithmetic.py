@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests import scalar_oracles
+from tests.support import scalar_oracles
 from tilewright.schedules.algebra.arithmetic import (
     UndefinedOperationError,
     binary,

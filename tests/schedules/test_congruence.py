@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.schedules.affine_cases import Tree, bounds, build, points, trees, value
+from tests.support.schedules.affine_cases import Tree, bounds, build, points, trees, value
 from tilewright.schedules.algebra.affine import (
     Affine,
     Eq0,

@@ -10,19 +10,19 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from benchmarks.spaces.replay import target_of
 from benchmarks.suite.operator_suite import constant_cases, suite_cases
 from benchmarks.suite.registry import workload_of
-from tests.schedule_fuzz.workloads import random_workload
-from tests.schedules.test_rules_spaces import drawn, target
+from tests.support.interpreter.interpret import interpret
+from tests.support.paths import example_target
+from tests.support.schedule_fuzz.workloads import random_workload
+from tests.support.schedules.spaces import drawn, target
 from tilewright.schedules.algebra.affine import less
 from tilewright.schedules.arrays import BoolArray, IntArray
-from tilewright.schedules.errors import ScheduleError, need
+from tilewright.schedules.errors import ScheduleError, require
 from tilewright.schedules.frontend.notation import from_notation
 from tilewright.schedules.lowering.lower import lower, plain_nest
 from tilewright.schedules.nest.coverage import is_written_whole
 from tilewright.schedules.nest.finding import buffers_in
-from tilewright.schedules.nest.interpret import interpret
 from tilewright.schedules.nest.loop_ir import Stmt, StoreElement, loops, transform
 from tilewright.schedules.primitives import Fuse, Reorder, Split, TransformLayout
 from tilewright.schedules.reference.evaluate import evaluate
@@ -90,7 +90,7 @@ def lost(name: str) -> tuple[Workload, str]:
 def test_no_sketch_of_the_suite_is_dropped(name: str) -> None:
     workload = workload_of(SUITE[name])
     for threads in (1, 2):
-        assert space_for(workload, target_of("znver5", threads)).dropped == ()
+        assert space_for(workload, example_target("znver5", threads)).dropped == ()
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -103,7 +103,7 @@ def test_no_sketch_of_a_random_workload_is_dropped(seed: int) -> None:
 @pytest.mark.parametrize("name", LOST)
 def test_what_was_lost_is_there(name: str) -> None:
     workload, kind = lost(name)
-    for one in (target_of("znver5", 1), target_of("x86-64-v3", 2)):
+    for one in (example_target("znver5", 1), example_target("x86-64-v3", 2)):
         space = space_for(workload, one)
         assert space.dropped == ()
         assert any(kind in sketch.name for sketch in space.sketches)
@@ -111,7 +111,7 @@ def test_what_was_lost_is_there(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name in LOST if name != IN_ONE_SETTING])
 def test_feasible_settings_of_what_was_lost_are_legal(name: str) -> None:
-    space = space_for(lost(name)[0], target_of("znver5", 1))
+    space = space_for(lost(name)[0], example_target("znver5", 1))
     for sketch in space.sketches:
         settings = drawn(sketch, 2000)
         for row in settings[sketch.feasible(settings)][:8]:
@@ -156,7 +156,7 @@ class Refused:
         return np.asarray(settings[:, 0] != 2)
 
     def write(self, writer: TraceWriter, setting: Sequence[int]) -> None:
-        need(tuple(setting) in self.accepts, "Step()", f"not {tuple(setting)}")
+        require(tuple(setting) in self.accepts, "Step()", f"not {tuple(setting)}")
 
 
 def test_settings_are_tried_by_their_distance_if_they_are_feasible() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.schedules.affine_cases import build, trees
+from tests.support.schedules.affine_cases import build, trees
 from tilewright.schedules.algebra.affine import (
     Cond,
     Interval,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.schedules.reference_cases import F32, layernorm, matmul, softmax
+from tests.support.schedules.reference_cases import F32, layernorm, matmul, softmax
 from tilewright.schedules.dtypes import DType
 from tilewright.schedules.frontend.notation import from_notation, parse_tensor_spec
 from tilewright.schedules.reference.error_bound import bounded_outputs, evaluate_with_bound

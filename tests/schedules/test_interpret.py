@@ -8,7 +8,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from tests.schedules.hand_nests import (
+from tests.support.interpreter.interpret import interpret
+from tests.support.interpreter.memory import InterpretError
+from tests.support.schedules.hand_nests import (
     as_serial,
     load,
     loop,
@@ -46,8 +48,6 @@ from tilewright.schedules.algebra.scalar import (
     UnaryOp,
 )
 from tilewright.schedules.dtypes import DType
-from tilewright.schedules.nest.interpret import interpret
-from tilewright.schedules.nest.interpret_memory import InterpretError
 from tilewright.schedules.nest.loop_ir import (
     Allocate,
     Buffer,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.schedule_fuzz.cases import notation
-from tests.schedules.test_rules_spaces import ODD, drawn, target
-from tests.schedules.test_rules_spaces import workload as odd
+from tests.support.schedules.spaces import ODD, drawn, target
+from tests.support.schedules.spaces import workload as odd
+from tests.support.schedules.workloads import notation
 from tilewright.schedules.lowering.outline import plan_text
 from tilewright.schedules.primitives import (
     CacheRead,

@@ -7,8 +7,8 @@ from math import prod
 import numpy as np
 import pytest
 
-from tests.schedule_fuzz.cases import notation
-from tests.schedules.test_rules_spaces import drawn, target
+from tests.support.schedules.spaces import drawn, target
+from tests.support.schedules.workloads import notation
 from tilewright.schedules.arrays import IntArray
 from tilewright.schedules.nest.finding import chain_to
 from tilewright.schedules.nest.loop_ir import LoopKind, Nest, Update, leaves

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.golden_text import Golden
-from tests.schedule_fuzz.cases import (
+from tests.support.golden_text import Golden
+from tests.support.schedule_fuzz.check import Pair, check_pair
+from tests.support.schedules.workloads import (
     applied,
     bias_relu,
     check_meaning,
@@ -14,7 +15,6 @@ from tests.schedule_fuzz.cases import (
     matmul,
     notation,
 )
-from tests.schedule_fuzz.check import Pair, check_pair
 from tilewright.schedules.errors import ScheduleError
 from tilewright.schedules.lowering.lower import clean, plain_nest
 from tilewright.schedules.nest.loop_ir import Allocate, BufferScope, walk

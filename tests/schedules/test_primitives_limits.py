@@ -9,8 +9,9 @@ from math import prod
 
 import pytest
 
-from benchmarks.spaces.replay import Place, drawn, target_of
+from benchmarks.spaces.replay import Place, drawn
 from benchmarks.spaces.workloads import stored
+from tests.support.paths import example_target
 from tilewright.schedules.lowering.lower import plain_nest, start
 from tilewright.schedules.nest.finding import leaf_sites
 from tilewright.schedules.nest.loop_ir import LoopKind, Nest, PrefetchHint, Stmt, loops
@@ -22,7 +23,7 @@ from tilewright.schedules.workload.workload import Workload
 
 def nests_of(place: Place, settings: int = 4) -> Iterator[Nest]:
     """What the default and some drawn settings of each sketch make."""
-    target = target_of(place.cpu, place.threads)
+    target = example_target(place.cpu, place.threads)
     space = space_for(Workload.from_json(place.document).normalised(), target)
     for number, sketch in enumerate(space.sketches):
         found = drawn(sketch, f"{place.key} {number}")
@@ -68,4 +69,4 @@ def test_what_is_written_out_stays_far_below_the_limit(name: str, cpu: str) -> N
 )
 def test_a_tile_has_fewer_prefetches_than_registers(name: str, cpu: str) -> None:
     found = max(map(most_prefetches, nests_of(Place(name, dict(stored())[name], cpu, 1), 6)))
-    assert 8 < found <= min(MOST_PREFETCHES, target_of(cpu, 1).vector_registers)
+    assert 8 < found <= min(MOST_PREFETCHES, example_target(cpu, 1).vector_registers)

@@ -7,7 +7,15 @@ from typing import Any
 
 import pytest
 
-from tests.schedule_fuzz.cases import bias_relu, convolution, loop_names, matmul, notation, softmax
+from tests.support.schedules.instructions import MARK, narrow, schedule
+from tests.support.schedules.workloads import (
+    bias_relu,
+    convolution,
+    loop_names,
+    matmul,
+    notation,
+    softmax,
+)
 from tilewright.schedules.errors import ScheduleError
 from tilewright.schedules.lowering.lower import plain_nest
 from tilewright.schedules.nest.finding import buffers_in
@@ -75,6 +83,7 @@ CASES: list[tuple[Workload, tuple[Primitive, ...]]] = [
     (bias_relu(), (ComputeAt("s0", "s1.d0"),)),
     (notation("D[i] = A[i] + 1; C[i] = D[i] * D[i]", A="f32[6]"), (Inline("s0"),)),
     (TRANSPOSED, (Split("s0.d0", 2), Split("s0.r0", 2), Solve("s0.r0i"))),
+    (narrow(), (*schedule(MARK),)),
     (softmax(6, 8), (*ROWS, Stagger("s3.d0", ("s2.r0", "s3.d1")))),
 ]  # fmt: skip
 

@@ -5,15 +5,18 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
-from tests.schedule_fuzz.cases import applied, bias_relu, matmul, notation
-from tilewright.schedules.algebra.affine import Interval, affine, var
+from tests.support.interpreter.interpret import interpret
+from tests.support.schedules.hand_nests import load, loop, plus, store, tensor, update
+from tests.support.schedules.workloads import applied, bias_relu, matmul, notation
+from tilewright.schedules.algebra.affine import Affine, IndexLike, Interval, affine, var
 from tilewright.schedules.algebra.independence import separates
 from tilewright.schedules.errors import ScheduleError
 from tilewright.schedules.frontend.notation import from_notation
 from tilewright.schedules.lowering.lower import plain_nest
-from tilewright.schedules.nest.loop_ir import LoopKind, loops
+from tilewright.schedules.nest.loop_ir import For, LoopKind, Nest, loops
 from tilewright.schedules.nest.printer import to_text
 from tilewright.schedules.primitives import (
     CacheRead,
@@ -33,7 +36,7 @@ from tilewright.schedules.primitives.marks import MAX_UNROLLED
 from tilewright.schedules.trace import Trace
 
 
-def kinds(nest: object) -> dict[str, LoopKind]:
+def kinds(nest: object) -> dict[str, object]:
     return {loop.var: loop.kind for loop in loops(nest.body)}  # type: ignore[attr-defined]
 
 
@@ -125,6 +128,62 @@ def test_a_loop_over_a_buffer_that_all_iterations_share_is_not_parallel() -> Non
     assert Parallel("s0.d0").apply(nest)  # each iteration has its own element of w
     tiled = Trace((ComputeAt("s0", "s1.d0"),)).apply(plain_nest(bias_relu()))
     assert Parallel("s1.d0").apply(tiled)  # s0 is private to an iteration
+
+
+def running_sums(*read: IndexLike) -> Nest:
+    """X[i, k] += X[read], after a first loop that fills X with A."""
+    at, shape = (var("i") + 1, var("k") + 1), (5, 8)
+    fill = loop(
+        "x", 5, loop("y", 8, store("X", (var("x"), var("y")), load("A", var("x"), var("y"))))
+    )
+    scan = store("X", at, plus(load("X", *at), load("X", *read)))
+    rows = loop("i", 4, loop("k", 6, scan))
+    return Nest((tensor("A", *shape),), (tensor("X", *shape),), (fill, rows))
+
+
+def test_rows_of_a_recurrence_run_in_parallel_and_its_steps_do_not() -> None:
+    rows = running_sums(var("i") + 1, var("k"))
+    with pytest.raises(ScheduleError, match="iteration of 'k' may read what another writes to 'X'"):
+        Parallel("k").apply(rows)
+    with pytest.raises(ScheduleError, match="iteration of 'k' may read what another writes to 'X'"):
+        Vectorize("k").apply(rows)
+    turned = Reorder(("k", "i")).apply(rows)
+    lanes = Vectorize("i").apply(turned)
+    inputs = [np.arange(40, dtype=np.float32).reshape(5, 8)]
+    (expected,) = interpret(rows, inputs)
+    for nest in (Parallel("i").apply(rows), turned, lanes):
+        assert np.array_equal(interpret(nest, inputs)[0], expected)
+
+
+def test_a_dependence_along_two_loops_keeps_their_order() -> None:
+    wave = running_sums(var("i"), var("k") + 2)  # of the row before, one element further on
+    with pytest.raises(ScheduleError, match=r"depend on each other through 'X', in \['i', 'k'\]"):
+        Reorder(("k", "i")).apply(wave)
+    with pytest.raises(ScheduleError, match="iteration of 'i' may read what another writes"):
+        Parallel("i").apply(wave)
+    Parallel("k").apply(wave)  # within one row nothing is read that the row writes
+
+
+def test_halves_of_a_buffer_and_its_odd_elements_are_elements_of_their_own() -> None:
+    fill = loop("x", 9, store("X", (var("x"),), load("A", var("x"))))
+
+    def reading(index: Affine, step: int) -> Nest:
+        body = store("X", (var("i") * step,), load("X", index))
+        return Nest((tensor("A", 9),), (tensor("X", 9),), (fill, loop("i", 4, body)))
+
+    for index, step in ((var("i") + 4, 1), (var("i") * 2 + 1, 2)):
+        Parallel("i").apply(reading(index, step))
+    for index, step in ((var("i") + 3, 1), (var("i") * 2 + 2, 2)):
+        with pytest.raises(ScheduleError, match="may read what another writes"):
+            Parallel("i").apply(reading(index, step))
+
+
+def test_lanes_that_combine_read_nothing_of_what_they_combine_into() -> None:
+    sums = For("k", 4, (update("X", (var("i"),), load("X", var("i"))),), reduce=True)
+    fill = loop("x", 4, store("X", (var("x"),), load("A", var("x"))))
+    nest = Nest((tensor("A", 4),), (tensor("X", 4),), (fill, loop("i", 4, sums)))
+    with pytest.raises(ScheduleError, match="'X' is accessed in another way while 'k' reduces"):
+        Vectorize("k").apply(nest)
 
 
 RANGES = {"a": Interval(0, 3), "b": Interval(0, 4), "f": Interval(0, 8)}

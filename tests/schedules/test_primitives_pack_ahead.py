@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.golden_text import Golden
-from tests.schedule_fuzz.cases import applied, notation
+from tests.support.golden_text import Golden
+from tests.support.schedules.workloads import applied, notation
 from tilewright.schedules.algebra.scalar import loads
 from tilewright.schedules.errors import ScheduleError
 from tilewright.schedules.lowering.lower import plain_nest

@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from tests.golden_text import Golden
-from tests.schedule_fuzz.cases import applied, bias_relu, loop_names, matmul, notation, softmax
+from tests.support.golden_text import Golden
+from tests.support.schedules.workloads import (
+    applied,
+    bias_relu,
+    loop_names,
+    matmul,
+    notation,
+    softmax,
+)
 from tilewright.schedules.errors import ScheduleError
 from tilewright.schedules.lowering.lower import plain_nest
 from tilewright.schedules.nest.loop_ir import Allocate, loops, walk

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.golden_text import Golden
-from tests.schedule_fuzz.cases import applied, loop_names, matmul, notation
+from tests.support.golden_text import Golden
+from tests.support.interpreter.interpret import interpret
+from tests.support.schedules.workloads import applied, loop_names, matmul, notation
 from tilewright.schedules.errors import ScheduleError
 from tilewright.schedules.lowering.lower import clean, plain_nest
-from tilewright.schedules.nest.interpret import interpret
 from tilewright.schedules.nest.printer import to_text
 from tilewright.schedules.operators import build
 from tilewright.schedules.primitives import (

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from tests.golden_text import Golden
-from tests.schedule_fuzz.cases import applied, check_meaning, loop_names, notation, softmax
+from tests.support.golden_text import Golden
+from tests.support.schedules.workloads import applied, check_meaning, loop_names, notation, softmax
 from tilewright.schedules.errors import ScheduleError
 from tilewright.schedules.lowering.lower import plain_nest
 from tilewright.schedules.nest.loop_ir import Nest, loops

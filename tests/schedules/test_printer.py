@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.golden_text import Golden
-from tests.schedules.hand_nests import (
+from tests.support.golden_text import Golden
+from tests.support.schedules.hand_nests import (
     load,
     loop,
     matmul,

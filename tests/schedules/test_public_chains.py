@@ -6,13 +6,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.schedules.public_chains import public_chains
-from tests.schedules.test_rules_spaces import drawn, target
+from tests.support.interpreter.interpret import interpret
+from tests.support.schedules.public_chains import public_chains
+from tests.support.schedules.spaces import drawn, target
 from tilewright.costmodel.counts.table import COUNTS
 from tilewright.costmodel.prior import Prior
 from tilewright.costmodel.programs import program_counts
 from tilewright.schedules.frontend.notation import from_notation
-from tilewright.schedules.nest.interpret import interpret
 from tilewright.schedules.nest.verify_bounds import unproven_accesses
 from tilewright.schedules.nest.verify_nest import verify
 from tilewright.schedules.sketches import space_for

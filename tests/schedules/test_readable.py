@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from tests.support.interpreter.interpret import interpret
 from tilewright.schedules.frontend.notation import from_notation
 from tilewright.schedules.lowering.lower import lower
 from tilewright.schedules.lowering.readable import readable
-from tilewright.schedules.nest.interpret import interpret
 from tilewright.schedules.nest.loop_ir import loops
 from tilewright.schedules.nest.printer import to_text
 from tilewright.schedules.primitives import CacheRead, ComputeAt, Partition, Split, Stream

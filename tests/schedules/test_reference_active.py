@@ -49,7 +49,7 @@ def workload_of(form: str) -> Workload:
 
 
 def _everything(stage: Stage, whole: IterationBox, max_points: int, finite: object) -> Active:
-    return Active(list(leading_tiles(whole, max_points)), [], None, apart=False)
+    return Active(list(leading_tiles(whole, max_points)), [], None, disjoint=False)
 
 
 def drawn(workload: Workload, seed: int, special: bool) -> list[np.ndarray]:
@@ -109,7 +109,7 @@ def test_next_to_nothing_is_evaluated_where_a_condition_fails(
 ) -> None:
     monkeypatch.setattr(active_module, "_SMALLEST_POINTS", 4)
     stage = workload_of(form).stages[-1]
-    whole = full_box((*stage.axes, *stage.reduce_axes))
+    whole = full_box(stage.all_axes)
     active = active_boxes(stage, whole, 1 << 18, lambda: True)
     evaluated = sum(box.points for box in active.boxes)
     assert evaluated <= share * whole.points
@@ -119,7 +119,7 @@ def test_next_to_nothing_is_evaluated_where_a_condition_fails(
 
 def test_products_with_zero_count_where_the_other_factor_may_not_be_finite() -> None:
     stage = workload_of("transposed convolution").stages[-1]
-    whole = full_box((*stage.axes, *stage.reduce_axes))
+    whole = full_box(stage.all_axes)
     active = active_boxes(stage, whole, 1 << 18, lambda: False)
     assert sum(box.points for box in active.boxes) == whole.points
 
@@ -131,6 +131,6 @@ def test_long_bands_cost_their_points() -> None:
     given = [parse_tensor_spec(f"{n}={s}") for n, s in shapes.items()]
     workload = from_notation(text, given)
     stage = workload.stages[-1]
-    whole = full_box((*stage.axes, *stage.reduce_axes))
+    whole = full_box(stage.all_axes)
     assert active_share(stage, whole) < 0.05
     assert predicted_secs(workload, bounded=False) < 0.1

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests import scalar_oracles
-from tests.schedules.reference_cases import (
+from tests.support import scalar_oracles
+from tests.support.schedules.reference_cases import (
     F32,
     add,
     axes,

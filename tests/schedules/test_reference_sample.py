@@ -10,7 +10,7 @@ import pytest
 
 from tests.fuzz.generate import random_computation
 from tests.fuzz.spell_json import to_document
-from tests.schedules.reference_cases import (
+from tests.support.schedules.reference_cases import (
     conv2d,
     conv2d_transposed,
     grouped_conv1d,

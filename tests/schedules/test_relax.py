@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from tests.schedule_fuzz.cases import check_meaning, matmul, notation
-from tests.schedules.hand_nests import load, loop, number, store, tensor
+from tests.support.interpreter.interpret import interpret
+from tests.support.schedules.hand_nests import load, loop, number, store, tensor
+from tests.support.schedules.workloads import check_meaning, matmul, notation
 from tilewright.schedules.algebra.affine import at_least, less, var
 from tilewright.schedules.dtypes import DType
 from tilewright.schedules.lowering.lower import clean, plain_nest
 from tilewright.schedules.lowering.relax import relax_guards
-from tilewright.schedules.nest.interpret import interpret
 from tilewright.schedules.nest.loop_ir import Allocate, Buffer, BufferScope, Nest, Update, leaves
 from tilewright.schedules.nest.verify_bounds import unproven_accesses
 from tilewright.schedules.primitives import (

@@ -37,7 +37,7 @@ def conv(**sizes: object) -> Workload:
 
 def reduction_of(workload: Workload) -> str:
     """What the normal form calls the stage that sums."""
-    (name,) = [s.name for s in workload.normalised().stages if s.reducer is not None]
+    (name,) = [s.name for s in workload.normalised().stages if s.is_reduction]
     return name
 
 

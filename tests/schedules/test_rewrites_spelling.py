@@ -12,7 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.schedules.test_rewrites_exact import MACHINE, expression, same_meaning
+from tests.support.schedules.regrouping import (
+    MACHINE,
+    SCATTERED,
+    TRANSPOSED,
+    TWICE,
+    expression,
+    same_meaning,
+)
 from tilewright.schedules.algebra.scalar import Scalar, Unary, rewrite, walk
 from tilewright.schedules.errors import ScheduleError
 from tilewright.schedules.form import Form
@@ -29,9 +36,6 @@ from tilewright.schedules.spelling import parse_workload
 from tilewright.schedules.workload.tensors import Axis
 from tilewright.schedules.workload.workload import Workload
 
-SCATTERED = "O[b,y,x,f] += W[y+1-2*i,x+1-2*j,c,f] * I[b,i,j,c]"
-TRANSPOSED = "conv2d_transpose_nhwc:N=1,H=6,W=7,CI=3,CO=5,K=4,stride=2,pad=1"
-TWICE = "M[i] max= A[i,k]; S[i] += exp(A[i,k]-M[i]); Y[i,j] = exp(A[i,j]-M[i]) / S[i]"
 PADDED = (
     "P[b,y,x,c] = where(y>=1 && y<=14 && x>=1 && x<=14, X[b,y-1,x-1,c], 0);"
     "Y[b,h,w,o] += P[b,h+r,w+s,c] * W[r,s,c,o]"
@@ -228,7 +232,7 @@ def test_what_is_shared_does_not_hang_on_which_objects_a_body_is_made_of() -> No
         "S[i] += exp(A[i,k]) + where(k >= 3, exp(A[i,k]), 0); Y[i,j] = exp(A[i,j]) / S[i]",
         "A=f32[9,50]",
     )
-    stage = next(s for s in workload.stages if s.reducer is not None)
+    stage = next(s for s in workload.stages if s.is_reduction)
     (once, *_) = [n for n in walk(stage.body) if isinstance(n, Unary)]
     one_object = replace(stage, body=rewrite(stage.body, lambda n: once if n == once else None))
     stages = tuple(one_object if s is stage else s for s in workload.stages)

@@ -8,9 +8,9 @@ import pytest
 
 from benchmarks.counts.program import program
 from benchmarks.counts.recount import recount
-from tests.golden_text import Golden
-from tests.schedule_fuzz.cases import check_meaning, notation
-from tests.schedules.test_rules_spaces import drawn, target
+from tests.support.golden_text import Golden
+from tests.support.schedules.spaces import drawn, target
+from tests.support.schedules.workloads import check_meaning, notation
 from tilewright.costmodel.programs import program_counts
 from tilewright.schedules.lowering.lower import lower
 from tilewright.schedules.nest.loop_ir import (

@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.golden_text import Golden
-from tests.schedule_fuzz.cases import check_meaning, matmul, notation
-from tests.schedules.test_rules_spaces import target
+from tests.support.golden_text import Golden
+from tests.support.schedules.spaces import target
+from tests.support.schedules.workloads import check_meaning, matmul, notation
 from tilewright.costmodel.prior import COMPONENTS, Prior
 from tilewright.schedules.lowering.lower import lower
 from tilewright.schedules.nest.printer import to_text

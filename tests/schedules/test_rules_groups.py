@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from tests.schedule_fuzz.cases import notation
-from tests.schedule_fuzz.workloads import random_workload
-from tests.schedules.test_rules_spaces import target
+from tests.support.schedule_fuzz.workloads import random_workload
+from tests.support.schedules.spaces import target
+from tests.support.schedules.workloads import notation
 from tilewright.schedules.nest.loop_ir import LoopKind, loops
 from tilewright.schedules.sketches import space_for
 from tilewright.schedules.sketches.fused.elementwise import ElementwiseSketch

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from benchmarks.counts.compare import footprint
-from tests.schedule_fuzz.cases import check_meaning, notation
-from tests.schedules.test_rules_nonresident import SMALL
-from tests.schedules.test_rules_spaces import target
+from tests.support.schedules.spaces import SMALL, target
+from tests.support.schedules.workloads import check_meaning, notation
 from tilewright.costmodel.programs import program_counts
 from tilewright.schedules import operators
 from tilewright.schedules.arrays import IntArray

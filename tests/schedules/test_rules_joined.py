@@ -6,8 +6,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.schedule_fuzz.cases import check_meaning, notation
-from tests.schedules.test_rules_spaces import drawn, target
+from tests.support.schedules.spaces import drawn, target
+from tests.support.schedules.workloads import check_meaning, notation
 from tilewright.schedules.lowering.lower import lower
 from tilewright.schedules.nest.loop_ir import LoopKind, loops
 from tilewright.schedules.sketches import space_for

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.schedule_fuzz.cases import check_meaning, notation
-from tests.schedules.test_rules_spaces import target
+from tests.support.schedules.spaces import target
+from tests.support.schedules.workloads import check_meaning, notation
 from tilewright.costmodel.prior import Prior
 from tilewright.schedules.lowering.lower import lower
 from tilewright.schedules.primitives import Prefetch

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.schedule_fuzz.cases import check_meaning, notation
-from tests.schedules.test_rules_spaces import drawn_with, target
+from tests.support.schedules.spaces import SMALL, drawn_with, target
+from tests.support.schedules.workloads import check_meaning, notation
 from tilewright.costmodel.programs import program_counts
 from tilewright.schedules.lowering.lower import lower
 from tilewright.schedules.nest.loop_ir import PrefetchHint, leaves
@@ -17,9 +17,6 @@ from tilewright.schedules.sketches.tile import operands
 from tilewright.schedules.space import Sketch
 from tilewright.schedules.target import Cache, Target
 from tilewright.schedules.workload.workload import Workload
-
-SMALL = replace(target(), caches=(Cache(512, 2), Cache(2048, 4), Cache(1 << 20, 16, shared=True)))
-"""A machine whose caches are small: what stays in none of them is small as well."""
 
 PASSING: dict[str, Workload] = {
     "few rows": notation("C[i,j] += A[i,k] * B[k,j]", A="f32[7,70]", B="f32[70,40]"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.schedule_fuzz.check import this_machine
+from tests.support.schedule_fuzz.check import this_machine
 from tilewright.schedules.algebra.affine import Var
 from tilewright.schedules.algebra.scalar import Select, walk
 from tilewright.schedules.frontend.notation import from_notation

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.schedule_fuzz.cases import check_meaning, notation
-from tests.schedules.test_rules_spaces import drawn_with, target
+from tests.support.schedules.spaces import drawn_with, target
+from tests.support.schedules.workloads import check_meaning, notation
 from tilewright.schedules.lowering.lower import lower
 from tilewright.schedules.primitives import RFactor
 from tilewright.schedules.sketches import space_for

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.schedule_fuzz.cases import check_meaning
-from tests.schedules.test_rules_spaces import drawn, target
+from tests.support.schedules.spaces import drawn, target
+from tests.support.schedules.workloads import check_meaning
 from tilewright.costmodel.counts.counting import counts
 from tilewright.schedules import operators
 from tilewright.schedules.arrays import IntArray
@@ -31,12 +31,12 @@ def grouped(**sizes: int | str) -> Workload:
 
 
 SHORT: dict[str, Workload] = {
-    "padded": grouped(pad=1),
+    "padded": grouped(pad=1, CO=6),
     "stepped": grouped(pad=1, stride=2, H=9),
     "few taps": grouped(K=2, CO=24),
-    "wide kernel": grouped(K=5, pad=2, H=7),
-    "dilated": grouped(dilation=2, pad=2),
-    "images": grouped(N=2, H=4, pad=1),
+    "wide kernel": grouped(K=5, pad=2, H=5, CO=6),
+    "dilated": grouped(dilation=2, pad=2, CO=6),
+    "images": grouped(N=2, H=3, CO=6, pad=1),
     "volume": operators.build(
         "conv3d_ndhwc", D=3, H=4, W=5, CI=48, CO=6, K=2, groups=3
     ).normalised(),

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.schedule_fuzz.cases import matmul
+from tests.support.schedules.workloads import matmul
 from tilewright.schedules.errors import ScheduleError
 from tilewright.schedules.lowering.lower import plain_nest
 from tilewright.schedules.primitives import PRIMITIVES, Split, Vectorize
@@ -102,7 +102,7 @@ REPLAY = """
 import hashlib, json, sys
 from tilewright.schedules.trace import Trace
 from tilewright.schedules.workload.workload import Workload
-from tests.schedule_fuzz.check import this_machine
+from tests.support.schedule_fuzz.check import this_machine
 from tilewright.tuner.emit.kernel import compile_kernel, llvm_text
 workload, trace = json.loads(sys.stdin.read())
 parts = Workload.from_json(workload), Trace.from_json(trace), this_machine(2)
@@ -112,7 +112,7 @@ print(hashlib.sha256(text.encode()).hexdigest(), compile_kernel(*parts).object_s
 
 
 def test_a_trace_replays_to_the_same_bytes_in_any_process() -> None:
-    from tests.schedule_fuzz.check import this_machine
+    from tests.support.schedule_fuzz.check import this_machine
     from tilewright.schedules.sketches import space_for
 
     workload = matmul(33, 31, 17)

@@ -6,8 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.schedules.affine_cases import build, trees
-from tests.schedules.hand_nests import (
+from tests.support.interpreter.interpret import interpret
+from tests.support.interpreter.memory import InterpretError
+from tests.support.schedules.affine_cases import build, trees
+from tests.support.schedules.hand_nests import (
     load,
     loop,
     matmul,
@@ -30,8 +32,6 @@ from tilewright.schedules.algebra.affine import (
 )
 from tilewright.schedules.algebra.scalar import All, Select
 from tilewright.schedules.dtypes import DType
-from tilewright.schedules.nest.interpret import interpret
-from tilewright.schedules.nest.interpret_memory import InterpretError
 from tilewright.schedules.nest.loop_ir import (
     Allocate,
     Buffer,

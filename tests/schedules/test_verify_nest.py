@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.schedules.hand_nests import (
+from tests.support.schedules.hand_nests import (
     load,
     loop,
     matmul,

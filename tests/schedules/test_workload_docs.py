@@ -9,13 +9,15 @@ from pathlib import Path
 import jsonschema  # it has no stubs
 import pytest
 
+from tests.support.paths import ROOT
+from tilewright import schedules
 from tilewright.schedules import operators
 from tilewright.schedules.frontend.notation import from_notation
 from tilewright.schedules.workload.workload import Workload
 
-ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "workload.md").read_text()
 CODE = re.compile(r'"((?:bad|unknown|missing|too|unused|out_of|dtype|shape)_[a-z]+|duplicate)"')
+PACKAGE = Path(schedules.__file__).parent
 FRONT_END = ("algebra", "workload", "frontend", "operators")
 
 
@@ -59,12 +61,12 @@ def test_every_error_code_is_listed() -> None:
     codes = {
         code
         for name in FRONT_END
-        for path in (ROOT / "schedules" / name).glob("*.py")
+        for path in (PACKAGE / name).glob("*.py")
         for code in CODE.findall(path.read_text())
     } | {
         code
         for name in ("limits.py", "spelling.py")
-        for code in CODE.findall((ROOT / "schedules" / name).read_text())
+        for code in CODE.findall((PACKAGE / name).read_text())
     }
     listed = set(re.findall(r"`([a-z_]+)`", TEXT.split("\nCodes: ")[1].split("\n\n")[0]))
     assert listed == codes | {"bad_workload"}

@@ -5,12 +5,12 @@ from __future__ import annotations
 import copy
 import json
 import sys
-from pathlib import Path
 from typing import Any
 
 import jsonschema  # it has no stubs
 import pytest
 
+from tests.support.paths import ROOT
 from tilewright.schedules import operators
 from tilewright.schedules.algebra.index_text import parse_condition, parse_index
 from tilewright.schedules.errors import WorkloadError
@@ -18,7 +18,7 @@ from tilewright.schedules.frontend.notation import from_notation
 from tilewright.schedules.workload.strict_json import parse_json_text
 from tilewright.schedules.workload.workload import Workload
 
-SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "workload.schema.json").read_text())
+SCHEMA = json.loads((ROOT / "docs" / "workload.schema.json").read_text())
 EXAMPLES = [
     operators.build("conv2d_nhwc", {"H": 9, "W": 9, "CI": 4, "CO": 4, "K": 3, "groups": 2},
                     pad=1, epilogue="bias+gelu"),

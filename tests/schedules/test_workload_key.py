@@ -6,10 +6,10 @@ import json
 import re
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
+from tests.support.paths import ROOT
 from tilewright.schedules import operators
 from tilewright.schedules.algebra.scalar import Const
 from tilewright.schedules.dtypes import DType
@@ -20,7 +20,7 @@ from tilewright.schedules.spelling import parse_workload
 from tilewright.schedules.workload.validate import validate
 from tilewright.schedules.workload.workload import Workload
 
-DOC = Path(__file__).parents[2] / "docs" / "workload.md"
+DOC = ROOT / "docs" / "workload.md"
 
 
 def python_matmul() -> Workload:

@@ -36,7 +36,7 @@ from tilewright.schedules.algebra.scalar import (
 )  # fmt: skip
 from tilewright.schedules.dtypes import DType
 from tilewright.schedules.errors import WorkloadError
-from tilewright.schedules.workload.tensors import Axis, Stage, Tensor
+from tilewright.schedules.workload.tensors import Axis, Reduction, Stage, Tensor
 from tilewright.schedules.workload.validate import validate
 from tilewright.schedules.workload.workload import Workload
 
@@ -103,16 +103,16 @@ def test_malformed_stages_are_refused() -> None:
         validate(workload(axes=(Axis("i", 8), Axis("j", 4))))
     many = tuple(Axis(f"r{n}", 2) for n in range(9))
     with pytest.raises(WorkloadError, match="at most 8 reduction axes, got 9"):
-        validate(workload(reducer=Reducer.SUM, reduce_axes=many))
+        validate(workload(kind=Reduction(Reducer.SUM, many)))
     with pytest.raises(WorkloadError, match="a reducer needs reduction axes"):
-        validate(workload(reducer=Reducer.SUM))
+        validate(workload(kind=Reduction(Reducer.SUM, ())))
     with pytest.raises(WorkloadError, match="two axes named 'i'"):
         validate(workload(axes=(Axis("i", 8), Axis("i", 8))))
     with pytest.raises(WorkloadError, match="reduces over 'k', which its expression never uses"):
-        validate(workload(reducer=Reducer.SUM, reduce_axes=(Axis("k", 2),)))
+        validate(workload(kind=Reduction(Reducer.SUM, (Axis("k", 2),))))
     body = Cast(IndexValue(var("k"), DType.F32), DType.BF16)
     with pytest.raises(WorkloadError, match="reduces in bf16; reduce in f32"):
-        validate(workload(body, DType.BF16, reducer=Reducer.SUM, reduce_axes=(Axis("k", 2),)))
+        validate(workload(body, DType.BF16, kind=Reduction(Reducer.SUM, (Axis("k", 2),))))
 
 
 def test_malformed_workloads_are_refused() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.schedule_fuzz.cases import check_meaning, notation
+from tests.support.schedules.workloads import check_meaning, notation
 from tilewright.schedules.lowering.lower import lower
 from tilewright.schedules.nest.loop_ir import LoopKind, loops
 from tilewright.schedules.plan import LoopLevel

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 from fastapi.testclient import TestClient
 
-from tests.own_store import cache_home, empty_file, own_folders, store
-from tests.service.service_cases import MATMUL
+from tests.support.own_store import cache_home, empty_file, own_folders, store
+from tests.support.service.records import MATMUL
 from tilewright.db import Store
 from tilewright.schedules.workload.workload import Workload
 from tilewright.service.http.app import create_app

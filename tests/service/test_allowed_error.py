@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.service.service_cases import HOST
+from tests.support.service.records import HOST
 from tilewright.schedules.errors import WorkloadError
 from tilewright.schedules.record import MeasureResult, MeasureStatus, Toolchain, TuningRecord
 from tilewright.schedules.rewrites import Winograd
@@ -16,7 +16,7 @@ from tilewright.schedules.spelling import parse_workload
 from tilewright.schedules.trace import Trace
 from tilewright.service.answers import objects
 from tilewright.service.answers.find import StoredAnswer
-from tilewright.service.answers.grades import Stored
+from tilewright.service.answers.grades import StoredRecord
 from tilewright.service.cli import facts
 from tilewright.service.cli.payloads import workload_payload
 from tilewright.service.grade import Grade
@@ -100,7 +100,7 @@ def test_an_answer_and_a_header_say_what_was_rewritten() -> None:
     toolchain = Toolchain(4, "0.50.0", "22")
     result = replace(result, error_found=3e-7)
     record = TuningRecord(workload.key, HOST.key, 1, trace.to_json(), result, toolchain, 0, 1)
-    found = StoredAnswer(Grade.EXACT, Stored(record, HOST, record.key), "")
+    found = StoredAnswer(Grade.EXACT, StoredRecord(record, HOST, record.key), "")
     summary = workloads.workload_summary(workload)
     told = found.answer(summary, {}, lambda: workload).to_json()
     assert told["rewritten"]["steps"] == ["Winograd(stage='s0', tiles=((1, 4), (2, 4)))"]
@@ -109,7 +109,7 @@ def test_an_answer_and_a_header_say_what_was_rewritten() -> None:
     assert "of max|data| * sum|weight| (allowed: 0.1); found: 3e-07" in facts.plain(
         facts.answer_rows(told)
     )
-    plain = StoredAnswer(Grade.EXACT, Stored(replace(record, trace=[]), HOST, record.key), "")
+    plain = StoredAnswer(Grade.EXACT, StoredRecord(replace(record, trace=[]), HOST, record.key), "")
     assert plain.answer(summary, {}, lambda: workload).to_json()["rewritten"] is None
 
     variant = objects.variant_of(found.answer(summary, {}, lambda: workload), HOST)

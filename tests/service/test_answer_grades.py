@@ -9,19 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.service.service_cases import HOST, TOOLCHAIN, make_record
+from tests.support.service.records import HOST, TOOLCHAIN, make_record
 from tilewright.schedules.record import Toolchain, TuningRecord
 from tilewright.schedules.target import Cache, Target
 from tilewright.schedules.workload.workload import Workload
-from tilewright.service.answers.grades import Stored, choose, grade_of
+from tilewright.service.answers.grades import StoredRecord, choose, grade_of
 from tilewright.service.grade import Grade
 
 OTHER_COMPILER = Toolchain(TOOLCHAIN.codegen_version + 1, "0.1.0", "1.0")
 MOCKED = Toolchain(0, "simulated", "abc")
 
 
-def stored(record: TuningRecord, made_for: Target) -> Stored:
-    return Stored(record, made_for, record.key)
+def stored(record: TuningRecord, made_for: Target) -> StoredRecord:
+    return StoredRecord(record, made_for, record.key)
 
 
 @pytest.mark.parametrize(

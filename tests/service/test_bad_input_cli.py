@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from tests.service.service_cases import HOST, MATMUL, make_record
+from tests.support.service.records import HOST, MATMUL, make_record
 from tilewright.db import open_store
 from tilewright.schedules.errors import TargetError
 from tilewright.schedules.record import TuningRecord
@@ -109,7 +109,7 @@ def test_files_of_timings_that_are_none(
         ("import no_such_thing", "ModuleNotFoundError: No module named 'no_such_thing' (line 2"),
         ("raise SystemExit(9)", "f.py:f ended the program (exit code 9)"),
         ("return 1 // 0", "f.py:f raised ZeroDivisionError"),
-        ("return 3", "f.py:f returned int; a Workload will do"),
+        ("return 3", "f.py:f returned int; it must return a Workload"),
     ],
 )
 def test_what_goes_wrong_in_a_file_of_somebody_is_one_line(
@@ -275,7 +275,7 @@ def test_output_that_nobody_takes(redirect: str, code: int, says: str, tmp_path:
 
 def test_a_folder_of_timings_that_is_not_there(told: Told, tmp_path: Path) -> None:
     words = ["serve", "--port", "0", "--measurer-folder", str(tmp_path / "none")]
-    assert "none: there is no such folder" in told([*words, "--db", str(tmp_path / "x")], 1)
+    assert "none: no such folder" in told([*words, "--db", str(tmp_path / "x")], 1)
 
 
 def test_a_place_where_no_database_can_be(told: Told, tmp_path: Path) -> None:

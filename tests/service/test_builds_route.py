@@ -11,12 +11,12 @@ import httpx2
 import pytest
 from fastapi.testclient import TestClient
 
-from tests.project.project_texts import ROOT
-from tests.service.service_cases import keep_best
+from tests.support.paths import ROOT, example_target
+from tests.support.service.records import keep_best
 from tilewright.db import Store
 from tilewright.schedules.target import Target
-from tilewright.service.cli import locking, remote, run
-from tilewright.service.cli.remote import ServiceSource
+from tilewright.service.cli import locking, run, service_source
+from tilewright.service.cli.service_source import ServiceSource
 from tilewright.service.client import Client
 from tilewright.service.resolve import workloads
 from tilewright.tuner.machine.native_target import native_target
@@ -56,12 +56,12 @@ class Bridge(httpx2.BaseTransport):
 def bridge(api: TestClient, monkeypatch: pytest.MonkeyPatch) -> Bridge:
     """What commands do with a URL goes to the application."""
     bridge = Bridge(api)
-    made = remote.ServiceSource
+    made = service_source.ServiceSource
 
     def connected(client: Client) -> ServiceSource:
         return made(Client("http://service", transport=bridge, sleep=lambda secs: None))
 
-    monkeypatch.setattr(remote, "ServiceSource", connected)
+    monkeypatch.setattr(service_source, "ServiceSource", connected)
     return bridge
 
 
@@ -117,9 +117,7 @@ def test_a_bad_request_says_what_is_wrong(
 
 
 def test_two_architectures_in_one_object_are_refused(api: TestClient) -> None:
-    neoverse = json.loads(
-        (Path(__file__).parents[2] / "examples/targets/neoverse-n1.json").read_text()
-    )
+    neoverse = json.loads((ROOT / "examples/targets/neoverse-n1.json").read_text())
     problem = build(api, 422, targets=["x86-64-v3", neoverse], every_cpu=True)
     assert "one architecture" in problem["detail"]
     alone = build(api, targets=[neoverse], every_cpu=True)["kernel"]
@@ -187,7 +185,7 @@ def test_bytes_that_a_service_changed_are_refused(
     capsys.readouterr()
 
 
-X86 = Target.from_json(json.loads((ROOT / "examples/targets/znver3.json").read_text()))
+X86 = example_target("znver3")
 
 
 @pytest.mark.parametrize(

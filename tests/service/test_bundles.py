@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from tests.service.service_cases import keep_best
+from tests.support.service.records import keep_best
 from tilewright.db import Store, open_store
 from tilewright.schedules.target import Target
 from tilewright.service.build.bundle import Bundle
-from tilewright.service.build.locked import LockError, LockFile
+from tilewright.service.build.lock_file import LockError, LockFile
 from tilewright.service.cli import run
 from tilewright.service.resolve import workloads
 from tilewright.tuner.machine.native_target import native_target

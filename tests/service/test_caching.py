@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 from fastapi.testclient import TestClient
 
-from tests.service.access_cases import a_job, bearer, make_key
-from tests.service.service_cases import HOST, keep_best
+from tests.support.service.access import a_job, bearer, make_key
+from tests.support.service.records import HOST, keep_best
 from tilewright.db import Store
-from tilewright.db.artefacts import ArtefactFile
+from tilewright.db.values.records import ArtefactFile
 from tilewright.schedules.workload.workload import Workload
 from tilewright.service.http.app import create_app
-from tilewright.service.http.caching import names
-from tilewright.service.http.cookie import COOKIE
+from tilewright.service.http.caching import etag_matches
+from tilewright.service.http.pages.session import COOKIE
 from tilewright.service.settings import Settings
 
 PACKED = {"Accept-Encoding": "gzip"}
@@ -99,4 +99,4 @@ def test_event_streams_are_never_packed(api: TestClient, store: Store) -> None:
      ("", False)],
 )  # fmt: skip
 def test_if_none_match(asked: str, known: bool) -> None:
-    assert names(asked, '"a"') is known
+    assert etag_matches(asked, '"a"') is known

@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.service.service_cases import HOST, MATMUL, keep_best
+from tests.support.paths import ROOT
+from tests.support.service.records import HOST, MATMUL, keep_best
 from tilewright.db import open_store
+from tilewright.schedules.record import Evidence
 from tilewright.schedules.target import Target
 from tilewright.schedules.trace import Trace
 from tilewright.schedules.workload.workload import Workload
@@ -19,9 +21,9 @@ from tilewright.service.answers import analytic
 from tilewright.service.cli import run
 from tilewright.service.cli.options import Common, MachineOptions
 from tilewright.service.cli.payloads import workload_payload
-from tilewright.service.cli.run_tune import spelled
-from tilewright.service.cli.tree import MODULES
-from tilewright.service.exit_codes import ExitCode
+from tilewright.service.cli.run_tune import command_arguments
+from tilewright.service.cli.typer_app import MODULES
+from tilewright.service.errors import ExitCode
 from tilewright.service.resolve import workloads
 from tilewright.service.resolve.spelling import WorkloadSpelling
 
@@ -157,6 +159,29 @@ def test_best_tells_the_stored_answer(
     assert document["run_secs"] == 2e-6
 
 
+@pytest.mark.parametrize("command", ["best", "show"])
+def test_what_the_full_check_compared_is_told_where_it_is_known(
+    command: str,
+    db: str,
+    target_file: Path,
+    workload: Workload,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with open_store(db) as store:
+        keep_best(store, workload, secs=2e-6, trial=1)
+        words = [command, MATMUL, "--db", db, "--target", str(target_file)]
+        assert run(words) == 0
+        assert "compared" not in "".join(capsys.readouterr())
+        keep_best(store, workload, secs=1e-6, trial=2, evidence=Evidence(3, 0.25))
+    assert run(words) == 0
+    told = "".join(capsys.readouterr())
+    assert "1 in 4 elements" in told
+    assert "for 3 sets of inputs" in told
+    assert run([*words, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["evidence"] == {"cases": 3, "sampled_fraction": 0.25}
+
+
 def test_best_accepts_less_when_told_to(
     db: str, target_file: Path, workload: Workload, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -193,7 +218,7 @@ def test_one_record_is_seen_on_any_machine(
 ) -> None:
     with open_store(db) as store:
         record = keep_best(store, workload)
-    arm = Path(__file__).parents[2] / "examples" / "targets" / "neoverse-n1.json"
+    arm = ROOT / "examples" / "targets" / "neoverse-n1.json"
     words = ["show", MATMUL, "--db", db, "--target", str(arm), "--record", record.key]
     assert run([*words, "--what", "asm"]) == 0
     told = capsys.readouterr()
@@ -226,9 +251,9 @@ def test_python_files_give_workloads(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 def test_a_hint_can_be_typed_as_it_stands() -> None:
-    plain = spelled(WorkloadSpelling(workload=MATMUL), MachineOptions(), Common())
+    plain = command_arguments(WorkloadSpelling(workload=MATMUL), MachineOptions(), Common())
     assert plain == MATMUL
-    full = spelled(
+    full = command_arguments(
         WorkloadSpelling(
             expr="C[i] = A[i]", tensor=["A=f32[8]"], range=["i=8"], constant=["A"], allow_error=1e-3
         ),

@@ -17,9 +17,8 @@ import httpx2
 import pytest
 
 from tilewright.service.client import AsyncClient, Client, Event
-from tilewright.service.error_table import problem_of
-from tilewright.service.errors import Refused, Unreachable
-from tilewright.service.exit_codes import ExitCode
+from tilewright.service.errors import ExitCode, Refused, Unreachable
+from tilewright.service.problems import problem_of
 
 JOB = {
     "id": "j1",

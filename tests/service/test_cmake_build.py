@@ -18,10 +18,10 @@ from pathlib import Path
 import pytest
 import uvicorn
 
-from tests.project.project_texts import ROOT
+from tests.support.paths import ROOT
 from tilewright.db import Store, open_store
-from tilewright.service.build.cmake_files import cmake_dir
-from tilewright.service.build.locked import LockFile
+from tilewright.service.build.lock_file import LockFile
+from tilewright.service.build.output_files import cmake_dir
 from tilewright.service.cli import run
 from tilewright.service.http.app import create_app
 from tilewright.service.settings import Settings

@@ -18,7 +18,12 @@ import uvicorn
 from starlette.types import Receive, Scope, Send
 
 from tilewright.service.http import connections
-from tilewright.service.http.connections import Crowd, Listener, Said, connection_limit
+from tilewright.service.http.connections import (
+    ConnectionPool,
+    Listener,
+    ThrottledWarning,
+    connection_limit,
+)
 from tilewright.service.limits import RequestLimits
 from tilewright.service.settings import Settings
 
@@ -46,7 +51,7 @@ def serving(**limits: Any) -> Iterator[int]:
 
 
 @contextmanager
-def serving_in_sight(**limits: Any) -> Iterator[tuple[int, Crowd]]:
+def serving_in_sight(**limits: Any) -> Iterator[tuple[int, ConnectionPool]]:
     """The same, with its connections as it counts them."""
     settings = Settings(limits=replace(RequestLimits(), **limits))
     options = connections.options(settings)
@@ -58,7 +63,7 @@ def serving_in_sight(**limits: Any) -> Iterator[tuple[int, Crowd]]:
     thread = threading.Thread(target=server.run, args=([listener],))
     thread.start()
     try:
-        yield listener.getsockname()[1], options["http"].crowd
+        yield listener.getsockname()[1], options["http"].pool
     finally:
         server.should_exit = True
         thread.join(PATIENCE_SECS)
@@ -139,24 +144,24 @@ def test_a_head_that_drips_in_is_left_in_time() -> None:
 
 
 def test_who_does_not_read_is_left_in_time() -> None:
-    with serving_in_sight(send_secs=0.2) as (port, crowd), connected(port) as client:
+    with serving_in_sight(send_secs=0.2) as (port, pool), connected(port) as client:
         client.sendall(b"GET /long HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert client.recv(10)
         end = time.monotonic() + PATIENCE_SECS
-        while crowd.all:  # it reads nothing: the buffers fill up, then the clock runs
+        while pool.all:  # it reads nothing: the buffers fill up, then the clock runs
             assert time.monotonic() < end
             time.sleep(0.01)
         assert ended(client)
 
 
 def test_a_connection_is_kept_for_the_next_request() -> None:
-    with serving_in_sight(idle_secs=60.0) as (port, crowd), connected(port) as client:
+    with serving_in_sight(idle_secs=60.0) as (port, pool), connected(port) as client:
         for _ in range(3):
             client.sendall(REQUEST * 2)  # the second one comes early
             got = b""
             while got.count(b"hello") < 2:
                 got += client.recv(1000)
-            crowd.limits = replace(crowd.limits, header_secs=0.1)
+            pool.limits = replace(pool.limits, header_secs=0.1)
             time.sleep(0.15)  # longer than a head may take
 
 
@@ -182,12 +187,12 @@ def test_no_descriptor_left_is_said_once_and_turns_the_client_away(
                     listener.accept()
                 assert client.recv(1) == b"", "closed, not left waiting"
     assert [record.getMessage() for record in caplog.records] == [
-        "a connection is turned away: Too many open files"
+        "a connection is rejected: Too many open files"
     ]
 
 
 def test_malformed_requests_do_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    connections.CALM._said = Said()
+    connections.THROTTLED_LOGGER._throttled_warning = ThrottledWarning()
     with serving() as port:
         for _ in range(20):
             with connected(port) as client:
@@ -200,13 +205,13 @@ def test_malformed_requests_do_not_fill_the_log(caplog: pytest.LogCaptureFixture
 
 def test_what_is_left_unsaid_is_counted(caplog: pytest.LogCaptureFixture) -> None:
     moment = 0.0
-    said = Said(clock=lambda: moment)
+    said = ThrottledWarning(clock=lambda: moment)
     for _ in range(1000):
         said("full")
         moment += 0.1
     assert [record.getMessage() for record in caplog.records] == [
         "full",
-        "full (599 times more since it was last said)",
+        "full (599 more since the last message)",
     ]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.synthetic_sketch import synthetic_target
+from tests.support.synthetic_sketch import synthetic_target
 from tilewright.schedules.target import Probes
 from tilewright.service import doctor
 from tilewright.service.settings import is_loopback

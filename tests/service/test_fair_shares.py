@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
-from tests.service.service_cases import HOST, MATMUL, fake_run
-from tests.service.test_worker import SETTINGS, read
+from tests.support.service.jobs import SETTINGS, read
+from tests.support.service.records import HOST, MATMUL, fake_run
 from tilewright.db import Store
-from tilewright.db.job_rows import StoredJob, WaitingJob
-from tilewright.db.job_states import JobState
+from tilewright.db.values.job_states import JobState
+from tilewright.db.values.jobs import StoredJob, WaitingJob
 from tilewright.schedules.errors import TilewrightError
 from tilewright.service.answers.publish import Published
 from tilewright.service.jobs.queue import choose, order
 from tilewright.service.jobs.request import read_job
 from tilewright.service.jobs.run import JobContext
-from tilewright.service.jobs.turns import TimeSlices
+from tilewright.service.jobs.time_slices import TimeSlices
 from tilewright.service.jobs.worker import Worker
 from tilewright.tuner.process.control import Activity, Control
 
@@ -37,7 +37,7 @@ class Machine:
 
     def __init__(self) -> None:
         self.secs = 0.0
-        self.turns = TimeSlices(turn_secs=2.0, clock=lambda: self.secs, look_secs=0.0)
+        self.time_slices = TimeSlices(turn_secs=2.0, clock=lambda: self.secs, look_secs=0.0)
         self.used: dict[str, float] = {}
 
     def first(self, names: list[str]) -> str:
@@ -49,7 +49,7 @@ class Machine:
 
         for name in names:
             try:
-                self.turns.wait(name, not_now)
+                self.time_slices.wait(name, not_now)
             except _NotNowError:
                 continue
             return name
@@ -63,23 +63,23 @@ class Machine:
             self.secs += steps[name]
             self.used[name] = self.used.get(name, 0.0) + steps[name]
             with suppress(_NotNowError):
-                self.turns.next(name, self._not_now)
+                self.time_slices.take_turn(name, self._not_now)
 
     @staticmethod
     def _not_now(before: int) -> None:
         raise _NotNowError("it is another's turn")
 
     @contextmanager
-    def among(self, **owners: str) -> Iterator[None]:
+    def participate(self, **owners: str) -> Iterator[None]:
         with ExitStack() as row:
             for name, owner in owners.items():
-                row.enter_context(self.turns.among(name, owner))
+                row.enter_context(self.time_slices.participate(name, owner))
             yield
 
 
 def test_jobs_of_one_owner_go_round() -> None:
     machine = Machine()
-    with machine.among(a="x", b="x", c="x"):
+    with machine.participate(a="x", b="x", c="x"):
         machine.work({"a": 0.5, "b": 1.0, "c": 0.25}, 60.0)
     assert max(machine.used.values()) - min(machine.used.values()) <= 2.0
 
@@ -87,34 +87,36 @@ def test_jobs_of_one_owner_go_round() -> None:
 def test_owners_share_by_the_seconds_they_use() -> None:
     machine = Machine()
     steps = {"h1": 7.0, "h2": 7.0, "h3": 7.0, "h4": 7.0, "other": 0.5}
-    with machine.among(h1="hostile", h2="hostile", h3="hostile", h4="hostile", other="other"):
+    with machine.participate(h1="hostile", h2="hostile", h3="hostile", h4="hostile", other="other"):
         machine.work(steps, 140.0)
     assert machine.used["other"] == pytest.approx(70.0, abs=9.0)
 
 
 def test_a_turn_that_lasts_too_long_is_paid_for() -> None:
     machine = Machine()
-    with machine.among(long="hostile", short="other"):
+    with machine.participate(long="hostile", short="other"):
         machine.work({"long": 100.0, "short": 0.5}, 0.1)
         assert machine.first(["long", "short"]) == "short"
         machine.work({"long": 100.0, "short": 0.5}, 95.0)
         assert machine.used == {"long": 100.0, "short": pytest.approx(95.0)}
-        assert not machine.turns.is_over("short"), "the others have it until they are level"
+        assert not machine.time_slices.slice_is_over("short"), (
+            "the others have it until they are level"
+        )
         machine.work({"long": 100.0, "short": 0.5}, 8.0)
         assert machine.used["long"] == 200.0, "then it is the other's turn again"
 
 
 def test_who_comes_late_has_no_credit_and_who_comes_back_keeps_a_debt() -> None:
     machine = Machine()
-    with machine.among(old="old"):
+    with machine.participate(old="old"):
         machine.work({"old": 1.0}, 1000.0)
-        with machine.among(new="new"):
+        with machine.participate(new="new"):
             machine.used.clear()
             machine.work({"old": 1.0, "new": 1.0}, 40.0)
             assert machine.used["new"] == pytest.approx(20.0, abs=2.0)
-            with machine.among(hostile="hostile"):
+            with machine.participate(hostile="hostile"):
                 machine.work({"old": 1.0, "new": 1.0, "hostile": 50.0}, 60.0)
-            with machine.among(again="hostile"):
+            with machine.participate(again="hostile"):
                 machine.used.clear()
                 machine.work({"old": 1.0, "new": 1.0, "again": 50.0}, 20.0)
                 assert "again" not in machine.used
@@ -128,7 +130,7 @@ def job(number: int, owner: str, trials: int = 1, **more: Any) -> WaitingJob:
 
 
 def taken(waiting: list[WaitingJob], open_owners: list[str]) -> str | None:
-    found = choose(waiting, places=3, open_owners=open_owners, has_oldest=True)
+    found = choose(waiting, slots=3, open_owners=open_owners, has_oldest=True)
     return None if found is None else found.id
 
 
@@ -194,10 +196,10 @@ def test_a_foreign_job_ends_beside_four_hostile_ones(store: Store) -> None:
                     control.pause()
         return fake_run(4, before=lambda trial: control.pause())(s, w, t, options, *more)
 
-    means = JobContext(
+    context = JobContext(
         store, 5.0, stop, TimeSlices(turn_secs=0.05), run=run, publish=lambda *_: Published()
     )
-    thread = threading.Thread(target=Worker(means, "test", poll_secs=0.01).work)
+    thread = threading.Thread(target=Worker(context, "test", poll_secs=0.01).work)
     thread.start()
     try:
         assert checking.wait(PATIENCE_SECS)
@@ -224,8 +226,8 @@ def test_a_job_whose_seconds_are_over_says_so(store: Store) -> None:
             time.sleep(0.05)
             control.check()
 
-    means = JobContext(store, 5.0, threading.Event(), run=run, publish=lambda *_: Published())
-    assert Worker(means, "test").work_once()
+    context = JobContext(store, 5.0, threading.Event(), run=run, publish=lambda *_: Published())
+    assert Worker(context, "test").work_once()
     ended = read(store, found)
     assert ended.state is JobState.FAILED
     assert ended.error is not None
@@ -248,27 +250,27 @@ def test_seconds_that_an_earlier_lease_used_are_gone(store: Store) -> None:
         left.append(control.left_secs)
         return fake_run()(*words, **more)
 
-    means = JobContext(store, 60.0, threading.Event(), run=run, publish=lambda *_: Published())
-    assert Worker(means, "test").work_once()
+    context = JobContext(store, 60.0, threading.Event(), run=run, publish=lambda *_: Published())
+    assert Worker(context, "test").work_once()
     assert 50.0 <= left[0] <= 70.0
 
 
 def test_waiting_for_a_turn_uses_no_seconds(store: Store) -> None:
     now = [0.0]
     found = submitted(store, "a", budget={"trials": 4, "seconds": 10.0})
-    turns = TimeSlices()
+    time_slices = TimeSlices()
     used: list[float] = []
 
     def run(*words: Any, control: Control, **more: Any) -> Any:
         used.append(control.used_secs)
         return fake_run()(*words, **more)
 
-    means = JobContext(
-        store, 60.0, threading.Event(), turns, run=run, publish=lambda *_: Published(),
+    context = JobContext(
+        store, 60.0, threading.Event(), time_slices, run=run, publish=lambda *_: Published(),
         clock=lambda: now[0],
     )  # fmt: skip
-    with turns.among("another", "b"):
-        thread = threading.Thread(target=Worker(means, "test").work_once)
+    with time_slices.participate("another", "b"):
+        thread = threading.Thread(target=Worker(context, "test").work_once)
         thread.start()
         end = time.monotonic() + PATIENCE_SECS
         while "1 other job" not in str(read(store, found).progress.get("waiting_for")):
@@ -293,8 +295,8 @@ def test_a_foreign_job_ends_beside_four_hostile_ones_on_this_machine(store: Stor
         for n in range(4)
     ]  # fmt: skip
     stop = threading.Event()
-    means = JobContext(store, 5.0, stop, publish=lambda *_: Published())
-    thread = threading.Thread(target=Worker(means, "test", poll_secs=0.05).work)
+    context = JobContext(store, 5.0, stop, publish=lambda *_: Published())
+    thread = threading.Thread(target=Worker(context, "test", poll_secs=0.05).work)
     thread.start()
     end = time.monotonic() + REAL_PATIENCE_SECS
     try:

@@ -9,21 +9,22 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from tests.fleet.local_fleet import free_port
-from tests.service.service_cases import HOST, MATMUL, fake_run
+from tests.support.fleet.local_fleet import free_port
+from tests.support.service.records import HOST, MATMUL, fake_run
 from tilewright.db import Store
-from tilewright.db.job_states import JobState
+from tilewright.db.values.job_states import JobState
+from tilewright.service import timeouts
 from tilewright.service.answers.publish import Published
 from tilewright.service.http.app import create_app
-from tilewright.service.jobs import places
-from tilewright.service.jobs.places import FleetSize
-from tilewright.service.jobs.queue import place
+from tilewright.service.jobs import job_slots
+from tilewright.service.jobs.job_slots import FleetSize
+from tilewright.service.jobs.queue import position_of
 from tilewright.service.jobs.request import read_job
 from tilewright.service.jobs.run import JobContext
 from tilewright.service.jobs.worker import Worker
 from tilewright.service.settings import Settings
 from tilewright.tuner.measure.fleet import machines
-from tilewright.tuner.measure.fleet.errors import FleetError
+from tilewright.tuner.measure.fleet.address import FleetError
 
 
 def queued(store: Store, seed: int, measurer: str) -> str:
@@ -43,12 +44,12 @@ def test_a_fleet_has_as_many_jobs_as_machines_beside_those_of_this_machine(
         return fake_run()(*given, **steer)
 
     monkeypatch.setattr(machines, "fleet_status", lambda *_: [None] * 5)
-    means = JobContext(
+    context = JobContext(
         store, 60.0, stop, run=run, publish=lambda *_: Published(), fleet="tcp://127.0.0.1:1"
     )
     of_fleet = [queued(store, seed, "dask") for seed in range(7)]
     here = [queued(store, seed, "simulated:x") for seed in range(7, 10)]
-    worker = Worker(means, "test", poll_secs=0.01, jobs_at_once=2)
+    worker = Worker(context, "test", poll_secs=0.01, jobs_at_once=2)
     thread = threading.Thread(target=worker.work)
     thread.start()
     try:
@@ -59,7 +60,7 @@ def test_a_fleet_has_as_many_jobs_as_machines_beside_those_of_this_machine(
         left = [job.id for job in store.job_queue()]
         assert len(set(left) & set(of_fleet)) == 2
         (waits,) = set(left) & set(here)
-        told = place(store.job_queue(), waits)
+        told = position_of(store.job_queue(), waits)
         assert told is not None
         assert told[0] == 1, "not behind jobs of the fleet"
     finally:
@@ -71,9 +72,9 @@ def test_a_fleet_has_as_many_jobs_as_machines_beside_those_of_this_machine(
 def test_a_fleet_that_does_not_answer_is_as_large_as_it_was(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(places, "_LOOK_SECS", 0.0)
+    monkeypatch.setattr(timeouts, "FLEET_SIZE_CACHE_SECS", 0.0)
     size = FleetSize("tcp://127.0.0.1:1", at_least=3)
-    for count, expected in ((1, 3), (8, 8), (500, places.MOST_ON_A_FLEET)):
+    for count, expected in ((1, 3), (8, 8), (500, job_slots.MOST_ON_A_FLEET)):
         monkeypatch.setattr(machines, "fleet_status", lambda *_, n=count: [None] * n)
         assert size() == expected
 
@@ -81,7 +82,7 @@ def test_a_fleet_that_does_not_answer_is_as_large_as_it_was(
         raise FleetError("gone")
 
     monkeypatch.setattr(machines, "fleet_status", gone)
-    assert size() == places.MOST_ON_A_FLEET
+    assert size() == job_slots.MOST_ON_A_FLEET
     assert FleetSize("", at_least=3)() == 3
 
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from starlette.requests import ClientDisconnect
 
-from tests.service.test_worker import queued
+from tests.support.service.jobs import queued
 from tilewright.db import Store
-from tilewright.db.job_states import JobState
+from tilewright.db.values.job_states import JobState
 from tilewright.service.access.keys import ANYBODY
 from tilewright.service.errors import TooBusy
 from tilewright.service.http import feeds as feeds_module
@@ -20,8 +20,8 @@ from tilewright.service.http.app import create_app
 from tilewright.service.http.events import EventStream, job_events
 from tilewright.service.http.feeds import Feeds
 from tilewright.service.http.routes.jobs import read as read_route
-from tilewright.service.http.state import Gate, ServiceState
-from tilewright.service.http.waited import WaitedFor
+from tilewright.service.http.state import ConcurrencyLimit, ServiceState
+from tilewright.service.http.wait_time import WaitTime
 from tilewright.service.settings import Settings
 
 FOLLOWERS = 50
@@ -34,7 +34,7 @@ def note(store: Store, job_id: str, first: int, last: int) -> None:
         job = store.lease_job("me", 60.0)
     assert job is not None
     for trial in range(first, last + 1):
-        store.append_event(job_id, job.epoch, "trial", {"trial": trial})
+        store.report_job(job_id, job.epoch, events=[("trial", {"trial": trial})])
 
 
 def state_of(store: Store) -> ServiceState:
@@ -167,7 +167,7 @@ def test_those_who_wait_for_a_job_share_one_look(
     monkeypatch.setattr(store, "get_job", counted)
 
     async def wait() -> list[dict[str, Any]]:
-        ask = partial(read_route, app.state.service, ANYBODY, WaitedFor(), job.id, 20.0)
+        ask = partial(read_route, app.state.service, ANYBODY, WaitTime(), job.id, 20.0)
         waiting = [asyncio.create_task(ask()) for _ in range(FOLLOWERS)]
         for trial in range(2, 5):
             await asyncio.sleep(0.3)
@@ -191,7 +191,7 @@ def test_the_more_follow_the_less_often_all_are_told(store: Store) -> None:
 
 
 def test_a_place_is_taken_only_while_a_stream_is_sent() -> None:
-    gate = Gate(1)
+    gate = ConcurrencyLimit(1)
 
     async def told() -> Any:
         yield b"x"
@@ -235,7 +235,7 @@ def test_what_is_kept_for_followers_is_bounded(
 
 
 def test_a_reader_that_takes_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tilewright.service.http.events.SEND_SECS", 0.05)
+    monkeypatch.setattr("tilewright.service.timeouts.EVENT_READER_SECS", 0.05)
     left: list[bool] = []
 
     async def endless() -> Any:
@@ -251,7 +251,7 @@ def test_a_reader_that_takes_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch
 
     async def run() -> None:
         stream = endless()
-        await asyncio.wait_for(EventStream(Gate(1), stream).stream_response(dead), 10)
+        await asyncio.wait_for(EventStream(ConcurrencyLimit(1), stream).stream_response(dead), 10)
         await stream.aclose()
 
     asyncio.run(run())

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from tests.service.service_cases import HOST, MATMUL, keep_best, make_record
+from tests.support.service.records import HOST, MATMUL, keep_best, make_record
 from tilewright.db import Store
 from tilewright.schedules.record import MeasureStatus
 from tilewright.schedules.target import Target
@@ -231,8 +231,8 @@ def test_a_job_tells_of_each_candidate_that_failed_its_full_check(
         settings,
     )
     job, _ = store.create_job(request.to_json(), body_hash="x", flight_key=request.flight_key)
-    means = JobContext(store, 60.0, threading.Event(), publish=lambda *_: Published())
-    assert Worker(means, "test", poll_secs=0.01).work_once()
+    context = JobContext(store, 60.0, threading.Event(), publish=lambda *_: Published())
+    assert Worker(context, "test", poll_secs=0.01).work_once()
     document = api.get(f"/v1/jobs/{job.id}").json()
     rejected = document["result"]["rejected"]
     assert rejected

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from tests.service.service_cases import HOST, MATMUL, TOOLCHAIN, keep_best, make_record
+from tests.support.service.records import HOST, MATMUL, TOOLCHAIN, keep_best, make_record
 from tilewright.db import Store
-from tilewright.db.artefacts import ArtefactFile
-from tilewright.schedules.record import Toolchain
+from tilewright.db.values.records import ArtefactFile
+from tilewright.schedules.record import Evidence, Toolchain
 from tilewright.schedules.workload.workload import Workload
 from tilewright.service.answers import lookup
 from tilewright.service.resolve import workloads
@@ -26,7 +26,7 @@ def url(workload: Workload) -> str:
 
 
 def test_the_best_is_told_with_its_grade(api: TestClient, store: Store, workload: Workload) -> None:
-    record = keep_best(store, workload, secs=2e-6)
+    record = keep_best(store, workload, secs=2e-6, evidence=Evidence(3, 1.0))
     answer = api.get(url(workload))
     assert answer.status_code == 200
     document = answer.json()
@@ -35,6 +35,7 @@ def test_the_best_is_told_with_its_grade(api: TestClient, store: Store, workload
     assert document["run_secs"] == 2e-6
     assert document["gflops"] == pytest.approx(1024 / 2e-6 / 1e9)
     assert document["verified"]
+    assert document["evidence"] == {"cases": 3, "sampled_fraction": 1.0}
     assert document["trace"] == []
     assert answer.headers["content-location"] == f"/v1/records/{record.key}"
 
@@ -195,10 +196,10 @@ def test_a_record_that_gets_no_files_is_immutable_at_once(
 
 def test_an_answer_names_its_files(api: TestClient, store: Store, workload: Workload) -> None:
     record = keep_best(store, workload)
-    bare = api.get(url(workload))
-    assert bare.json()["artefacts"] == {}
+    bare_key = api.get(url(workload))
+    assert bare_key.json()["artefacts"] == {}
     store.add_artefacts(record.key, OBJECT)
-    answer = api.get(url(workload), headers={"If-None-Match": bare.headers["etag"]})
+    answer = api.get(url(workload), headers={"If-None-Match": bare_key.headers["etag"]})
     file = answer.json()["artefacts"]["object"]
     assert (file["name"], file["bytes"]) == ("matmul.o", 7)
     assert api.get(file["url"]).content == OBJECT[0].data

@@ -12,13 +12,13 @@ from fastapi.testclient import TestClient
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from tests.service.service_cases import HOST, MATMUL
-from tests.times import TIMES
+from tests.support.service.records import HOST, MATMUL
+from tests.support.times import TIMES
 from tilewright.db import Store
 from tilewright.db.errors import StoreHeld
-from tilewright.service.error_table import TABLE
 from tilewright.service.http.app import create_app
 from tilewright.service.limits import RequestLimits
+from tilewright.service.problems import documented_classes
 from tilewright.service.settings import Settings
 
 JSON = {"Content-Type": "application/json"}
@@ -37,14 +37,6 @@ def problem_of(answer: Any, status: int) -> dict[str, Any]:
     assert document["advice"]
     assert document["request_id"] == answer.headers["x-request-id"]
     return document
-
-
-def test_every_row_of_the_table_names_a_class() -> None:
-    from importlib import import_module
-
-    for name in TABLE:
-        module, _, cls = name.rpartition(".")
-        assert issubclass(getattr(import_module(module), cls), Exception)
 
 
 @pytest.mark.parametrize(
@@ -368,5 +360,7 @@ def test_the_docs_page_has_the_frame_of_the_others_and_every_route_and_problem(
     assert set(re.findall(r'href="#([^"]*)"', page)) <= set(ids)
     for methods in api.get("/openapi.json").json()["paths"].values():
         assert {operation["operationId"] for operation in methods.values()} <= set(ids)
-    assert {kind.code for kind in TABLE.values()} <= set(ids), "problems link here by their code"
+    assert {cls.code for cls in documented_classes()} <= set(ids), (
+        "problems link here by their code"
+    )
     assert "Successful Response" not in page

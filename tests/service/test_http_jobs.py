@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from tests.service.service_cases import HOST, MATMUL, fake_run
-from tests.service.streams import once_told
-from tests.service.test_worker import queued
+from tests.support.service.jobs import queued
+from tests.support.service.records import HOST, MATMUL, fake_run
+from tests.support.service.streams import once_told
 from tilewright.db import Store
-from tilewright.db.job_states import JobState
+from tilewright.db.values.job_states import JobState
 from tilewright.service.answers.publish import Published
 from tilewright.service.http.app import create_app
 from tilewright.service.jobs.run import JobContext
@@ -34,10 +34,10 @@ def submit(api: TestClient, **fields: Any) -> dict[str, Any]:
 
 def work(store: Store, **more: Any) -> None:
     """Run the oldest waiting job with a stand-in for the machine."""
-    means = JobContext(
+    context = JobContext(
         store, 5.0, threading.Event(), run=fake_run(**more), publish=lambda *_: Published()
     )
-    assert Worker(means, "test").work_once()
+    assert Worker(context, "test").work_once()
 
 
 def test_submitting_gives_a_job_and_where_it_is(api: TestClient) -> None:

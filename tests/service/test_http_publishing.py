@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from tests.service.service_cases import keep_best
+from tests.support.service.records import keep_best
 from tilewright.db import Store, open_store
-from tilewright.db.transfer import RecordState, Selection
+from tilewright.db.values.whole import RecordState, Selection
 from tilewright.schedules.workload.workload import Workload
 from tilewright.service.http.routes import publishing
 

@@ -9,14 +9,13 @@ from dataclasses import dataclass, field
 import pytest
 from fastapi.testclient import TestClient
 
-from tests.service.access_cases import a_job, bearer, make_key
-from tests.service.streams import once_told
-from tests.service.test_keys_cli import keyring_of
+from tests.support.service.access import a_job, bearer, keyring_of, make_key
+from tests.support.service.streams import once_told
 from tilewright.db import Store
 from tilewright.db.errors import StoreUnreachable
-from tilewright.db.keys import StoredKeys
-from tilewright.service.access import keyring as keyring_module
-from tilewright.service.access.keyring import FRESH_SECS, KNOWN_SECS, UNKNOWN_SECS, Keyring
+from tilewright.db.values.jobs import StoredKeys
+from tilewright.service import timeouts
+from tilewright.service.access.keyring import Keyring
 from tilewright.service.access.keys import KeyScope
 from tilewright.service.errors import NotAuthenticated
 from tilewright.service.http.app import create_app
@@ -67,10 +66,12 @@ def test_a_new_key_works_at_once(store: Store) -> None:
     ring = keyring(store, clock)
     old = make_key(store)
     assert code(ring, old) == ""
-    clock.now += UNKNOWN_SECS / 5
+    clock.now += timeouts.UNKNOWN_KEY_READ_SECS / 5
     new = make_key(store)
     assert code(ring, new) == ""
-    assert clock.now - 100.0 <= UNKNOWN_SECS + 0.01, "it waits for its reading, not longer"
+    assert clock.now - 100.0 <= timeouts.UNKNOWN_KEY_READ_SECS + 0.01, (
+        "it waits for its reading, not longer"
+    )
 
 
 def test_a_revoked_key_ends_within_a_second(store: Store) -> None:
@@ -79,9 +80,9 @@ def test_a_revoked_key_ends_within_a_second(store: Store) -> None:
     text = make_key(store)
     assert code(ring, text) == ""
     store.revoke_key(text.split("_")[1])
-    clock.now += FRESH_SECS * 0.9
+    clock.now += timeouts.KEY_REVOCATION_SECS * 0.9
     assert code(ring, text) == "", "what was read a moment ago is believed"
-    clock.now += FRESH_SECS * 0.2
+    clock.now += timeouts.KEY_REVOCATION_SECS * 0.2
     assert code(ring, text) == "revoked_key"
 
 
@@ -99,15 +100,15 @@ def test_known_keys_count_on_while_they_cannot_be_read(
 
     with monkeypatch.context() as outage:
         outage.setattr(store, "keys", away)
-        clock.now += KNOWN_SECS / 2
+        clock.now += timeouts.KEYS_WITHOUT_DATABASE_SECS / 2
         for _ in range(5):
             assert code(ring, text) == ""
-            clock.now += FRESH_SECS / 10
+            clock.now += timeouts.KEY_REVOCATION_SECS / 10
         assert len(tries) == 1, "each may take its time to fail"
         assert code(ring, text[:-4] + "aaaa") == "bad_key"
         with pytest.raises(StoreUnreachable):
             code(ring, f"tw_{'a' * 10}_{text.split('_')[2]}")
-        clock.now += KNOWN_SECS
+        clock.now += timeouts.KEYS_WITHOUT_DATABASE_SECS
         with pytest.raises(StoreUnreachable):
             code(ring, text)
     store.revoke_key(text.split("_")[1])
@@ -123,7 +124,7 @@ def test_a_reading_that_hangs_is_not_waited_for(
     text = make_key(store)
     assert code(ring, text) == ""
     store.revoke_key(text.split("_")[1])
-    monkeypatch.setattr(keyring_module, "PATIENCE_SECS", 0.05)
+    monkeypatch.setattr(timeouts, "KEY_READ_SECS", 0.05)
 
     def hangs() -> StoredKeys:
         begun.set()
@@ -134,7 +135,7 @@ def test_a_reading_that_hangs_is_not_waited_for(
 
     async def ask() -> str:
         while not begun.is_set():  # a busy machine may give it up before that
-            clock.now += 2 * FRESH_SECS
+            clock.now += 2 * timeouts.KEY_REVOCATION_SECS
             await ring.principal(text)  # as it was known
         goes_on.set()
         while True:  # what was given up is taken all the same once it is there
@@ -159,7 +160,7 @@ def test_a_flood_of_invented_keys_reads_four_times_a_second(
         clock.now += 0.001
         assert code(ring, one) == "bad_key"
     assert len(reads) == len(invented), "each after its request, for the key might be new"
-    assert clock.now - 100.0 >= UNKNOWN_SECS * (len(reads) - 1)
+    assert clock.now - 100.0 >= timeouts.UNKNOWN_KEY_READ_SECS * (len(reads) - 1)
     assert code(ring, "tw_no-key-at-all") == "bad_key"
     assert len(reads) == len(invented), "what can be no key is not looked for"
 

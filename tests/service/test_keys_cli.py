@@ -12,10 +12,9 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from tests.service.access_cases import bearer, make_key
+from tests.support.service.access import bearer, keyring_of, make_key
 from tilewright.db import Store, open_store
 from tilewright.service.access.exposure import check_exposure
-from tilewright.service.access.keyring import Keyring
 from tilewright.service.access.keys import KeyScope, expiry_of, scopes_of
 from tilewright.service.cli import run
 from tilewright.service.errors import CannotServe, InvalidField
@@ -116,15 +115,6 @@ def test_a_running_service_follows_within_a_second(store: Store) -> None:
         moment += 2
         assert api.get("/v1/jobs", headers=bearer(text)).json()["code"] == "revoked_key"
         assert api.get("/v1/jobs").status_code == 401, "what was once closed stays closed"
-
-
-def keyring_of(app: Any) -> Keyring:
-    """The keyring within the middleware of an application that was started."""
-    layer = app.middleware_stack
-    while not hasattr(layer, "_keyring"):
-        layer = getattr(layer, "app", None) or layer._app
-    found: Keyring = layer._keyring
-    return found
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from benchmarks.kill_service import PARTS, run
 
 if TYPE_CHECKING:
-    from tests.postgres import PostgresServer
+    from tests.support.postgres import PostgresServer
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])

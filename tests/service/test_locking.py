@@ -14,18 +14,18 @@ from typing import Any
 
 import pytest
 
-from tests.project.project_texts import ROOT
-from tests.service.service_cases import keep_best
-from tests.times import TIMES
+from tests.support.paths import ROOT
+from tests.support.service.records import keep_best
+from tests.support.times import TIMES
 from tilewright.db import Store
 from tilewright.schedules.target import Target
 from tilewright.schedules.trace import Trace
-from tilewright.service.build.files import OutputFile, kernels_in, pkg_config, write
-from tilewright.service.build.locked import SEAL, FileRef, LockError, LockFile, entry_sha256
+from tilewright.service.build.lock_file import SEAL, FileRef, LockError, LockFile, entry_sha256
+from tilewright.service.build.output_files import OutputFile, kernels_in, pkg_config, write
 from tilewright.service.cli import run
 from tilewright.service.resolve import workloads
-from tilewright.tuner.machine.cpus import level_target
 from tilewright.tuner.machine.native_target import native_target
+from tilewright.tuner.machine.x86_levels import level_target
 from tilewright.tuner.search.default import default_trace
 
 SMALL, OTHER = "matmul:M=8,N=8,K=8", "matmul:M=8,N=16,K=8"
@@ -253,7 +253,7 @@ def test_files_that_are_lost_are_made_again_and_must_be_the_same(
 def test_a_damaged_blob_is_never_written(
     command: Command, store: Store, native: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tilewright.db.blobs import Blob
+    from tilewright.db.values.records import Blob
 
     kept(store, SMALL, native)
     command("lock", f"gemm={SMALL}")
@@ -304,13 +304,16 @@ def test_what_makes_no_sense_is_told_in_one_line(
         (lambda d: d["kernels"][0]["object"].update(sha256="zz"), "sha256"),
         (lambda d: d["kernels"][0].update(links=["evil"]), "links"),
         (lambda d: d["kernels"][0].update(links=3), "a: links 3"),
-        (lambda d: d["kernels"][0].update(workload=7), "a: workload: a spelling"),
-        (lambda d: d["kernels"][0].update(workload_key="w"), "a: workload_key: 64 hex"),
-        (lambda d: d["kernels"][0].update(threads=0), "a: threads: a whole number"),
-        (lambda d: d["kernels"][0].update(threads=True), "a: threads: a whole number"),
+        (lambda d: d["kernels"][0].update(workload=7), "a: workload: must be a spelling"),
+        (lambda d: d["kernels"][0].update(workload_key="w"), "a: workload_key: must be 64 hex"),
+        (lambda d: d["kernels"][0].update(threads=0), "a: threads: must be a whole number"),
+        (lambda d: d["kernels"][0].update(threads=True), "a: threads: must be a whole number"),
         (lambda d: d["kernels"][0].update(grade="best"), "a: exact, same-cpu"),
-        (lambda d: d["kernels"][0].update(record_key="sha256:0"), "a: record_key: sha256:HEX"),
-        (lambda d: d["kernels"][0].update(run_secs=-1.0), "a: run_secs: seconds"),
+        (
+            lambda d: d["kernels"][0].update(record_key="sha256:0"),
+            "record_key: must be sha256:HEX",
+        ),
+        (lambda d: d["kernels"][0].update(run_secs=-1.0), "a: run_secs: must be seconds"),
         (lambda d: d["kernels"][0].update(trace={}), "a: cpu is text, and trace a list"),
         (lambda d: d["kernels"][0].update(toolchain={}), "a: toolchain: codegen, llvmlite"),
         (lambda d: d["kernels"][0].update(variants=[]), "a: variants: at least two"),
@@ -446,7 +449,7 @@ PINNING = """
 import sys
 from contextlib import contextmanager
 from dataclasses import replace
-from tilewright.service.build.locked import LockedKernel
+from tilewright.service.build.lock_file import LockedKernel
 from tilewright.service.cli import locking, run
 import json
 entry, target = json.loads(sys.argv[3])

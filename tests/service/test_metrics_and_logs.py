@@ -21,19 +21,18 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from tests.service.access_cases import bearer, make_key
-from tests.service.service_cases import HOST, MATMUL
-from tests.service.test_keys_cli import keyring_of
+from tests.support.service.access import bearer, keyring_of, make_key
+from tests.support.service.records import HOST, MATMUL
 from tilewright.db import Store
 from tilewright.db.errors import StoreFull, StoreUnreachable
 from tilewright.schedules.errors import TilewrightError
 from tilewright.service import logs, telemetry
 from tilewright.service.http.app import create_app
+from tilewright.service.http.metrics import JobAges
 from tilewright.service.jobs import tuning
-from tilewright.service.jobs.ages import Ages
+from tilewright.service.jobs.counters import Counters
 from tilewright.service.jobs.run import JobContext
 from tilewright.service.jobs.supervisor import WorkerHealth
-from tilewright.service.jobs.tally import Counters
 from tilewright.service.jobs.worker import Worker
 from tilewright.service.limits import RequestLimits
 from tilewright.service.resolve import targets, toolchains, workloads
@@ -104,7 +103,7 @@ def _record(text: str, *values: object, level: int = logging.WARNING) -> logging
 
 def test_what_goes_wrong_again_and_again_is_a_line_a_period_with_a_count() -> None:
     now = [0.0]
-    repeats = logs.Repeats(30.0, clock=lambda: now[0])
+    repeats = logs.WarningThrottle(30.0, clock=lambda: now[0])
     written: list[logging.LogRecord] = []
     for _ in range(1200):  # two minutes of ten lines a second, with numbers that differ
         now[0] += 0.1
@@ -122,7 +121,7 @@ def test_what_goes_wrong_again_and_again_is_a_line_a_period_with_a_count() -> No
 
 
 def test_other_warnings_are_written_while_one_repeats() -> None:
-    repeats = logs.Repeats(30.0, clock=lambda: 0.0)
+    repeats = logs.WarningThrottle(30.0, clock=lambda: 0.0)
     for job in "abc":
         assert len(repeats.written(_record("job %s: lost", job))) == 1
     assert repeats.written(_record("job %s: lost", "a")) == []
@@ -140,7 +139,9 @@ def test_a_count_is_written_with_the_fields_of_what_it_counts(
     """Whichever thread has it written."""
     out, now = io.StringIO(), [0.0]
     monkeypatch.setattr(sys, "stderr", out)
-    monkeypatch.setattr(logs, "Repeats", partial(logs.Repeats, clock=lambda: now[0]))
+    monkeypatch.setattr(
+        logs, "WarningThrottle", partial(logs.WarningThrottle, clock=lambda: now[0])
+    )
     logs.configure(as_json=True)
     log = logging.getLogger("tilewright.test")
     for _ in range(3):
@@ -176,8 +177,8 @@ def test_a_full_disk_is_told_now_and_then_with_the_job_and_tried_less_often(
         monkeypatch.undo()
         raise TilewrightError("nothing can be measured here")
 
-    means = JobContext(store, 6.0, threading.Event(), run=run)
-    worker = Worker(means, "w", 0.01)
+    context = JobContext(store, 6.0, threading.Event(), run=run)
+    worker = Worker(context, "w", 0.01)
     assert worker.work_once()
     told = [json.loads(line) for line in lines.getvalue().splitlines()]
     missed = [line for line in told if "heartbeat missed" in line["event"]]
@@ -188,7 +189,7 @@ def test_a_full_disk_is_told_now_and_then_with_the_job_and_tried_less_often(
 
 def test_a_flood_is_counted_rather_than_written() -> None:
     now = [0.0]
-    flood = logs.Flood(3, clock=lambda: now[0])
+    flood = logs.LineLimit(3, clock=lambda: now[0])
     assert [flood.admit()[0] for _ in range(10)] == [True] * 3 + [False] * 7
     now[0] = 1.0
     assert flood.admit() == (True, 7)
@@ -199,14 +200,14 @@ def test_metrics_know_trials_jobs_queue_and_errors(store: Store) -> None:
     health = WorkerHealth(ready=True, pid=1, deaths=2)
     app = create_app(Settings(), store, lambda: health)
     now = [100.0]
-    tally = Counters(clock=lambda: now[0])
+    counters = Counters(clock=lambda: now[0])
     for status in ("ok", "ok", "run_timeout"):
-        tally.trial(status)
-    tally.job("SUCCEEDED", 3.0, 2.0)
-    tally.store_error()
-    tally.machine_wait("one", waits=True)
+        counters.trial(status)
+    counters.job("SUCCEEDED", 3.0, 2.0)
+    counters.store_error()
+    counters.machine_wait("one", waits=True)
     now[0] = 102.5
-    app.state.service.metrics.worker_counts(json.loads(json.dumps(tally.take())))
+    app.state.service.metrics.worker_counts(json.loads(json.dumps(counters.take())))
     with TestClient(app) as api:
         api.post("/v1/jobs", json={"workload": MATMUL, "target": HOST.to_json()})
         text = api.get("/metrics").text
@@ -226,10 +227,10 @@ def test_metrics_know_trials_jobs_queue_and_errors(store: Store) -> None:
     ):
         assert line in text
     now[0] = 103.0
-    tally.machine_wait("one", waits=False)
+    counters.machine_wait("one", waits=False)
     now[0] = 110.0
     told = {"trials": {}, "jobs": [], "store_errors": 0, "machine_wait_secs": 0.5}
-    assert tally.take() == told, "told once, and no more is waited for"
+    assert counters.take() == told, "told once, and no more is waited for"
 
 
 def test_versions_are_labels_of_a_metric(api: TestClient) -> None:
@@ -270,7 +271,7 @@ def test_what_is_waited_on_purpose_is_no_latency(store: Store) -> None:
 
 def test_ages_go_by_a_clock_that_nobody_sets() -> None:
     seconds, day = [50.0], [datetime(2026, 1, 1, tzinfo=UTC)]
-    ages = Ages(clock=lambda: seconds[0], now=lambda: day[0])
+    ages = JobAges(clock=lambda: seconds[0], now=lambda: day[0])
     came = day[0] - timedelta(seconds=20)
     assert ages.of({"QUEUED": ("a", came)}) == {"QUEUED": 20.0}
     seconds[0], day[0] = 55.0, datetime(2020, 1, 1, tzinfo=UTC)

@@ -15,14 +15,14 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.project.project_texts import ROOT
-from tilewright.db.job_states import JobState
+from tests.support.paths import ROOT
+from tilewright.db.values.job_states import JobState
 from tilewright.schedules.record import MeasureStatus
 from tilewright.service.cli import run
 from tilewright.service.http.metrics import Metrics
-from tilewright.service.jobs.pulse import Role
+from tilewright.service.jobs.counters import Counters
+from tilewright.service.jobs.heartbeat import Role
 from tilewright.service.jobs.supervisor import WorkerHealth
-from tilewright.service.jobs.tally import Counters
 from tilewright.service.monitoring import monitoring_dir
 
 SCRAPED = {"instance", "job"}
@@ -54,13 +54,13 @@ class Known:
 
 @pytest.fixture(scope="module")
 def known() -> dict[str, Known]:
-    metrics, tally = Metrics(), Counters()
+    metrics, counters = Metrics(), Counters()
     metrics.request("GET", "/", 200, 0.1)
     metrics.waited("/", 0.1)
     metrics.answer("exact")
-    tally.trial("ok")
-    tally.job("SUCCEEDED", 2.0, 1.0)
-    metrics.worker_counts(tally.take())
+    counters.trial("ok")
+    counters.job("SUCCEEDED", 2.0, 1.0)
+    metrics.worker_counts(counters.take())
     return {"up": Known(frozenset(SCRAPED), grows=False), **_samples(metrics)}
 
 

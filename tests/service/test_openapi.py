@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import jsonschema  # it has no stubs
 import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
-from tests.service.service_cases import HOST, MATMUL, keep_best
-from tests.times import TIMES
+from tests.support.paths import ROOT
+from tests.support.service.records import HOST, MATMUL, keep_best
+from tests.support.times import TIMES
 from tilewright.db import open_store
-from tilewright.db.artefacts import ArtefactFile
+from tilewright.db.values.records import ArtefactFile
 from tilewright.schedules.trace import Trace
 from tilewright.service.answers import analytic
 from tilewright.service.http.app import create_app
@@ -170,5 +170,4 @@ def test_the_package_has_the_schema_of_the_documentation() -> None:
         .joinpath("workload.schema.json")
         .read_text("utf-8")
     )
-    root = Path(__file__).parents[2]
-    assert packed == (root / "docs" / "workload.schema.json").read_text("utf-8")
+    assert packed == (ROOT / "docs" / "workload.schema.json").read_text("utf-8")

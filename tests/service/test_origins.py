@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from tests.service.access_cases import a_job, bearer, make_key
-from tests.service.service_cases import HOST, MATMUL
+from tests.support.service.access import a_job, bearer, make_key
+from tests.support.service.records import HOST, MATMUL
 from tilewright.db import Store
 from tilewright.service.http.app import create_app
 from tilewright.service.settings import Settings

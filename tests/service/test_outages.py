@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
 import shutil
 import signal
@@ -22,25 +20,25 @@ import httpx2
 import psutil
 import pytest
 
-from tests.service.service_cases import fake_run
-from tests.service.test_worker import queued, read
+from tests.support.service import served
+from tests.support.service.jobs import queued, read
+from tests.support.service.records import fake_run
+from tests.support.service.served import PATIENCE_SECS
 from tilewright.db import Store, open_store
 from tilewright.db.errors import StoreFull, StoreHeld, StoreUnreachable
-from tilewright.db.job_states import JobState
-from tilewright.service.answers.preparers import Preparers
+from tilewright.db.values.job_states import JobState
+from tilewright.service.answers.preparer_pool import PreparerPool
 from tilewright.service.answers.publish import Published
 from tilewright.service.client import Client
-from tilewright.service.jobs.pulse import Role
+from tilewright.service.jobs.heartbeat import Role
 from tilewright.service.jobs.run import JobContext
 from tilewright.service.jobs.supervisor import Supervisor
 from tilewright.service.jobs.worker import Worker, WorkerSettings, coordinate
 
 if TYPE_CHECKING:
-    from tests.postgres import PostgresServer
+    from tests.support.postgres import PostgresServer
 
-COMMAND = "import sys; from tilewright.service.cli import main; main(sys.argv[1:])"
 MATMUL = "matmul:M=24,N=16,K=20"
-PATIENCE_SECS = 60.0
 
 
 def until(found: Callable[[], Any]) -> Any:
@@ -59,25 +57,8 @@ def serving(
     """A service with a simulated machine in `folder`, by default that of its database."""
     folder = folder or Path(db).parent
     (folder / "machine.json").write_text('{"latency_secs": 0.02}')
-    words = ["serve", "--port", "0", "--db", str(db), "--measurer-folder", str(folder), "--json"]
-    process = subprocess.Popen(
-        [sys.executable, "-c", COMMAND, *words],
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, **environment},
-    )
-    assert process.stdout is not None
-    try:
-        lines = []
-        for line in process.stdout:
-            lines.append(line)
-            if line == "}\n":
-                break
-        yield json.loads("".join(lines))["url"], process
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(PATIENCE_SECS)
-        process.stdout.close()
+    with served.serving(db, folder, **environment) as running:
+        yield running
 
 
 def worker_of(process: subprocess.Popen[str]) -> psutil.Process | None:
@@ -191,7 +172,7 @@ def test_a_worker_that_dies_again_and_again_is_not_ready() -> None:
 
 def test_a_full_disk_is_waited_out(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     job = queued(store)
-    monkeypatch.setattr("tilewright.service.jobs.run.STORE_PAUSE_SECS", 0.01)
+    monkeypatch.setattr("tilewright.service.timeouts.STORE_RETRY_SECS", 0.01)
     add, full = store.add, [True, False, True, True]
 
     def add_if_there_is_room(records: Any) -> None:
@@ -200,24 +181,24 @@ def test_a_full_disk_is_waited_out(store: Store, monkeypatch: pytest.MonkeyPatch
         add(records)
 
     monkeypatch.setattr(store, "add", add_if_there_is_room)
-    means = JobContext(
+    context = JobContext(
         store, 5.0, threading.Event(), run=fake_run(5), publish=lambda *_: Published()
     )
-    assert Worker(means, "test").work_once()
+    assert Worker(context, "test").work_once()
     assert not full, "every fault was met"
     assert read(store, job).state is JobState.SUCCEEDED
     assert [trial for trial, _ in store.job_trials(job.id)] == [1, 2, 3, 4, 5]
-    assert means.tally.take()["store_errors"] >= 3
+    assert context.counters.take()["store_errors"] >= 3
 
 
 def test_a_job_left_behind_is_taken_up_at_once(store: Store) -> None:
     job = queued(store)
     left = store.lease_job("killed", lease_secs=3600.0)
     assert left is not None
-    means = JobContext(
+    context = JobContext(
         store, 5.0, threading.Event(), run=fake_run(), publish=lambda *_: Published()
     )
-    worker = Worker(means, "next")
+    worker = Worker(context, "next")
     assert not worker.work_once(), "its lease has not ended"
     assert coordinate(store, threading.Event(), standby=False)
     assert worker.work_once(), "whoever coordinates knows that nobody else is at work"
@@ -331,17 +312,17 @@ def test_helpers_that_fail_are_started_less_and_less_often(
     """As on a full disk, where each that comes up cannot write."""
     now = [0.0]
     started: list[float] = []
-    preparers = Preparers("none", 2, clock=lambda: now[0])
+    preparers = PreparerPool("none", 2, clock=lambda: now[0])
 
     class Ended:
         def poll(self) -> int:
             return 4
 
-    def start(self: Preparers) -> Any:
+    def start(self: PreparerPool) -> Any:
         started.append(now[0])
         return Ended()
 
-    monkeypatch.setattr(Preparers, "_start", start)
+    monkeypatch.setattr(PreparerPool, "_start", start)
     for _ in range(600):
         preparers.wake(5)
         now[0] += 1.0
@@ -351,8 +332,8 @@ def test_helpers_that_fail_are_started_less_and_less_often(
 
 def test_a_worker_that_says_nothing_any_more_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     """As one whose native code never returns, or that was stopped."""
-    monkeypatch.setattr("tilewright.service.jobs.supervisor.HUNG_SECS", 0.2)
-    monkeypatch.setattr("tilewright.service.jobs.supervisor._STEP_SECS", 0.1)
+    monkeypatch.setattr("tilewright.service.timeouts.WORKER_HUNG_SECS", 0.2)
+    monkeypatch.setattr("tilewright.service.timeouts.SUPERVISOR_POLL_SECS", 0.1)
     talks_once = (
         "import json, os, sys, time; told = json.load(sys.stdin);"
         "os.write(told['beat_fd'], b'{}\\n'); time.sleep(60)"

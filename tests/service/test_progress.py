@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from tests.service.service_cases import HOST, MATMUL, fake_run
+from tests.support.service.records import HOST, MATMUL, fake_run
 from tilewright.db import Store
 from tilewright.service.answers.publish import Published
 from tilewright.service.cli.output import Output
-from tilewright.service.cli.progress import Lines, trial_reporter
-from tilewright.service.cli.run_tune import polite_interrupts
+from tilewright.service.cli.progress import LineReporter, trial_reporter
+from tilewright.service.cli.run_tune import interrupt_events
 from tilewright.service.jobs import tuning
 from tilewright.service.resolve import workloads
 from tilewright.tuner.process.control import Activity, Control, MeasurementAborted, OutOfTime
@@ -28,7 +28,7 @@ class Log:
     def __init__(self) -> None:
         self.secs = 0.0
         self.said: list[str] = []
-        self.lines = Lines(1e9, write=self.said.append, now=lambda: self.secs)
+        self.lines = LineReporter(1e9, write=self.said.append, now=lambda: self.secs)
 
     def after(self, secs: float) -> list[str]:
         """What is said in the next seconds, looked at four times in each."""
@@ -105,7 +105,7 @@ def test_an_interrupt_ends_what_it_finds_under_way(phase: str) -> None:
     end = time.monotonic() + PATIENCE_SECS
 
     def interrupted() -> None:
-        with polite_interrupts(control) as stop:
+        with interrupt_events(control) as stop:
             signal.raise_signal(signal.SIGINT)
             assert stop.is_set()
             while time.monotonic() < end:
@@ -120,7 +120,7 @@ def test_an_interrupt_ends_what_it_finds_under_way(phase: str) -> None:
 def test_an_interrupt_lets_what_follows_a_trial_be_checked() -> None:
     control = Control()
     control.doing(Activity("measuring", "measuring trial 3"))
-    with polite_interrupts(control) as stop:
+    with interrupt_events(control) as stop:
         signal.raise_signal(signal.SIGINT)
         control.doing(Activity("full check", "the full check of trial 2"))
         time.sleep(1.2)
@@ -134,7 +134,7 @@ def test_a_run_that_is_out_of_time_was_not_interrupted() -> None:
     aborted.abort()
 
     def checked(control: Control) -> None:
-        with polite_interrupts(control):
+        with interrupt_events(control):
             control.check()
 
     with pytest.raises(OutOfTime, match="stopped: "):
@@ -160,7 +160,7 @@ def test_wall_time_includes_building_files(store: Store) -> None:
     assert document["wall_secs_by_phase"]["publish"] == pytest.approx(3.0)
     control.allow(1.0)
     late = tuning.whole_document(store, workload, HOST, report, control, publish)
-    assert "built when asked for" in late["warning"]
+    assert "built on demand" in late["warning"]
     assert now == [53.1], "nothing is built"
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.service.service_cases import HOST, MATMUL, keep_best
+from tests.support.service.records import HOST, MATMUL, keep_best
 from tilewright.db import Store, open_store
 from tilewright.schedules.errors import ScheduleError
 from tilewright.schedules.trace import Trace

@@ -10,11 +10,11 @@ import anyio
 import pytest
 from fastapi.testclient import TestClient
 
-from tests.service.access_cases import bearer, make_key
-from tests.service.service_cases import HOST
+from tests.support.service.access import bearer, make_key
+from tests.support.service.requests import LOOKUP_LIMITS, job, look_up
 from tilewright.db import Store
 from tilewright.service.access.keys import KeyScope
-from tilewright.service.access.rates import Gates, RateLimiter, retry_after_secs
+from tilewright.service.access.rates import OwnerConcurrencyLimits, RateLimiter, retry_after_secs
 from tilewright.service.errors import TooLarge, TooSlow
 from tilewright.service.http.app import create_app
 from tilewright.service.http.guard import _Body
@@ -24,14 +24,6 @@ from tilewright.service.settings import Settings
 
 def client(store: Store, **limits: Any) -> TestClient:
     return TestClient(create_app(Settings(limits=replace(RequestLimits(), **limits)), store))
-
-
-def job(number: int, trials: int = 4) -> dict[str, Any]:
-    return {
-        "workload": f"matmul:M=8,N=8,K={number}",
-        "target": HOST.to_json(),
-        "budget": {"trials": trials},
-    }
 
 
 def test_a_bucket_fills_at_its_rate_up_to_its_burst() -> None:
@@ -57,10 +49,10 @@ def test_buckets_of_long_ago_are_forgotten() -> None:
 
 
 def test_a_gate_counts_what_is_open() -> None:
-    gates = Gates(1)
-    with gates.entered("a") as first, gates.entered("a") as second, gates.entered("b") as other:
+    gates = OwnerConcurrencyLimits(1)
+    with gates.admitted("a") as first, gates.admitted("a") as second, gates.admitted("b") as other:
         assert (first, second, other) == (True, False, True)
-    with gates.entered("a") as again:
+    with gates.admitted("a") as again:
         assert again
     assert gates._open == {}
 
@@ -99,23 +91,8 @@ def test_trials_that_wait_are_bounded(store: Store) -> None:
         assert api.post("/v1/jobs", json=job(16, 3), headers=key).status_code == 429
         leased = store.lease_job("worker", 30)
         assert leased is not None
-        store.update_progress(leased.id, leased.epoch, {"trials_done": 5})
+        store.report_job(leased.id, leased.epoch, progress={"trials_done": 5})
         assert api.post("/v1/jobs", json=job(16, 3), headers=key).status_code == 202
-
-
-LOOKUP_LIMITS: dict[str, Any] = {"default_secs": 0.0, "lookup_secs": 0.0}
-
-
-def look_up(api: TestClient, key: dict[str, str], *numbers: int) -> list[str | None]:
-    """The tickets of workloads that nobody tuned."""
-    body = {
-        "workloads": [f"matmul:M=8,N=8,K={n}" for n in numbers],
-        "target": "native",
-        "min_grade": "default",
-    }
-    answer = api.post("/v1/best:lookup", json=body, headers=key)
-    assert answer.status_code == 200, answer.text
-    return [item["ticket"] for item in answer.json()["items"]]
 
 
 def test_tickets_have_an_owner_and_a_quota_of_their_own(store: Store) -> None:

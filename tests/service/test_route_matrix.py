@@ -12,14 +12,14 @@ from urllib.parse import urlencode
 import pytest
 from fastapi.testclient import TestClient
 
-from tests.service.access_cases import make_key
-from tests.service.route_matrix import MATRIX, Case
-from tests.service.service_cases import HOST, MATMUL, keep_best
+from tests.support.service.access import make_key
+from tests.support.service.records import HOST, MATMUL, keep_best
+from tests.support.service.route_matrix import MATRIX, Case
 from tilewright.db import Store, open_store
-from tilewright.db.artefacts import ArtefactFile
+from tilewright.db.values.records import ArtefactFile
 from tilewright.service.access.keys import KeyScope
 from tilewright.service.http.app import create_app
-from tilewright.service.http.rules import RULES
+from tilewright.service.http.route_rules import RULES
 from tilewright.service.jobs.request import read_job
 from tilewright.service.resolve import workloads
 from tilewright.service.settings import Settings
@@ -86,8 +86,8 @@ def test_every_route_is_listed_and_every_listed_route_is_there(served: Served) -
     app: Any = served.api.app
     there = set(routes(app.routes))
     listed = {(case.method, case.route) for case in MATRIX}
-    assert there == listed, "add new routes to tests/service/route_matrix.py"
-    assert there == set(RULES), "say in service/http/rules.py what new routes ask for"
+    assert there == listed, "add new routes to tests/support/service/route_matrix.py"
+    assert there == set(RULES), "say in service/http/route_rules.py what new routes ask for"
 
 
 def test_the_table_says_what_the_matrix_says() -> None:

@@ -17,18 +17,17 @@ import psutil
 import pytest
 from fastapi.testclient import TestClient
 
-from tests.service.access_cases import bearer, make_key
-from tests.service.test_serve import service
+from tests.support.service.access import bearer, make_key
+from tests.support.service.served import service
 from tilewright.db import Store
 from tilewright.service.client import Client
 from tilewright.service.errors import Refused
 from tilewright.service.http.app import create_app
-from tilewright.service.logs import configure
-from tilewright.service.redact import redacted
+from tilewright.service.logs import configure, redacted
 from tilewright.service.settings import Settings
 
 if TYPE_CHECKING:
-    from tests.postgres import PostgresServer
+    from tests.support.postgres import PostgresServer
 
 CANARY = "tw_canarycana_" + "q" * 52
 SECRET = CANARY.rpartition("_")[2]

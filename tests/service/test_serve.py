@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
+from tests.contracts.store_values import all_records
+from tests.support.service.served import COMMAND, PATIENCE_SECS, service
 from tilewright.db import open_store
 from tilewright.schedules.target import Probes
 from tilewright.service.cli import run
 from tilewright.service.client import Client
 from tilewright.tuner.machine.native_target import native_target
 
-COMMAND = "import sys; from tilewright.service.cli import main; main(sys.argv[1:])"
 MATMUL = "matmul:M=24,N=16,K=20"
-PATIENCE_SECS = 60.0
 
 
 @pytest.fixture(scope="module")
@@ -45,31 +43,6 @@ def running(folder: Path) -> Iterator[Running]:
     db = str(folder / "served.sqlite")
     with service(folder, db) as (client, process):
         yield client, process, db
-
-
-@contextmanager
-def service(folder: Path, db: str) -> Iterator[tuple[Client, subprocess.Popen[str]]]:
-    """`tilewright serve` in a process of its own, ended with SIGTERM."""
-    words = ["serve", "--port", "0", "--db", db, "--measurer-folder", str(folder), "--json"]
-    process = subprocess.Popen(
-        [sys.executable, "-c", COMMAND, *words],
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "XDG_CACHE_HOME": str(folder / "cache")},
-    )
-    assert process.stdout is not None
-    try:
-        lines = []
-        for line in process.stdout:
-            lines.append(line)
-            if line == "}\n":
-                break
-        with Client(json.loads("".join(lines))["url"]) as client:
-            yield client, process
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(PATIENCE_SECS)
-        process.stdout.close()
 
 
 def children(process: subprocess.Popen[str]) -> list[psutil.Process]:
@@ -265,6 +238,6 @@ def test_ctrl_c_keeps_every_trial_and_says_how_to_go_on(folder: Path, tmp_path: 
     assert "interrupted; every trial that was reported is stored" in told
     assert f"tilewright tune {MATMUL}" in told
     with open_store(db) as store:
-        records = store.records_page().items
+        records = all_records(store)
         assert [r.verified_level for r in records].count("full") == 1, "the best so far is kept"
         assert len(records) < 600

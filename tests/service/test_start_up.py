@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.service.service_cases import MATMUL, keep_best
+from tests.support.service.records import MATMUL, keep_best
 from tilewright.db import open_store
 from tilewright.schedules.workload.workload import Workload
 from tilewright.tuner.machine.native_target import native_target

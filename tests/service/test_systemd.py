@@ -24,7 +24,7 @@ def manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.
 
 
 def test_it_hears_that_the_service_is_ready(manager: socket.socket) -> None:
-    systemd.tell(systemd.READY)
+    systemd.notify(systemd.READY)
     assert manager.recv(100) == b"READY=1"
 
 
@@ -34,7 +34,7 @@ def test_names_outside_of_file_systems_work_too(monkeypatch: pytest.MonkeyPatch)
         ear.bind("\0" + name)
         ear.settimeout(60)
         monkeypatch.setenv("NOTIFY_SOCKET", "@" + name)
-        systemd.tell(systemd.STOPPING)
+        systemd.notify(systemd.STOPPING)
         assert ear.recv(100) == b"STOPPING=1"
 
 
@@ -43,7 +43,7 @@ def test_a_manager_that_is_not_there_ends_nothing(
     address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NOTIFY_SOCKET", address)
-    systemd.tell(systemd.READY)
+    systemd.notify(systemd.READY)
 
 
 def test_signs_of_life_come_twice_in_the_time_allowed(

@@ -7,7 +7,7 @@ import jsonschema  # it has no stubs
 import pytest
 from fastapi.testclient import TestClient
 
-from tests.service.service_cases import HOST
+from tests.support.service.records import HOST
 from tilewright.schedules.algebra.functions import NAMED
 from tilewright.schedules.dtypes import NUMBERS
 from tilewright.schedules.frontend.notation import from_notation

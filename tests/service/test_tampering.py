@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from tests.service.service_cases import HOST, MATMUL, keep_best
-from tests.times import TIMES
+from tests.support.service.records import HOST, MATMUL, keep_best
+from tests.support.times import TIMES
 from tilewright.db import open_store
-from tilewright.db.artefacts import ArtefactFile
+from tilewright.db.values.records import ArtefactFile
 from tilewright.schedules.workload.workload import Workload
 from tilewright.service.http.app import create_app
 from tilewright.service.resolve import workloads

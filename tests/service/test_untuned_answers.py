@@ -17,20 +17,20 @@ import httpx2
 import pytest
 from fastapi.testclient import TestClient
 
-from tests.service.preparing_cases import CHOSEN, OK, Counted, prepare_all, preparer
-from tests.service.service_cases import HOST, MATMUL, TOOLCHAIN, keep_best, make_record
+from tests.support.service.preparing import CHOSEN, OK, Counted, prepare_all, preparer
+from tests.support.service.records import HOST, MATMUL, TOOLCHAIN, keep_best, make_record
 from tilewright.db import Store, open_store
-from tilewright.db.artefacts import ArtefactFile
+from tilewright.db.values.records import ArtefactFile
 from tilewright.schedules.errors import ScheduleError
 from tilewright.schedules.record import MeasureResult, MeasureStatus, Toolchain
 from tilewright.schedules.target import Target
 from tilewright.schedules.trace import Trace
 from tilewright.schedules.workload.workload import Workload
-from tilewright.service.answers.preparing import NOT_RUN, VERIFIED
-from tilewright.service.answers.refusals import UNMEASURED
-from tilewright.service.answers.untuned import WORKS_PER_COMMIT
+from tilewright.service.answers.failed_checks import UNMEASURED
+from tilewright.service.answers.prepare_queue import PREPARATIONS_PER_COMMIT
+from tilewright.service.answers.preparer import NOT_RUN, VERIFIED
 from tilewright.service.http.app import create_app
-from tilewright.service.http.waiting import PreparationWatch
+from tilewright.service.http.preparation_watch import PreparationWatch
 from tilewright.service.limits import RequestLimits
 from tilewright.service.resolve import targets, workloads
 from tilewright.service.settings import Settings
@@ -89,7 +89,7 @@ def test_what_failed_by_a_bug_is_tried_again_at_once_and_when_it_is_asked_for_la
     assert not failed["pending"], "not again and again"
 
     later = time.time() + 3600.0
-    monkeypatch.setattr("tilewright.service.answers.untuned.time.time", lambda: later)
+    monkeypatch.setattr("tilewright.service.answers.prepare_queue.time.time", lambda: later)
     (again,) = ask(api, MATMUL)
     assert again["pending"]
     prepare_all(store, Counted())
@@ -433,8 +433,10 @@ def test_a_lookup_of_many_untuned_works_ends_in_its_time(store: Store) -> None:
         items = ask(api, *spelled)
         assert len(items) == 1000
         assert all(item["pending"] for item in items)
-        waiting = api.app.state.service.answers.untuned.waiting()  # type: ignore[attr-defined]  # as above
-    assert waiting == WORKS_PER_COMMIT, "what there was no time for is left for the next time"
+        waiting = api.app.state.service.answers.prepare_queue.waiting()  # type: ignore[attr-defined]  # as above
+    assert waiting == PREPARATIONS_PER_COMMIT, (
+        "what there was no time for is left for the next time"
+    )
 
 
 @pytest.mark.parametrize(
@@ -524,7 +526,7 @@ def test_targets_of_one_key_and_other_vectors_have_answers_of_their_own(
 def test_the_schedule_of_a_real_helper_process_is_verified_on_this_machine(
     store: Store, workload: Workload
 ) -> None:
-    """End to end: chosen, compiled and run by `python -m tilewright.service.answers.preparing`."""
+    """End to end: chosen, compiled and run by `python -m tilewright.service.answers.preparer`."""
     limits = RequestLimits(default_secs=60.0, lookup_secs=60.0)
     with TestClient(create_app(Settings(preparers=1, limits=limits), store)) as api:
         (item,) = ask(api, MATMUL)

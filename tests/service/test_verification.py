@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.service.service_cases import HOST, MATMUL, TOOLCHAIN, keep_best, make_record
+from tests.support.service.records import HOST, MATMUL, TOOLCHAIN, keep_best, make_record
 from tilewright.db import open_store
 from tilewright.schedules.record import MeasureResult, MeasureStatus, Toolchain
 from tilewright.schedules.workload.workload import Workload

@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 
-from tests.service.service_cases import HOST, MATMUL, fake_run
+from tests.contracts.store_values import end_leases
+from tests.support.service.jobs import MACHINE, queued, read
+from tests.support.service.records import HOST, MATMUL, fake_run
 from tilewright.db import Store, open_store
 from tilewright.db.errors import StaleLease
-from tilewright.db.job_rows import StoredJob
-from tilewright.db.job_states import LOST_TOO_OFTEN, MAX_FAILURES, JobState
+from tilewright.db.values.job_states import LOST_TOO_OFTEN, MAX_FAILURES, JobState
+from tilewright.db.values.jobs import StoredJob
 from tilewright.schedules.errors import WorkloadError
 from tilewright.service.answers.publish import Publish, Published
 from tilewright.service.jobs import queue
@@ -25,15 +27,6 @@ from tilewright.service.settings import Settings
 from tilewright.tuner.process.control import MeasurementAborted
 
 LEASE_SECS = 60.0
-MACHINE = Path(__file__).parents[2] / "examples" / "machine.json"
-SETTINGS = Settings(measurer_folder=MACHINE.parent)
-
-
-def queued(store: Store, **fields: Any) -> StoredJob:
-    request = read_job({"workload": MATMUL, "target": HOST.to_json(), **fields}, SETTINGS)
-    job, created = store.create_job(request.to_json(), body_hash="x", flight_key=request.flight_key)
-    assert created
-    return job
 
 
 def worker(
@@ -42,16 +35,10 @@ def worker(
     stop: threading.Event | None = None,
     publish: Publish = lambda *_: Published({"object": {"key": "sha256:0"}}),
 ) -> Worker:
-    means = JobContext(
+    context = JobContext(
         store, LEASE_SECS, stop or threading.Event(), run=run or fake_run(), publish=publish
     )
-    return Worker(means, "test", poll_secs=0.01)
-
-
-def read(store: Store, job: StoredJob) -> StoredJob:
-    found = store.get_job(job.id)
-    assert found is not None
-    return found
+    return Worker(context, "test", poll_secs=0.01)
 
 
 def test_a_request_survives_being_stored() -> None:
@@ -114,7 +101,7 @@ def test_a_cancelled_job_stops_at_its_next_trial_and_keeps_what_it_found(store: 
     assert cancelled.state is JobState.CANCELLED
     assert cancelled.result is not None
     assert cancelled.result["best"]["verified"], "the best so far is in the answer"
-    assert "built when it is asked for" in cancelled.result["warning"]
+    assert "built on demand" in cancelled.result["warning"]
     assert seen == [1, 2]
     assert len(store.job_trials(job.id)) == len(seen)
 
@@ -147,8 +134,8 @@ def test_a_job_that_is_taken_up_goes_on_behind_its_trials_and_proposes_none_agai
 
     def counted(self: AnnealingStrategy, count: int) -> Any:
         found = ask(self, count)
-        asked.append(len(self.ledger.asked) - len(found))
-        if len(self.ledger.asked) > 8:
+        asked.append(len(self.ledger.proposed) - len(found))
+        if len(self.ledger.proposed) > 8:
             stop.set()
         return found
 
@@ -237,7 +224,7 @@ def test_a_job_that_comes_back_is_opened_again_by_the_worker_that_had_it(store: 
     def run(*args: Any, **steering: Any) -> Any:
         runs.append(1)
         if len(runs) == 1:
-            store.void_leases(blameless=True)
+            end_leases(store, blameless=True)
         return fake_run()(*args, **steering)
 
     working = worker(store, run)
@@ -272,11 +259,11 @@ def test_a_job_longer_than_its_lease_stays_with_its_worker(
             assert store.lease_job("thief", 1.0) is None
 
         monkeypatch.setattr(store, "renew_lease", seen)
-        means = JobContext(
+        context = JobContext(
             store, LEASE_SECS, threading.Event(), run=fake_run(before=before),
             publish=lambda *_: Published(), clock=clock,
         )  # fmt: skip
-        assert Worker(means, "test").work_once()
+        assert Worker(context, "test").work_once()
         assert now[0] > 1000.0 + LEASE_SECS
         assert read(store, job).state is JobState.SUCCEEDED
 
@@ -286,7 +273,7 @@ def test_a_worker_that_lost_its_lease_leaves_the_job_alone(store: Store) -> None
 
     def before(trial: int) -> None:
         if trial == 1:
-            assert store.void_leases() == 1
+            end_leases(store)
             assert store.lease_job("other", 60.0) is not None
 
     assert worker(store, fake_run(before=before)).work_once()
@@ -299,7 +286,7 @@ def test_a_cancelled_job_is_over_in_time_whatever_its_thread_is_at(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Our own Python code cannot be killed: what it brings afterwards is nobody's."""
-    monkeypatch.setattr("tilewright.service.jobs.run.OVER_SECS", 0.0)
+    monkeypatch.setattr("tilewright.service.timeouts.CANCELLED_JOB_SECS", 0.0)
     job = queued(store)
     later = fake_run()
 
@@ -314,7 +301,7 @@ def test_a_cancelled_job_is_over_in_time_whatever_its_thread_is_at(
     assert working.work_once()
     assert read(store, job).state is JobState.CANCELLED
     assert read(store, job).result is None
-    assert [state for state, *_ in working.means.tally.take()["jobs"]] == ["CANCELLED"]
+    assert [state for state, *_ in working.context.counters.take()["jobs"]] == ["CANCELLED"]
 
 
 def test_native_work_that_is_killed_at_the_workers_end_cancels_nothing(store: Store) -> None:
@@ -336,7 +323,7 @@ def test_a_job_is_given_up_after_its_workers_ended_and_keeps_its_best(store: Sto
     assert leased is not None
     links = [(trial, record.key) for trial, record in store.job_trials(earlier.id)]
     store.report_job(job.id, leased.epoch, trials=links)
-    store.void_leases()
+    end_leases(store)
     options: list[TuneOptions] = []
     tuned = fake_run(trials=2, reused=2)
 
@@ -345,7 +332,7 @@ def test_a_job_is_given_up_after_its_workers_ended_and_keeps_its_best(store: Sto
     def dies(*args: Any, **steering: Any) -> Any:
         counted.append(read(store, job).failures)  # before anything is done
         tuned(*args, **steering)
-        assert store.void_leases() == 1
+        end_leases(store)
         raise StaleLease("this is how a thread hears that it is dead")
 
     def run(*args: Any, **steering: Any) -> Any:
@@ -367,7 +354,7 @@ def test_a_job_is_given_up_after_its_workers_ended_and_keeps_its_best(store: Sto
 def run_once(store: Store, job: StoredJob, run: Callable[..., Any]) -> None:
     leased = store.lease_job("one more", LEASE_SECS, job_id=job.id)
     assert leased is not None
-    JobRun(worker(store, run).means, leased).to_its_end()
+    JobRun(worker(store, run).context, leased).run_to_end()
 
 
 def test_a_job_whose_workers_end_is_left_alone_for_a_while(store: Store) -> None:
@@ -378,7 +365,7 @@ def test_a_job_whose_workers_end_is_left_alone_for_a_while(store: Store) -> None
         leased = store.lease_job("victim", 5.0)
         assert leased is not None
         store.report_job(job.id, leased.epoch, failures=failures + 1)
-        store.void_leases()
+        end_leases(store)
     working = Worker(
         JobContext(store, LEASE_SECS, threading.Event(), run=fake_run(), clock=lambda: now[0]),
         "test",

@@ -8,8 +8,8 @@ import os
 import numpy as np
 import pytest
 
-from tests.schedule_fuzz.cases import check_meaning, notation, softmax
-from tests.schedule_fuzz.check import Pair, check_pair, this_machine
+from tests.support.schedule_fuzz.check import Pair, check_pair, this_machine
+from tests.support.schedules.workloads import check_meaning, notation, softmax
 from tilewright.schedules.lowering.lower import plain_nest
 from tilewright.schedules.nest.finding import reads_of
 from tilewright.schedules.primitives import (

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from tests.project.project_texts import ROOT
+from tests.support.paths import example_target
 from tilewright.schedules.errors import TargetError
 from tilewright.schedules.spelling import parse_workload
 from tilewright.schedules.target import Target
@@ -16,21 +15,21 @@ from tilewright.schedules.trace import Trace
 from tilewright.tuner import compile as compile_here
 from tilewright.tuner.backend.cpu.checker import runner
 from tilewright.tuner.backend.protocol import LoadError
-from tilewright.tuner.compiling.aside import CompileError
-from tilewright.tuner.compiling.in_time import (
-    assembly_in_time,
-    build_in_time,
-    emit_in_time,
+from tilewright.tuner.compiling.deadline_compile import (
+    assembly_by_deadline,
+    build_by_deadline,
+    emit_by_deadline,
     is_well_known,
 )
+from tilewright.tuner.compiling.helper_process import CompileError
 from tilewright.tuner.emit.emitted import emit_kernel
 from tilewright.tuner.emit.kernel import generated
 from tilewright.tuner.emit.object_code import emit_assembly
 from tilewright.tuner.emit.variant import Variant
 from tilewright.tuner.machine import llvm_names
-from tilewright.tuner.machine.cpus import LEVELS, level_target
 from tilewright.tuner.machine.llvm_names import check_target, names_of
 from tilewright.tuner.machine.native_target import detect
+from tilewright.tuner.machine.x86_levels import LEVELS, level_target
 from tilewright.tuner.search.default import default_trace
 
 WORKLOAD = parse_workload("matmul:M=8,N=8,K=8")
@@ -49,49 +48,49 @@ TEXT = generated(WORKLOAD, Trace(), PLAIN).text
 )
 def test_what_ends_llvm_ends_a_helper_with_its_words(target: Target) -> None:
     with pytest.raises(TargetError, match=rf"{target.cpu}.* LLVM ERROR: .*(64|RV32)"):
-        emit_in_time(TEXT, target)
+        emit_by_deadline(TEXT, target)
     with pytest.raises(TargetError, match="LLVM ERROR"):
         check_target(target)
-    assert emit_in_time(TEXT, PLAIN).startswith(b"\x7fELF")
+    assert emit_by_deadline(TEXT, PLAIN).startswith(b"\x7fELF")
 
 
 def test_names_that_llvm_does_not_know_are_told_with_their_neighbours() -> None:
     with pytest.raises(TargetError, match=r"no CPU 'znver55' .* znver5"):
-        assembly_in_time(TEXT, replace(PLAIN, cpu="znver55"))
+        assembly_by_deadline(TEXT, replace(PLAIN, cpu="znver55"))
     with pytest.raises(TargetError, match=r"no feature 'avx22' .* avx2"):
         emit_kernel(
             WORKLOAD,
             [Variant("a", Trace(), replace(PLAIN, features=("avx22",)))],
             "k",
-            build_in_time,
+            build_by_deadline,
         )
 
 
 def test_every_architecture_is_listed_though_llvm_lists_one_a_process() -> None:
     arm = replace(PLAIN, triple="aarch64-unknown-linux-gnu", cpu="neoverse-n1", features=("neon",))
     for target in (replace(PLAIN, cpu="btver2"), arm):
-        assert emit_in_time(TEXT, target)
+        assert emit_by_deadline(TEXT, target)
 
 
 def test_a_module_that_llvm_refuses_is_no_fault_of_the_description() -> None:
     with pytest.raises(CompileError):
-        emit_in_time("no module", replace(PLAIN, cpu="btver2"))
+        emit_by_deadline("no module", replace(PLAIN, cpu="btver2"))
 
 
 def test_a_description_is_asked_for_once_and_lists_are_shared_by_triples(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    arm = Target.from_json(json.loads((ROOT / "examples/targets/neoverse-n1.json").read_text()))
+    arm = example_target("neoverse-n1")
     asked: list[list[str]] = []
-    tell = llvm_names._told
+    tell = llvm_names._listed_by_llvm
 
     def told(triple: str, words: list[str], document: bytes) -> Any:
         asked.append(words)
         return tell(triple, words, document)
 
-    monkeypatch.setattr(llvm_names, "_told", told)
+    monkeypatch.setattr(llvm_names, "_listed_by_llvm", told)
     llvm_names._names_of.cache_clear()
-    llvm_names._trouble.cache_clear()
+    llvm_names._fatal_message.cache_clear()
     for _ in range(2):
         check_target(arm)
         check_target(replace(arm, triple="aarch64-alpine-linux-musl"))

@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.schedule_fuzz.check import this_machine
+from tests.support.schedule_fuzz.check import this_machine
+from tilewright.peers import contender
 from tilewright.schedules import operators
 from tilewright.schedules.dtypes import DType
 from tilewright.schedules.errors import TargetError
@@ -17,10 +18,9 @@ from tilewright.schedules.target import Target
 from tilewright.schedules.trace import Trace
 from tilewright.schedules.workload.workload import Workload
 from tilewright.tuner import compile as compile_here
-from tilewright.tuner.backend import choose
+from tilewright.tuner.backend import registry
 from tilewright.tuner.backend.cpu.backend import Cpu
 from tilewright.tuner.backend.protocol import Backend, Buffers, Clock, Emit, Loaded
-from tilewright.tuner.bench import contender
 from tilewright.tuner.codegen.abi import Needs
 from tilewright.tuner.compiling import requests
 from tilewright.tuner.emit.kernel import CompiledKernel
@@ -37,7 +37,7 @@ class Doubled:
     asked: list[str] = field(default_factory=list)
     name: str = "doubled"
     checker: str = "nowhere"
-    prober: str = "tests.tuner.other_prober"
+    prober: str = "tests.support.tuner.other_prober"
 
     def makes(self, target: Target) -> bool:
         return target.cores == 3
@@ -74,18 +74,18 @@ class Doubled:
 def doubled(monkeypatch: pytest.MonkeyPatch) -> Doubled:
     made = Doubled()
     backends: tuple[Backend, ...] = (made, Cpu())
-    monkeypatch.setattr(choose, "BACKENDS", backends)
+    monkeypatch.setattr(registry, "BACKENDS", backends)
     return made
 
 
 def test_the_cpu_makes_kernels_for_every_target() -> None:
-    assert choose.backend_for(this_machine()).name == "cpu"
+    assert registry.backend_for(this_machine()).name == "cpu"
 
 
 def test_no_back_end_is_an_error_that_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choose, "BACKENDS", ())
+    monkeypatch.setattr(registry, "BACKENDS", ())
     with pytest.raises(TargetError, match="no back end makes kernels for"):
-        choose.backend_for(this_machine())
+        registry.backend_for(this_machine())
 
 
 def test_kernels_are_made_loaded_and_called_by_the_back_end_of_their_target(
@@ -130,7 +130,7 @@ def test_a_machine_is_described_and_probed_by_its_back_end(
 def test_helper_processes_warm_every_back_end_up(
     doubled: Doubled, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(requests, "BACKENDS", choose.BACKENDS)
+    monkeypatch.setattr(requests, "BACKENDS", registry.BACKENDS)
     requests.warm_up()
     assert doubled.asked == ["warm_up"]
 

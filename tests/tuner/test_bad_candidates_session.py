@@ -8,7 +8,7 @@ from __future__ import annotations
 import psutil
 import pytest
 
-from tests.tuner.planting_bad_kernels import EXPECTED, run_sabotaged
+from tests.support.planting.bad_kernels import EXPECTED, run_sabotaged
 
 SLOW = ("compiler hangs", "compiler eats memory")
 QUICK = tuple(kind for kind in EXPECTED if kind not in SLOW)

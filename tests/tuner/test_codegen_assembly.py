@@ -2,43 +2,33 @@
 
 from __future__ import annotations
 
-import json
 import re
-from dataclasses import replace
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.schedule_fuzz.cases import matmul
+from tests.support.paths import example_target
+from tests.support.schedules.workloads import matmul
 from tilewright.schedules.dtypes import DType
 from tilewright.schedules.primitives import CacheRead, Parallel, Split, TransformLayout, Unroll
 from tilewright.schedules.sketches import space_for
 from tilewright.schedules.space import Sketch
-from tilewright.schedules.target import Target
 from tilewright.schedules.trace import Step, Trace
 from tilewright.schedules.workload.workload import Workload
 from tilewright.tuner.emit.kernel import assembly_text, compile_kernel, llvm_text
 from tilewright.tuner.emit.object_code import optimised
 
-EXAMPLES = Path(__file__).parents[2] / "examples" / "targets"
 TARGETS = ("znver3", "znver5", "neoverse-n1")
 WIDEST = {"znver3": "%ymm", "znver5": "%zmm", "neoverse-n1": ".4s"}
 FMA = {"znver3": "vfmadd", "znver5": "vfmadd", "neoverse-n1": "fmla"}
 
 
 @lru_cache(maxsize=8)
-def target(name: str, threads: int = 1) -> Target:
-    document = json.loads((EXAMPLES / f"{name}.json").read_text(encoding="utf-8"))
-    return replace(Target.from_json(document), threads=threads)
-
-
-@lru_cache(maxsize=8)
 def product(name: str, threads: int = 1) -> tuple[Workload, Sketch]:
     workload = matmul(192, 192, 192)
-    return workload, space_for(workload, target(name, threads)).sketches[0]
+    return workload, space_for(workload, example_target(name, threads)).sketches[0]
 
 
 def default_trace(name: str, threads: int = 1) -> tuple[Workload, Trace]:
@@ -85,15 +75,15 @@ def loop_with_most(assembly: str, word: str) -> list[str]:
 @pytest.mark.parametrize("name", TARGETS)
 def test_accumulators_are_values_and_not_stack_slots(name: str) -> None:
     workload, trace = default_trace(name)
-    text = str(optimised(llvm_text(workload, trace, target(name)), target(name)))
+    text = str(optimised(llvm_text(workload, trace, example_target(name)), example_target(name)))
     assert "alloca" not in text
-    assert not spills(assembly_text(workload, trace, target(name)))
+    assert not spills(assembly_text(workload, trace, example_target(name)))
 
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_vectors_are_as_wide_as_the_registers(name: str) -> None:
     workload, trace = default_trace(name)
-    hot = loop_with_most(assembly_text(workload, trace, target(name)), FMA[name])
+    hot = loop_with_most(assembly_text(workload, trace, example_target(name)), FMA[name])
     products = [line for line in hot if FMA[name] in line]
     assert products
     assert all(WIDEST[name] in line for line in products)
@@ -103,7 +93,7 @@ def feasible_tiles(name: str, pack: int) -> list[tuple[int, int, tuple[int, ...]
     """Every register tile the rules allow, with a setting of few blocks and whole tiles' code."""
     _, sketch = product(name)
     knobs = {knob.name: knob for knob in sketch.knobs}
-    width = target(name).lanes(DType.F32)
+    width = example_target(name).lanes(DType.F32)
     found, base = [], sketch.default()
     for vectors in knobs["tile_vectors"].values:
         for rows in knobs["tile_rows"].values:
@@ -127,7 +117,7 @@ def test_no_feasible_tile_spills(name: str, pack: int) -> None:
     # The largest tiles need the most registers.
     tiles.sort(key=lambda tile: -(tile[0] + 1) * tile[1])
     for vectors, rows, chosen in tiles[:8]:
-        text = assembly_text(workload, sketch.trace(chosen), target(name))
+        text = assembly_text(workload, sketch.trace(chosen), example_target(name))
         hot = loop_with_most(text, FMA[name])
         assert sum(FMA[name] in line for line in hot) == vectors * rows
         assert not spills("\n".join(hot)), f"{rows} rows of {vectors} vectors"
@@ -148,7 +138,7 @@ def edited(trace: Trace, change: dict[type[Step], Any]) -> Trace:
 
 
 def fmas(name: str, trace: Trace, workload: Workload) -> int:
-    hot = loop_with_most(assembly_text(workload, trace, target(name)), FMA[name])
+    hot = loop_with_most(assembly_text(workload, trace, example_target(name)), FMA[name])
     return sum(FMA[name] in line for line in hot)
 
 
@@ -170,8 +160,8 @@ def test_the_width_of_the_vector_split_is_the_width_of_the_registers() -> None:
               for s in trace.steps)
     )  # fmt: skip
     assert narrow != trace
-    wide_text = assembly_text(workload, trace, target("znver3"))
-    narrow_text = assembly_text(workload, narrow, target("znver3"))
+    wide_text = assembly_text(workload, trace, example_target("znver3"))
+    narrow_text = assembly_text(workload, narrow, example_target("znver3"))
     assert "vfmadd" in wide_text
     assert any("%ymm" in l for l in loop_with_most(wide_text, "vfmadd") if "vfmadd" in l)
     products = [l for l in loop_with_most(narrow_text, "vfmadd") if "vfmadd" in l]
@@ -197,7 +187,7 @@ def test_one_row_more_or_less_is_an_accumulator_more_or_less() -> None:
 def test_without_the_packing_steps_there_is_no_workspace() -> None:
     workload, sketch = product("znver3")
     trace = sketch.trace(setting(sketch, pack_columns=1, copy_rows=0))
-    packed = compile_kernel(workload, trace, target("znver3"))
+    packed = compile_kernel(workload, trace, example_target("znver3"))
     packs = {s.name for s in trace.steps if isinstance(s, CacheRead)}
     kept = [
         s for s in trace.steps
@@ -205,7 +195,7 @@ def test_without_the_packing_steps_there_is_no_workspace() -> None:
         and not any(str(getattr(s, "loop", "")).startswith(p) for p in packs)
         and not any(str(n).startswith(p) for n in getattr(s, "order", ()) for p in packs)
     ]  # fmt: skip
-    bare = compile_kernel(workload, Trace(tuple(kept)), target("znver3"))
+    bare = compile_kernel(workload, Trace(tuple(kept)), example_target("znver3"))
     assert packed.workspace_bytes > 0
     assert bare.workspace_bytes == 0
 
@@ -217,18 +207,18 @@ def test_without_the_unroll_step_registers_cannot_hold_the_tile() -> None:
     trace = sketch.trace(setting(sketch, tile_rows=4, tile_vectors=2))
     dropped = Trace(tuple(s for s in trace.steps if not isinstance(s, Unroll)))
     with pytest.raises(ScheduleError, match="must be unrolled or vectorised"):
-        compile_kernel(workload, dropped, target("znver3"))
+        compile_kernel(workload, dropped, example_target("znver3"))
 
 
 def test_without_the_parallel_step_no_runtime_is_called() -> None:
     workload, trace = default_trace("znver3", 2)
-    assert "GOMP_parallel" in assembly_text(workload, trace, target("znver3", 2))
+    assert "GOMP_parallel" in assembly_text(workload, trace, example_target("znver3", 2))
     serial = edited(trace, {Parallel: lambda _: None})
-    assert "GOMP_parallel" not in assembly_text(workload, serial, target("znver3", 2))
+    assert "GOMP_parallel" not in assembly_text(workload, serial, example_target("znver3", 2))
 
 
 def test_the_same_input_gives_the_same_bytes() -> None:
     for name in TARGETS:
         workload, trace = default_trace(name, 2)
-        first, again = (compile_kernel(workload, trace, target(name, 2)) for _ in range(2))
+        first, again = (compile_kernel(workload, trace, example_target(name, 2)) for _ in range(2))
         assert first == again

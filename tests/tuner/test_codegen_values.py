@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from tests.schedule_fuzz.cases import bias_relu, matmul, notation
-from tests.schedule_fuzz.check import Pair, check_pair, run_kernel, this_machine
+from tests.support.schedule_fuzz.check import Pair, check_pair, run_kernel, this_machine
+from tests.support.schedules.workloads import bias_relu, matmul, notation
 from tilewright.schedules.primitives import (
     CacheRead,
     CacheWrite,
@@ -192,8 +192,8 @@ import ctypes, sys
 import numpy as np
 from tilewright.schedules.primitives import Parallel
 from tilewright.schedules.trace import Trace
-from tests.schedule_fuzz.cases import matmul
-from tests.schedule_fuzz.check import run_kernel, this_machine
+from tests.support.schedules.workloads import matmul
+from tests.support.schedule_fuzz.check import run_kernel, this_machine
 from tilewright.tuner.emit.kernel import compile_kernel
 from tilewright.tuner.judge.oracle import Oracle
 workload = matmul(13, 6, 5)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.schedules.reference_cases import (
+from tests.support.schedules.reference_cases import (
     F32,
     conv2d,
     layernorm,

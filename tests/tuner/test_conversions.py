@@ -10,15 +10,15 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from tests.schedule_fuzz.check import run_kernel, this_machine
-from tests.tuner.test_half import plain
+from tests.support.interpreter.interpret import interpret
+from tests.support.schedule_fuzz.check import run_kernel, this_machine
+from tests.support.tuner.targets import plain
 from tilewright.schedules.algebra import arithmetic
 from tilewright.schedules.algebra.narrow import narrowed, nearest, round_to, to_odd, widened
 from tilewright.schedules.algebra.values import const
 from tilewright.schedules.dtypes import DType
 from tilewright.schedules.frontend.notation import from_notation
 from tilewright.schedules.lowering.lower import lower
-from tilewright.schedules.nest.interpret import interpret
 from tilewright.schedules.primitives import Primitive, Split, Vectorize
 from tilewright.schedules.reference.evaluate import evaluate
 from tilewright.schedules.trace import Trace

@@ -8,21 +8,21 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from tests.schedule_fuzz.cases import matmul, notation
-from tests.schedule_fuzz.check import Pair, check_pair, this_machine
-from tests.synthetic_sketch import tiny_space
+from tests.support.schedule_fuzz.check import Pair, check_pair, this_machine
+from tests.support.schedules.workloads import matmul, notation
+from tests.support.synthetic_sketch import tiny_space
 from tilewright.schedules.arrays import BoolArray, IntArray
 from tilewright.schedules.errors import ScheduleError
 from tilewright.schedules.lowering.lower import lower
+from tilewright.schedules.lowering.storage import plan_storage
 from tilewright.schedules.sketches import space_for
 from tilewright.schedules.sketches.plain import PlainSketch
 from tilewright.schedules.sketches.program import ProgramSketch
 from tilewright.schedules.sketches.writer import TraceWriter
 from tilewright.schedules.space import Candidate, Knob, ScheduleSpace
 from tilewright.schedules.trace import Trace
-from tilewright.tuner.codegen.storage import plan_storage
 from tilewright.tuner.search.default import default_trace
-from tilewright.tuner.search.first_look import MOST_TRIED, default_look
+from tilewright.tuner.search.prior_ranking import MAX_DEFAULTS_TRIED, rank_for_default
 
 
 @pytest.mark.parametrize("bits", [128, 256, 512])
@@ -56,14 +56,14 @@ class Refusing(PlainSketch):
             raise ScheduleError("this sketch", "cannot do that after all")
 
 
-@pytest.mark.parametrize("legal", [0, 1, MOST_TRIED - 1, MOST_TRIED, 99])
+@pytest.mark.parametrize("legal", [0, 1, MAX_DEFAULTS_TRIED - 1, MAX_DEFAULTS_TRIED, 99])
 def test_the_next_best_are_tried_and_then_the_sketch_s_own_default(legal: int) -> None:
     workload, target = matmul().normalised(), this_machine()
     sketch = ProgramSketch(workload, (), (Refusing(workload, target, legal),))
     space = ScheduleSpace(workload, target, (sketch,))
-    look = default_look(space)
+    look = rank_for_default(space)
     # All settings are equal to the prior, so the first codes come first.
-    assert look.default == Candidate(0, (0, legal if legal < MOST_TRIED else 99))
+    assert look.default == Candidate(0, (0, legal if legal < MAX_DEFAULTS_TRIED else 99))
     assert look.default_trace == Trace(())
 
 
@@ -75,7 +75,7 @@ def test_the_default_of_every_sketch_is_legal() -> None:
 
 def test_a_search_begins_with_the_same_default() -> None:
     space = tiny_space()
-    look = default_look(space)
+    look = rank_for_default(space)
     assert space.trace(look.default) == look.default_trace
 
 

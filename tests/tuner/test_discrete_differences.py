@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from tests.schedule_fuzz.cases import notation
-from tests.schedule_fuzz.check import random_setting, run_kernel, this_machine
-from tests.schedule_fuzz.discrete import random_discrete
-from tests.schedule_fuzz.liberal import liberal_outputs
+from tests.support.schedule_fuzz.check import random_setting, run_kernel, this_machine
+from tests.support.schedule_fuzz.discrete import random_discrete
+from tests.support.schedule_fuzz.liberal import liberal_outputs
+from tests.support.schedules.workloads import notation
 from tilewright.schedules.dtypes import DType
 from tilewright.schedules.errors import WorkloadError
 from tilewright.schedules.lowering.lower import start

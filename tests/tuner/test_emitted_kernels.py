@@ -20,13 +20,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.paths import ROOT
 from tilewright.schedules.reference.evaluate import evaluate
 from tilewright.schedules.spelling import parse_workload
 from tilewright.schedules.target import Target
 from tilewright.schedules.trace import Trace
 from tilewright.schedules.workload.workload import Workload
 from tilewright.tuner.backend.cpu.loading.elf import undefined_symbols, writable_memory
-from tilewright.tuner.compiling import in_time as compiling
+from tilewright.tuner.compiling import deadline_compile as compiling
 from tilewright.tuner.emit import emitted
 from tilewright.tuner.emit.emitted import BuiltVariant, EmittedKernel, emit_kernel, used_features
 from tilewright.tuner.emit.header import argument_names, c_header
@@ -34,9 +35,9 @@ from tilewright.tuner.emit.kernel import generated
 from tilewright.tuner.emit.object_code import emit_assembly
 from tilewright.tuner.emit.variant import Variant
 from tilewright.tuner.isa.x86 import asks_cpu, switches
-from tilewright.tuner.machine import cpus
-from tilewright.tuner.machine.cpus import level_target
+from tilewright.tuner.machine import x86_levels
 from tilewright.tuner.machine.native_target import load_target, native_target
+from tilewright.tuner.machine.x86_levels import level_target
 from tilewright.tuner.search.default import default_trace
 
 needs_cc = pytest.mark.skipif(
@@ -48,7 +49,7 @@ WORKLOADS = (
     "softmax_mn:M=5,N=77",
     "matmul:M=9,N=20,K=11,dtype=i8",
 )
-NEON = Path(__file__).parents[2] / "examples" / "targets" / "neoverse-n1.json"
+NEON = ROOT / "examples" / "targets" / "neoverse-n1.json"
 
 
 @cache
@@ -63,7 +64,7 @@ def variants(workload: Workload, targets: Sequence[Target]) -> list[Variant]:
 def levels(threads: int = 1) -> list[Target]:
     """What this machine can run, the most capable first."""
     native = native_target(threads, probe=False)
-    known = [level_target(name, threads) for name in reversed(cpus.LEVELS)]
+    known = [level_target(name, threads) for name in reversed(x86_levels.LEVELS)]
     return [native, *(t for t in known if set(t.features) <= set(native.features))]
 
 
@@ -94,7 +95,7 @@ def call(library: ctypes.CDLL, inputs: Sequence[Any], out: Any, bytes_: int) -> 
 
 
 @pytest.mark.parametrize("spelling", WORKLOADS)
-@pytest.mark.parametrize("cpu", ["native", *cpus.LEVELS])
+@pytest.mark.parametrize("cpu", ["native", *x86_levels.LEVELS])
 def test_only_used_features_give_the_same_instructions(spelling: str, cpu: str) -> None:
     """So what is linked is what was measured, and `needs` leaves nothing out."""
     workload, target = parse_workload(spelling), load_target(cpu, probe=False)
@@ -243,10 +244,10 @@ def test_the_bytes_are_the_same_wherever_they_are_made(monkeypatch: pytest.Monke
     """Also in the helper process that long compilations are handed to."""
     workload = parse_workload(WORKLOADS[0])
     made = variants(workload, [level_target(name) for name in ("x86-64-v4", "x86-64-v3", "x86-64")])
-    here = emit_kernel(workload, made, "mm", compiling.build_in_time)
+    here = emit_kernel(workload, made, "mm", compiling.build_by_deadline)
     assert here == emit_kernel(workload, made, "mm")
-    monkeypatch.setattr(compiling, "MOST_LINES_HERE", 0)
-    assert here == emit_kernel(workload, made, "mm", compiling.build_in_time)
+    monkeypatch.setattr(compiling, "MAX_INLINE_LINES", 0)
+    assert here == emit_kernel(workload, made, "mm", compiling.build_by_deadline)
     assert here != emit_kernel(workload, made[1:], "mm")
 
 
@@ -272,7 +273,7 @@ def test_features_that_cannot_be_shown_are_all_claimed(monkeypatch: pytest.Monke
 
 
 def test_levels_are_targets_that_hold_each_other() -> None:
-    targets = [level_target(name) for name in cpus.LEVELS]
+    targets = [level_target(name) for name in x86_levels.LEVELS]
     for less, more in pairwise(targets):
         assert set(less.features) < set(more.features)
     from_file = load_target(str(NEON.parent / "x86-64-v3.json"), probe=False)

@@ -6,17 +6,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests import scalar_oracles
-from tests.schedule_fuzz.check import Pair, check_pair, this_machine
+from tests.support import scalar_oracles
+from tests.support.schedule_fuzz.check import Pair, check_pair, this_machine
 from tilewright import schedules
+from tilewright.peers.numpy_peer.peer import NumpyPeer
+from tilewright.peers.variants import NoPeerError
 from tilewright.schedules import Workload, compute, placeholder
 from tilewright.schedules.algebra.functions import NAMED, UnaryOp
 from tilewright.schedules.frontend.notation import from_notation
 from tilewright.schedules.reference.error_bound import evaluate_with_bound
 from tilewright.schedules.reference.exactness import ValueRange, value_ranges
 from tilewright.service.http.openapi import workload_schemas
-from tilewright.tuner.bench.numpy_peer import NumpyPeer
-from tilewright.tuner.bench.ways import NoPeerError
 from tilewright.tuner.search.default import default_trace
 
 SIZE = 200

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.paths import ROOT
 from tilewright.schedules import operators
 from tilewright.schedules.primitives import Parallel
 from tilewright.schedules.trace import Trace
-from tilewright.schedules.workload.constants import with_constants
+from tilewright.schedules.workload.computation import with_constants
 from tilewright.schedules.workload.workload import Workload
 from tilewright.tuner.backend.cpu.loading.elf import undefined_symbols
 from tilewright.tuner.emit.emitted import emit_kernel
@@ -31,7 +32,7 @@ import numpy as np
 from tilewright.schedules import operators
 from tilewright.schedules.primitives import Parallel
 from tilewright.schedules.trace import Trace
-from tilewright.schedules.workload.constants import with_constants
+from tilewright.schedules.workload.computation import with_constants
 from tilewright.tuner import compile
 from tilewright.tuner.machine.native_target import native_target
 
@@ -72,7 +73,7 @@ def test_children_of_a_python_process_run_kernels(before: str) -> None:
         text=True,
         timeout=LONGEST_SECS,
         check=False,
-        cwd=Path(__file__).parents[2],
+        cwd=ROOT,
     )
     assert (done.stdout, done.returncode) == ("right\n", 0), done.stderr
 

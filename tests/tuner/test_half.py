@@ -11,8 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from tests.schedule_fuzz.check import run_kernel, this_machine
-from tests.tuner.test_mathlib import CALL, TARGET_FILES
+from tests.support.paths import TARGET_FILES
+from tests.support.schedule_fuzz.check import run_kernel, this_machine
+from tests.support.tuner.targets import CALL, plain
 from tilewright.schedules import Workload, operators
 from tilewright.schedules.algebra.narrow import narrowed, round_to, widened
 from tilewright.schedules.dtypes import DType
@@ -32,14 +33,6 @@ from tilewright.tuner.search.default import default_trace
 Array = npt.NDArray[Any]
 
 EVERY = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
-
-
-def plain() -> Target:
-    """This machine without an instruction for halves."""
-    native = detect()
-    if not native.triple.startswith("x86_64"):
-        pytest.skip("needs an x86-64 machine")
-    return Target(native.triple, "x86-64", (), 128, 16, native.caches, 1)
 
 
 TARGETS = {"native": detect, "plain": plain}

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from tests.schedule_fuzz.cases import notation
-from tests.schedule_fuzz.check import Pair, check_pair, this_machine
-from tests.tuner.test_rows_kernels import settings
+from tests.support.paths import example_target
+from tests.support.schedule_fuzz.check import Pair, check_pair, this_machine
+from tests.support.schedules.spaces import settings
+from tests.support.schedules.workloads import notation
 from tilewright.schedules import operators
 from tilewright.schedules.sketches import space_for
-from tilewright.schedules.target import Target
 from tilewright.schedules.workload.workload import Workload
 from tilewright.tuner.emit.kernel import assembly_text
-
-ZNVER5 = Path(__file__).parents[2] / "examples" / "targets" / "znver5.json"
 
 CASES: dict[str, Workload] = {
     "padded": notation(
@@ -59,7 +55,7 @@ def test_every_setting_computes_the_same(name: str, threads: int, bits: int) -> 
 def test_phases_of_a_tile_share_its_rows_without_a_spill() -> None:
     """Eight pixels by three channels are 24 sums, all in registers, each step of them 24 products:
     the parity of a pixel is known in the code."""
-    target = Target.from_json(json.loads(ZNVER5.read_text(encoding="utf-8")))
+    target = example_target("znver5")
     workload = CASES["phases"].normalised()
     sketch = next(s for s in space_for(workload, target).sketches if "inner_product" in s.name)
     names = [knob.name for knob in sketch.knobs]

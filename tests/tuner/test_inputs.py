@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.schedules.reference_cases import (
+from tests.support.schedules.reference_cases import (
     F32,
     add,
     layernorm,

@@ -8,11 +8,11 @@ from functools import partial
 import numpy as np
 import pytest
 
-from tests.schedule_fuzz.cases import notation
+from tests.support.schedules.workloads import notation
 from tilewright.schedules import operators
 from tilewright.schedules.primitives import Parallel
 from tilewright.schedules.trace import Trace
-from tilewright.schedules.workload.constants import with_constants
+from tilewright.schedules.workload.computation import with_constants
 from tilewright.tuner import compile
 from tilewright.tuner.kernel import CallError, Kernel
 from tilewright.tuner.machine.native_target import native_target

@@ -15,7 +15,9 @@ import pytest
 from llvmlite import binding as llvm
 from numpy.typing import NDArray
 
-from tests import scalar_oracles
+from tests.support import scalar_oracles
+from tests.support.paths import ROOT, TARGET_FILES, example_target
+from tests.support.tuner.targets import CALL
 from tilewright.schedules.algebra.scalar import UnaryOp
 from tilewright.schedules.dtypes import DType
 from tilewright.schedules.reference.error_exact import exact_function
@@ -27,7 +29,6 @@ from tilewright.tuner.machine.native_target import detect
 
 Array = NDArray[Any]
 OPS = [op for op in UnaryOp if is_math_function(op)]
-EXAMPLES = Path(__file__).parents[2] / "examples" / "targets"
 
 
 def stated_ulps(op: UnaryOp, dtype: DType) -> float:
@@ -243,10 +244,6 @@ def test_results_become_denormal_gradually() -> None:
         assert worst_ulps(op, DType.F32, x, got) <= 1.0
 
 
-TARGET_FILES = sorted(EXAMPLES.glob("*.json"))
-CALL = re.compile(r"^\s+(?:callq?|blr?|jmpq?)\s+(?!\.L)(\S+)", re.MULTILINE)
-
-
 @pytest.mark.parametrize("path", TARGET_FILES, ids=lambda path: path.stem)
 def test_no_target_calls_a_library(path: Path) -> None:
     target = Target.from_json(json.loads(path.read_text()))
@@ -279,7 +276,7 @@ INSTRUCTIONS = {
 
 @pytest.mark.parametrize("op", list(INSTRUCTIONS))
 def test_functions_stay_as_short_as_they_are(op: UnaryOp) -> None:
-    target = Target.from_json(json.loads((EXAMPLES / "x86-64-v3.json").read_text()))
+    target = example_target("x86-64-v3")
     function = math_function(op, DType.F32, 8, target)
     assembly = emit_assembly(module_text(function, DType.F32, 8), target)
     loop = re.split(r"^\.LBB0_1:", assembly, flags=re.MULTILINE)[1].split("\tj")[0]
@@ -290,7 +287,7 @@ def test_functions_stay_as_short_as_they_are(op: UnaryOp) -> None:
 
 
 def test_exp_by_table_is_eleven_instructions() -> None:
-    target = Target.from_json(json.loads((EXAMPLES / "skylake-avx512.json").read_text()))
+    target = example_target("skylake-avx512")
     text = module_text(math_function(UnaryOp.EXP, DType.F32, 16, target), DType.F32, 16)
     loop = re.split(r"^\.LBB0_1:", emit_assembly(text, target), flags=re.MULTILINE)[1]
     vector = re.findall(r"^\tv(?!mov)\w+", loop.split("\tj")[0], flags=re.MULTILINE)
@@ -322,7 +319,7 @@ def test_what_is_not_offered_says_what_is(op: UnaryOp, dtype: DType, lanes: int)
 
 
 def test_the_documented_bounds_are_those_of_the_table() -> None:
-    text = (Path(__file__).parents[2] / "docs" / "math.md").read_text()
+    text = (ROOT / "docs" / "math.md").read_text()
     rows = re.findall(
         r"^\| (\w+) \| ([\d.]+) \| [\d.]+ \| [\d.]+ \| ([\d.]+) \|", text, re.MULTILINE
     )

@@ -8,22 +8,22 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.tuner import planted_kernels as planted
-from tests.tuner.planted_kernels import SomeCase
+from tests.support.paths import ROOT
+from tests.support.tuner import planted_kernels as planted
+from tests.support.tuner.planted_kernels import SomeCase
 from tilewright.schedules.errors import WorkloadError
 from tilewright.schedules.record import MeasureStatus
-from tilewright.tuner.backend.cpu.checker import runner, shares
+from tilewright.tuner.backend.cpu.checker import parallel_checks, runner
 from tilewright.tuner.backend.cpu.checker.case_builder import CaseBuilder
 from tilewright.tuner.measure.checking.runner_client import RunnerClient
 
 OPEN: dict[str, Any] = {
-    "cases": "tests.tuner.planted_kernels:open_cases",
+    "cases": "tests.support.tuner.planted_kernels:open_cases",
     "lanes": 8,
     "cpus": [],
     "spare_bytes": 256 << 20,
@@ -122,7 +122,8 @@ def test_a_full_check_with_cases_built_ahead_meets_what_small_integers_hide() ->
 
 def print_result(slow: bool, op: str) -> None:
     """What becomes of a kernel whose race only noise shows, as JSON on stdout."""
-    shares._SLOW_WATCH_SECS = -1.0 if slow else float("inf")  # processor time moves in steps
+    # Processor time moves in steps.
+    parallel_checks._SLOW_WATCH_SECS = -1.0 if slow else float("inf")
     session = runner._open(OPEN, -1)
     fields = {"symbol": "kernel", "workspace_bytes": 64, "threads": 2, "timed": False}
     job = runner._job({"job": fields}, planted.c_object(HIDDEN_RACE))
@@ -143,7 +144,7 @@ def test_shares_of_slow_kernels_run_on_noise_in_full_checks_only(slow: bool, op:
     code = f"from {module} import print_result; print_result({slow}, {op!r})"
     done = subprocess.run(
         [sys.executable, "-c", code],
-        capture_output=True, text=True, timeout=120, check=True, cwd=Path(__file__).parents[2],
+        capture_output=True, text=True, timeout=120, check=True, cwd=ROOT,
     )  # fmt: skip
     result = json.loads(done.stdout.splitlines()[-1])
     if slow and op == "measure":

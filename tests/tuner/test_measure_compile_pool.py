@@ -12,7 +12,7 @@ import pytest
 from tilewright.schedules.record import MeasureStatus
 from tilewright.tuner.compiling.pool import Compiled, CompilePool
 
-FAKE = "tests.tuner.compile_fakes:compile_fake"
+FAKE = "tests.support.tuner.compile_fakes:compile_fake"
 
 
 @pytest.fixture(scope="module")

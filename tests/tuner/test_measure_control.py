@@ -15,7 +15,7 @@ import pytest
 from tilewright.schedules import operators
 from tilewright.schedules.sketches import space_for
 from tilewright.schedules.trace import Trace
-from tilewright.tuner.machine.lock import machine_lock
+from tilewright.tuner.machine.machine_lock import machine_lock
 from tilewright.tuner.machine.native_target import detect
 from tilewright.tuner.measure.local import LocalMeasurer, MeasureSettings
 from tilewright.tuner.measure.mocked.simulated import SimulatedMachine
@@ -27,7 +27,7 @@ from tilewright.tuner.session.report import Budget
 from tilewright.tuner.session.run import run_session
 
 MATMUL = operators.build("matmul", M=8, N=8, K=8).normalised()
-NEVER = "tests.tuner.compile_fakes:compile_never"
+NEVER = "tests.support.tuner.compile_fakes:compile_never"
 
 
 def aborted_by(measurer: LocalMeasurer, ask: Callable[[], object]) -> None:
@@ -59,7 +59,7 @@ def test_native_work_is_killed_when_told(tmp_path: Path, what: str) -> None:
         aborted_by(measurer, ask)
     for child in psutil.Process().children(recursive=True):  # but the helper of other tests
         assert "tilewright.tuner.measure" not in " ".join(child.cmdline()).replace(
-            "tilewright.tuner.compiling.aside", ""
+            "tilewright.tuner.compiling.helper_process", ""
         )
 
 

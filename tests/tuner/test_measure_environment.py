@@ -16,9 +16,9 @@ import pytest
 
 from benchmarks.suite import crew
 from benchmarks.suite.context import environment
+from tilewright.peers.bench import _ContenderProcess, bench
+from tilewright.peers.library_versions import described, numpy_libraries, torch_libraries
 from tilewright.schedules import operators
-from tilewright.tuner.bench.alternation import _Contender, bench
-from tilewright.tuner.bench.libraries import described, numpy_libraries, torch_libraries
 from tilewright.tuner.machine.native_target import detect
 from tilewright.tuner.process.environment import child_environment, clean_environment, steering
 from tilewright.tuner.search.default import default_trace
@@ -76,7 +76,7 @@ def test_every_process_that_is_timed_has_a_clean_environment(
         started = _environment(members.member("numpy", 2).pid)
     assert {n: v for n, v in started.items() if HANDICAPS.get(n) == v} == {}
     assert started["OPENBLAS_NUM_THREADS"] == "2"
-    with _Contender(2) as contender:
+    with _ContenderProcess(2) as contender:
         in_bench = _environment(contender._process.pid)
     assert {n: v for n, v in in_bench.items() if HANDICAPS.get(n) == v} == {}
     names = [*clean_environment({}, 2), "GLIBC_TUNABLES"]
@@ -95,7 +95,7 @@ def _environment(pid: int) -> dict[str, str]:
 
 def _core(environ: dict[str, str]) -> str | None:
     code = (
-        "import json; from tilewright.tuner.bench.libraries import numpy_libraries;"
+        "import json; from tilewright.peers.library_versions import numpy_libraries;"
         " print(json.dumps(numpy_libraries()))"
     )
     done = subprocess.run(

@@ -20,17 +20,17 @@ from tilewright.schedules.target import Target
 from tilewright.schedules.trace import Trace
 from tilewright.schedules.workload.workload import Workload
 from tilewright.tuner.machine.native_target import detect
-from tilewright.tuner.measure.choose import parse_measurer
 from tilewright.tuner.measure.local import LocalMeasurer, MeasureSettings, verify_full
+from tilewright.tuner.measure.measurer_spec import parse_measurer
 from tilewright.tuner.measure.protocol import MeasureRequest, MeasurerFactory
-from tilewright.tuner.search.first_look import default_look
+from tilewright.tuner.search.prior_ranking import rank_for_default
 
 ILLEGAL = Trace((Split("no_such_axis", 4),))
 
 
 def default_trace(workload: Workload, target: Target) -> Trace:
     space = space_for(workload, target)
-    return space.trace(default_look(space).default)
+    return space.trace(rank_for_default(space).default)
 
 
 class _OnThisMachine(MeasurerContract):
@@ -135,7 +135,7 @@ def test_faster_than_possible_is_implausible(matmul: Workload) -> None:
 
 
 def test_a_right_kernel_that_beats_the_bound_is_not_refused(matmul: Workload) -> None:
-    """The bound is wrong then, and a session says so: `tuner/session/limit.py`."""
+    """The bound is wrong then, and a session says so: `tuner/session/roofline_bound.py`."""
     request = MeasureRequest(1, Trace())
     with LocalMeasurer(matmul, detect(), 0) as measurer:
         (first,) = measurer.measure([request])

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from tilewright.tuner.machine.lock import lock_path, machine_lock
+from tilewright.tuner.machine.machine_lock import lock_path, machine_lock
 
 HOLDER = """
 import sys, time
 from pathlib import Path
-from tilewright.tuner.machine.lock import machine_lock
+from tilewright.tuner.machine.machine_lock import machine_lock
 with machine_lock(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(60)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.tuner.planted_kernels import c_object
+from tests.support.tuner.planted_kernels import c_object
 from tilewright.tuner.backend.cpu.checker.races import (
     Conflict,
     Observer,

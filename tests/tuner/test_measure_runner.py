@@ -16,27 +16,21 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.schedule_fuzz.cases import notation
-from tests.tuner import planted_kernels as planted
+from tests.support.schedules.workloads import notation
+from tests.support.tuner import planted_kernels as planted
+from tests.support.tuner.planted_kernels import OPEN
+from tilewright.peers.bench import bench
 from tilewright.schedules.errors import WorkloadError
 from tilewright.schedules.record import MeasureStatus
 from tilewright.tuner.backend.cpu.loading import elf, loader
 from tilewright.tuner.backend.protocol import LoadError
-from tilewright.tuner.bench.alternation import bench
 from tilewright.tuner.judge.cases import DEFAULT_CASES
-from tilewright.tuner.judge.teams import checked_teams
+from tilewright.tuner.judge.team_sizes import checked_team_sizes
 from tilewright.tuner.machine.native_target import detect
 from tilewright.tuner.measure.checking.runner_client import RunnerClient
 from tilewright.tuner.measure.local import LocalMeasurer
 from tilewright.tuner.measure.protocol import MeasureRequest
 from tilewright.tuner.search.default import default_trace
-
-OPEN = {
-    "cases": "tests.tuner.planted_kernels:open_cases",
-    "lanes": 8,
-    "cpus": [],
-    "spare_bytes": 256 << 20,
-}
 
 
 @pytest.fixture(scope="module")
@@ -223,7 +217,7 @@ def test_every_number_of_threads_up_to_the_promised_one_is_checked(runner: Runne
     wrong = planted.WRONG_FOR_THREE
     before = run(runner, wrong, op="check", threads=4, team_sizes=[1, 2, 4])
     assert before["status"] == MeasureStatus.OK
-    now = run(runner, wrong, op="check", threads=4, team_sizes=checked_teams(4))
+    now = run(runner, wrong, op="check", threads=4, team_sizes=checked_team_sizes(4))
     assert now["status"] == MeasureStatus.WRONG_RESULT
 
 
@@ -250,7 +244,7 @@ def test_calls_at_the_same_time_are_checked(runner: RunnerClient) -> None:
     ],
 )
 def test_teams_of_a_check(threads: int, teams: tuple[int, ...]) -> None:
-    assert checked_teams(threads) == teams
+    assert checked_team_sizes(threads) == teams
 
 
 def test_failures_leave_the_runner_working_and_no_process_behind(runner: RunnerClient) -> None:
@@ -284,9 +278,9 @@ def test_a_killed_runner_loses_one_candidate_and_is_started_again() -> None:
 
 def test_nothing_outlives_a_killed_parent() -> None:
     program = """
-        from tests.tuner import planted_kernels as planted
+        from tests.support.tuner import planted_kernels as planted
         from tilewright.tuner.measure.checking.runner_client import RunnerClient
-        from tests.tuner.test_measure_runner import OPEN
+        from tests.support.tuner.planted_kernels import OPEN
         with RunnerClient(OPEN) as r:
             job = {"symbol": "kernel", "workspace_bytes": 0, "threads": 1}
             r.submit(job, planted.c_object("for (;;);"), 60.0)
@@ -311,7 +305,9 @@ def test_nothing_outlives_a_killed_parent() -> None:
 
 
 def test_a_bug_of_ours_is_raised_not_recorded() -> None:
-    with RunnerClient({**OPEN, "cases": "tests.tuner.planted_kernels:no_such_function"}) as runner:
+    with RunnerClient(
+        {**OPEN, "cases": "tests.support.tuner.planted_kernels:no_such_function"}
+    ) as runner:
         runner.submit({"symbol": "kernel", "workspace_bytes": 0}, b"", 1.0)
         with pytest.raises(RuntimeError, match="no_such_function"):
             runner.result()

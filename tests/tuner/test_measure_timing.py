@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tilewright.tuner.judge.rungs import Race
+from tilewright.tuner.judge.timing_race import TimingRace
 
 BURST_SECS = 50e-6
 
@@ -20,7 +20,7 @@ class Machine:
         self.steal = steal
         self.spent_secs = 0.0
 
-    def run(self, race: Race) -> Race:
+    def run(self, race: TimingRace) -> TimingRace:
         while (plan := race.plan()) is not None:
             samples = [self._time(self.call_secs, plan.calls) for _ in range(plan.rounds)]
             bursts = [self._time(BURST_SECS, 1) for _ in range(plan.rounds + 1)]
@@ -35,8 +35,10 @@ class Machine:
         return total / calls
 
 
-def race(call_secs: float, seed: int = 0, incumbent: float | None = None, **noise: float) -> Race:
-    return Machine(call_secs, seed, **noise).run(Race(call_secs, BURST_SECS, incumbent))
+def race(
+    call_secs: float, seed: int = 0, incumbent: float | None = None, **noise: float
+) -> TimingRace:
+    return Machine(call_secs, seed, **noise).run(TimingRace(call_secs, BURST_SECS, incumbent))
 
 
 @pytest.mark.parametrize("call_secs", [1e-6, 1e-4, 3e-3, 0.04, 1.0])
@@ -59,7 +61,7 @@ def test_preemption_does_not_count() -> None:
 )
 def test_a_loser_costs_milliseconds(ratio: float, most_secs: float) -> None:
     machine = Machine(1e-4 * ratio, seed=0)
-    machine.run(Race(1e-4 * ratio, BURST_SECS, incumbent_secs=1e-4))
+    machine.run(TimingRace(1e-4 * ratio, BURST_SECS, incumbent_secs=1e-4))
     assert machine.spent_secs < most_secs
 
 
@@ -69,18 +71,18 @@ def test_one_that_may_win_is_timed_longer_than_a_loser() -> None:
 
 
 def test_a_noisy_finalist_ends_with_its_budget() -> None:
-    found = Machine(1e-4, seed=3, steal=0.9).run(Race(1e-4, BURST_SECS, final_secs=0.02))
+    found = Machine(1e-4, seed=3, steal=0.9).run(TimingRace(1e-4, BURST_SECS, final_secs=0.02))
     assert 0.02 <= found.spent_secs < 0.2
 
 
 def test_a_machine_that_crawls_does_not_hold_a_candidate_for_ever() -> None:
     machine = Machine(20e-3, seed=3)  # a kernel that took 20 us when it was warmed up
-    machine.run(Race(20e-6, BURST_SECS))
+    machine.run(TimingRace(20e-6, BURST_SECS))
     assert machine.spent_secs < 1.0
 
 
 def test_one_slow_warm_run_does_not_lose_the_race() -> None:
-    found = Machine(1e-3, seed=1).run(Race(9e-3, BURST_SECS, incumbent_secs=1e-3))
+    found = Machine(1e-3, seed=1).run(TimingRace(9e-3, BURST_SECS, incumbent_secs=1e-3))
     assert len(found.samples) > 5
 
 

@@ -13,23 +13,21 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.paths import TARGET_FILES
 from tilewright.schedules.dtypes import DType
 from tilewright.schedules.errors import TargetError
 from tilewright.schedules.target import Cache, Probes, Target
+from tilewright.tuner import timeouts
 from tilewright.tuner.isa.instruction_set import vector_shape
 from tilewright.tuner.machine.native_target import (
-    MAX_DOUBTFUL_AGE_SECS,
-    MAX_PROBE_AGE_SECS,
     ThisMachine,
     detect,
     load_target,
     native_target,
     unprobed_target,
 )
-from tilewright.tuner.machine.probed import merged
+from tilewright.tuner.machine.probe_merging import merged_probes
 from tilewright.tuner.process import host
-
-EXAMPLES = Path(__file__).parents[2] / "examples" / "targets"
 
 
 class CountingProber:
@@ -82,13 +80,13 @@ def test_vector_shape(triple: str, features: tuple[str, ...], shape: tuple[int, 
 def test_probes_are_taken_once_and_kept(tmp_path: Path) -> None:
     prober = CountingProber()
     first = native(tmp_path, prober)
-    again = native(tmp_path, prober, now=1e9 + MAX_PROBE_AGE_SECS)
+    again = native(tmp_path, prober, now=1e9 + timeouts.MAX_PROBE_AGE_SECS)
     assert prober.calls == 1
     assert first.probes == again.probes == Probes({"f32": [1.0]}, {}, 1e-6)
     assert first == again == detect()
 
 
-@pytest.mark.parametrize("now", [1e9 + MAX_PROBE_AGE_SECS + 1, 1e9 - 1])
+@pytest.mark.parametrize("now", [1e9 + timeouts.MAX_PROBE_AGE_SECS + 1, 1e9 - 1])
 def test_old_probes_and_probes_of_the_future_are_taken_again(tmp_path: Path, now: float) -> None:
     prober = CountingProber()
     native(tmp_path, prober)
@@ -114,24 +112,30 @@ def test_probes_of_a_busy_machine_are_soon_taken_again_and_the_best_is_kept(tmp_
     def at(secs: float) -> Probes:
         return native_target(cache_dir=tmp_path, prober=prober, clock=lambda: 1e9 + secs).probes
 
-    assert at(0) == at(MAX_DOUBTFUL_AGE_SECS) == Probes({"f32": [9.0, 10.0]}, {}, 1e-6, True)
-    assert at(MAX_DOUBTFUL_AGE_SECS + 1) == Probes({"f32": [9.0, 12.0]}, {}, 1e-6, True)
-    quiet = at(3 * MAX_DOUBTFUL_AGE_SECS)
+    assert (
+        at(0)
+        == at(timeouts.MAX_DOUBTFUL_PROBE_AGE_SECS)
+        == Probes({"f32": [9.0, 10.0]}, {}, 1e-6, True)
+    )
+    assert at(timeouts.MAX_DOUBTFUL_PROBE_AGE_SECS + 1) == Probes(
+        {"f32": [9.0, 12.0]}, {}, 1e-6, True
+    )
+    quiet = at(3 * timeouts.MAX_DOUBTFUL_PROBE_AGE_SECS)
     assert quiet == Probes({"f32": [10.0, 20.0]}, {}, 5e-7, False)
-    assert at(MAX_PROBE_AGE_SECS) == quiet, "kept for a week"
+    assert at(timeouts.MAX_PROBE_AGE_SECS) == quiet, "kept for a week"
 
 
 def test_a_disturbed_figure_is_not_kept_because_the_clock_fell_since() -> None:
     disturbed = Probes({"f32": [10.0, 12.0]}, {"memory": [5.0, 6.0]}, doubtful=True)
     slower = Probes({"f32": [9.5, 19.0]}, {"memory": [5.0, 9.0]})
-    found = merged(detect(), disturbed, slower)
+    found = merged_probes(detect(), disturbed, slower)
     assert found == Probes({"f32": [10.0, 20.0]}, {"memory": [5.0, 9.0]})
-    assert merged(detect(), slower, disturbed).peak_gflops == {"f32": [10.0, 19.0]}
-    assert merged(detect(), slower, disturbed).doubtful
+    assert merged_probes(detect(), slower, disturbed).peak_gflops == {"f32": [10.0, 19.0]}
+    assert merged_probes(detect(), slower, disturbed).doubtful
 
 
 def test_probes_for_other_thread_counts_are_not_joined() -> None:
-    found = merged(detect(), Probes({"f32": [10.0]}), Probes({"f32": [9.0, 18.0]}))
+    found = merged_probes(detect(), Probes({"f32": [10.0]}), Probes({"f32": [9.0, 18.0]}))
     assert found.peak_gflops["f32"] == pytest.approx([9.9, 19.8])
 
 
@@ -171,7 +175,7 @@ def test_another_machine_s_target_is_not_probed_here(tmp_path: Path) -> None:
     machine = ThisMachine(tmp_path, lambda: 1e9, prober)
     other = replace(detect(), cpu="some-other-cpu")
     assert machine.probe_again(other, 60.0, inf) is None
-    machine.keep(other)
+    machine.cache_probes(other)
     assert prober.calls == 0
 
 
@@ -181,7 +185,7 @@ def test_what_a_kernel_showed_is_kept_for_a_minute_and_joined_with_the_next_prob
     prober = CountingProber()
     target = native(tmp_path, prober)
     shown = replace(target, probes=Probes({"f32": [7.0]}, {}, 1e-6, doubtful=True))
-    ThisMachine(tmp_path, lambda: 1e9, prober).keep(shown)
+    ThisMachine(tmp_path, lambda: 1e9, prober).cache_probes(shown)
     assert native(tmp_path, prober, now=1e9 + 10).probes == shown.probes
     later = native(tmp_path, prober, now=1e9 + 100).probes
     assert later.peak(DType.F32, 1) == pytest.approx(7.0)
@@ -262,7 +266,7 @@ def test_more_threads_than_cores_is_refused(tmp_path: Path) -> None:
     assert native_target(cores, cache_dir=tmp_path, probe=False).threads == cores
 
 
-@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.json")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", TARGET_FILES, ids=lambda path: path.stem)
 def test_the_example_targets_load(path: Path) -> None:
     target = load_target(str(path))
     assert (target.vector_bits, target.vector_registers) == vector_shape(

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 
-from tests.schedule_fuzz.cases import notation
-from tests.schedule_fuzz.check import Pair, check_pair, run_kernel, this_machine
+from tests.support.paths import example_target
+from tests.support.schedule_fuzz.check import Pair, check_pair, run_kernel, this_machine
+from tests.support.schedules.workloads import notation
 from tilewright.schedules.algebra.scalar import UnaryOp
 from tilewright.schedules.dtypes import DType
 from tilewright.schedules.primitives import CacheWrite, Primitive, Reorder, Split, Unroll, Vectorize
-from tilewright.schedules.target import Target
 from tilewright.schedules.trace import Trace
 from tilewright.schedules.workload.workload import Workload
 from tilewright.tuner.codegen import overlap
@@ -26,8 +24,7 @@ from tilewright.tuner.emit.kernel import compile_kernel, llvm_text
 from tilewright.tuner.judge.compare import Case
 from tilewright.tuner.judge.input_plan import InputKind
 
-EXAMPLES = Path(__file__).parents[2] / "examples" / "targets"
-ZNVER5 = Target.from_json(json.loads((EXAMPLES / "znver5.json").read_text(encoding="utf-8")))
+ZNVER5 = example_target("znver5")
 
 
 def statements(count: int, kept: int = 2) -> list[LineGroup]:
@@ -82,9 +79,9 @@ def test_halves_are_the_whole(op: UnaryOp, dtype: DType) -> None:
     function = math_function(op, dtype, 16, ZNVER5)
     halves = in_halves(function.lines, function.result)
     assert (*halves.first, *halves.second) == function.lines
-    assert 0 <= halves.kept <= 6 * max(op.function.calls, 1)
+    assert 0 <= halves.live_registers <= 6 * max(op.function.calls, 1)
     if op is UnaryOp.EXP and dtype is DType.F32:  # n, its table's entry, what is left of x
-        assert (len(halves.first), halves.kept) == (
+        assert (len(halves.first), halves.live_registers) == (
             6,
             3,
         )

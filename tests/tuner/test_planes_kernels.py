@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.schedule_fuzz.cases import notation
-from tests.schedule_fuzz.check import Pair, check_pair, this_machine
-from tests.tuner.test_rows_kernels import settings
+from tests.support.schedule_fuzz.check import Pair, check_pair, this_machine
+from tests.support.schedules.spaces import settings
+from tests.support.schedules.workloads import notation
 from tilewright.schedules.sketches import space_for
 from tilewright.schedules.sketches.program import ProgramSketch
 from tilewright.schedules.sketches.tile.sketch import TileSketch

@@ -13,12 +13,13 @@ import numpy as np
 import pytest
 from llvmlite import binding as llvm
 
-from tests.tuner import planting_nests, planting_text
-from tests.tuner import planting_unusual as unusual
-from tests.tuner.planting_bases import TARGET, Base, load_bases
-from tests.tuner.planting_equivalents import ANY, EQUIVALENTS, why_equivalent
-from tests.tuner.planting_examiner import ROUNDS, compare
-from tests.tuner.planting_run import (
+from tests.support.planting import nests as planting_nests
+from tests.support.planting import text as planting_text
+from tests.support.planting import unusual
+from tests.support.planting.bases import TARGET, Base, load_bases
+from tests.support.planting.equivalents import ANY, EQUIVALENTS, why_equivalent
+from tests.support.planting.examiner import ROUNDS, compare
+from tests.support.planting.run import (
     COMPILER,
     SYMBOL,
     Judged,
@@ -28,16 +29,16 @@ from tests.tuner.planting_run import (
     plant,
     right_kernel,
 )
-from tests.tuner.planting_tuned import tuned_bases
-from tests.tuner.planting_unusual import plant_unusual, unusual_bases
+from tests.support.planting.tuned import tuned_bases
+from tests.support.planting.unusual import plant_unusual, unusual_bases
 from tilewright.schedules.nest.loop_ir import Nest
 from tilewright.schedules.record import MeasureStatus
 from tilewright.schedules.trace import Trace
 from tilewright.tuner.codegen.abi import Needs
 from tilewright.tuner.codegen.generate import generate
 from tilewright.tuner.compiling.pool import CompilePool
-from tilewright.tuner.judge.teams import checked_teams
-from tilewright.tuner.machine.cpus import level_target
+from tilewright.tuner.judge.team_sizes import checked_team_sizes
+from tilewright.tuner.machine.x86_levels import level_target
 from tilewright.tuner.measure.checking.requests import checked_in_full, kernel_job
 
 PLANTED_IN = ("matmul_parallel", "norm")
@@ -212,7 +213,7 @@ def test_a_rewritten_kernel_is_held_against_its_rewritten_form() -> None:
     """And with every number of threads: what the runner is asked is what candidates get."""
     trace = Trace.from_json([])
     job = checked_in_full(kernel_job(SYMBOL, 3, Needs(64), trace))
-    assert job["team_sizes"] == checked_teams(3) == (1, 2, 3)
+    assert job["team_sizes"] == checked_team_sizes(3) == (1, 2, 3)
     assert job["every_entry"]
     assert job["repeats"] > 1
     assert job["rewrites"] == trace.to_json()

@@ -15,10 +15,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.schedule_fuzz.check import Pair, check_pair, this_machine
-from tests.schedule_fuzz.traces import random_step
-from tests.tuner import planted_kernels as planted
-from tests.tuner.test_measure_runner import OPEN
+from tests.support.schedule_fuzz.check import Pair, check_pair, this_machine
+from tests.support.schedule_fuzz.traces import random_step
+from tests.support.tuner import planted_kernels as planted
+from tests.support.tuner.planted_kernels import OPEN
+from tilewright.peers.bench import bench
 from tilewright.schedules import operators
 from tilewright.schedules.errors import ScheduleError
 from tilewright.schedules.lowering.lower import lower, plain_nest
@@ -31,7 +32,6 @@ from tilewright.schedules.space import Sketch
 from tilewright.schedules.trace import Trace
 from tilewright.schedules.workload.workload import Workload
 from tilewright.tuner import compile, tune
-from tilewright.tuner.bench.alternation import bench
 from tilewright.tuner.emit.kernel import compile_kernel, llvm_text
 from tilewright.tuner.kernel import CallError
 from tilewright.tuner.machine.native_target import detect

@@ -14,22 +14,20 @@ from pathlib import Path
 import pytest
 from llvmlite import binding as llvm
 
+from tests.support.paths import ROOT, TARGET_FILES, example_target
 from tilewright.schedules.dtypes import FLOATS, DType
 from tilewright.schedules.errors import TargetError
+from tilewright.schedules.nest.instructions import BY_NAME
 from tilewright.schedules.target import Cache, Probes, Target
+from tilewright.tuner import timeouts
 from tilewright.tuner.backend.cpu.probing import kernels, machine, prober, rounds
 from tilewright.tuner.backend.cpu.probing.machine import probed_dots
-from tilewright.tuner.machine import lock as machine_lock
-from tilewright.tuner.machine import probe
+from tilewright.tuner.machine import machine_lock, probe
 from tilewright.tuner.machine.native_target import detect
-from tilewright.tuner.machine.probed import LEAST_SECS, misleading
+from tilewright.tuner.machine.probe_merging import is_misleading
 from tilewright.tuner.process.control import Control, MeasurementAborted
 
-ROOT = Path(__file__).parents[2]
-TARGETS = [
-    Target.from_json(json.loads(path.read_text()))
-    for path in sorted((ROOT / "examples" / "targets").glob("*.json"))
-]
+TARGETS = [example_target(path.stem) for path in TARGET_FILES]
 
 
 def assembly_of(text: str, target: Target) -> str:
@@ -178,9 +176,9 @@ def test_busy_rounds_are_made_up_for_and_what_they_reached_counts() -> None:
 
 
 def test_a_machine_that_stays_busy_is_told_as_such() -> None:
-    busy = Script([5.0] * rounds.MOST_ROUNDS, [True] * rounds.MOST_ROUNDS)
+    busy = Script([5.0] * rounds.MAX_ROUNDS, [True] * rounds.MAX_ROUNDS)
     assert busy.run() == rounds.Rounds({("memory", 1): 5.0}, quiet=False)
-    assert busy.rounds == rounds.MOST_ROUNDS
+    assert busy.rounds == rounds.MAX_ROUNDS
 
 
 def test_probing_comes_to_an_end_in_the_time_it_has(
@@ -196,15 +194,15 @@ def test_probing_comes_to_an_end_in_the_time_it_has(
 
     monkeypatch.setattr(probe, "_probe_now", probe_now)
     with machine_lock.machine_lock():
-        assert probe.probe_target(detect(), LEAST_SECS).doubtful
-    assert 0.0 < left[0] <= LEAST_SECS
+        assert probe.probe_target(detect(), timeouts.MIN_PROBING_SECS).doubtful
+    assert 0.0 < left[0] <= timeouts.MIN_PROBING_SECS
 
 
 def test_probes_beside_another_measurement_are_doubtful(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(machine_lock, "lock_path", lambda: tmp_path / "lock")
-    monkeypatch.setattr(probe, "LOCK_PATIENCE_SECS", 0.0)
+    monkeypatch.setattr(timeouts, "PROBING_LOCK_WAIT_SECS", 0.0)
     monkeypatch.setattr(probe, "_probe_now", lambda *_: Probes({"f32": [1.0]}))
     assert not probe.probe_target(detect()).doubtful
     with machine_lock.machine_lock():
@@ -213,10 +211,10 @@ def test_probes_beside_another_measurement_are_doubtful(
 
 def test_a_clock_that_was_missing_or_far_too_low_misled_a_search() -> None:
     known = Probes({"f32": [118.0]}, clock_ghz=3.7)
-    assert misleading(replace(known, clock_ghz=0.0), known)
-    assert misleading(replace(known, clock_ghz=1.9), known)
-    assert not misleading(replace(known, clock_ghz=3.5), known)
-    assert not misleading(known, replace(known, clock_ghz=0.0))
+    assert is_misleading(replace(known, clock_ghz=0.0), known)
+    assert is_misleading(replace(known, clock_ghz=1.9), known)
+    assert not is_misleading(replace(known, clock_ghz=3.5), known)
+    assert not is_misleading(known, replace(known, clock_ghz=0.0))
 
 
 def test_working_sets_lie_inside_their_level() -> None:
@@ -277,8 +275,8 @@ def test_dot_products_are_probed_by_their_instruction(
     plain = Target(
         "x86_64-unknown-linux-gnu", "x86-64-v3", (), bits, 16, (Cache(32768, 8),), cores=1
     )
-    assert kernels.dot_kernel(plain, name, "probe") is None
-    kernel = kernels.dot_kernel(replace(plain, features=features), name, "probe")
+    assert kernels.dot_kernel(plain, BY_NAME[name], "probe") is None
+    kernel = kernels.dot_kernel(replace(plain, features=features), BY_NAME[name], "probe")
     assert kernel is not None
     text = assembly_of(kernel.text, replace(plain, features=features))
     loop = text[text.index("LBB0_1:") : text.index("LBB0_2") if "LBB0_2" in text else None]
@@ -301,7 +299,7 @@ def test_a_probe_that_dies_says_how(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_probe_that_hangs_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     program(monkeypatch, "import time; time.sleep(60)")
-    monkeypatch.setattr(probe, "PROCESS_DEADLINE_SECS", 0.2)
+    monkeypatch.setattr(timeouts, "PROBING_DEADLINE_SECS", 0.2)
     with pytest.raises(TargetError, match=r"took longer than 0 s and was stopped"):
         probe.probe_target(detect())
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.schedules.test_rules_spaces import target
+from tests.support.schedules.spaces import target
 from tilewright.costmodel.prior import Prior
 from tilewright.schedules.arrays import distinct_rows
 from tilewright.schedules.frontend.notation import from_notation
@@ -17,8 +17,8 @@ from tilewright.schedules.sketches.program import ProgramSketch
 from tilewright.schedules.space import ScheduleSpace
 from tilewright.schedules.trace import Trace
 from tilewright.schedules.workload.workload import Workload
-from tilewright.tuner.search import first_look as looks
-from tilewright.tuner.search.lattice import lattices
+from tilewright.tuner.search import prior_ranking as looks
+from tilewright.tuner.search.setting_grid import setting_grids
 
 
 def sums(count: int, *row_elements: int) -> Workload:
@@ -53,13 +53,13 @@ def test_each_structure_is_looked_at_once(
         return best_of_part(*arguments)
 
     monkeypatch.setattr(looks, "_best_of_part", counted)
-    looks.default_look(space)
+    looks.rank_for_default(space)
     assert len(calls) == 2
 
 
 def test_times_of_parts_alike_are_those_of_each_alone(space: ScheduleSpace) -> None:
     program, prior = program_of(space), Prior(space)
-    settings = lattices(space)[0].sample(np.random.default_rng(0), 50)
+    settings = setting_grids(space)[0].sample(np.random.default_rng(0), 50)
     own = program.split_settings(settings)
     each = [prior._one(part, s) for part, s in zip(program.parts, own, strict=True)]
     together = prior.analyse(0, settings)

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from tests.schedule_fuzz.cases import notation
-from tests.schedule_fuzz.check import Pair, check_pair, run_kernel, this_machine
+from tests.support.schedule_fuzz.check import Pair, check_pair, run_kernel, this_machine
+from tests.support.schedules.workloads import notation
 from tilewright.schedules.primitives import ComputeAt, Primitive, Reorder, Split, Vectorize
 from tilewright.schedules.trace import Trace
 from tilewright.schedules.workload.workload import Workload

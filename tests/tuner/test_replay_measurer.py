@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from tests.synthetic_sketch import synthetic_space
+from tests.support.synthetic_sketch import synthetic_space
 from tilewright.schedules.record import MeasureStatus
-from tilewright.tuner.measure.choose import parse_measurer
+from tilewright.tuner.measure.measurer_spec import parse_measurer
 from tilewright.tuner.measure.mocked.replay import read_replay
 from tilewright.tuner.measure.mocked.simulated import SimulatedMachine
 from tilewright.tuner.measure.protocol import MeasureRequest, MeasurerError
-from tilewright.tuner.search.lattice import lattices
+from tilewright.tuner.search.setting_grid import setting_grids
 from tilewright.tuner.session.memory_sink import MemorySink
 from tilewright.tuner.session.report import Budget
 from tilewright.tuner.session.run import run_session
@@ -25,7 +25,7 @@ KEY = SPACE.workload.key
 
 def request(place: int) -> MeasureRequest:
     """The request for the feasible candidate number `place` of the first sketch."""
-    grid = lattices(SPACE)[0]
+    grid = setting_grids(SPACE)[0]
     code = next(grid.feasible_codes())[place]
     return MeasureRequest(place + 1, SPACE.trace(grid.candidate(int(code))))
 

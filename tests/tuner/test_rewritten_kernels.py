@@ -24,7 +24,7 @@ from tilewright.tuner import compile as compile_to_call
 from tilewright.tuner.judge.input_plan import InputKind
 from tilewright.tuner.judge.oracle import Oracle
 from tilewright.tuner.machine.native_target import native_target
-from tilewright.tuner.machine.roofline import bound
+from tilewright.tuner.machine.roofline import bound_for
 from tilewright.tuner.measure.local import LocalMeasurer
 from tilewright.tuner.measure.protocol import MeasureRequest
 from tilewright.tuner.session.memory_sink import MemorySink
@@ -208,7 +208,7 @@ def test_a_kernel_within_the_stated_error_of_the_wrong_rewrite_is_found_by_the_o
 def test_the_bound_counts_the_operations_of_the_rewritten_form() -> None:
     target = native_target(probe=False)
     direct, allowing = conv(H=32, W=32, CI=64, CO=64).allowing(None), conv(H=32, W=32, CI=64, CO=64)
-    ratio = bound(direct, target).secs / bound(allowing, target).secs
+    ratio = bound_for(direct, target).secs / bound_for(allowing, target).secs
     assert 3.0 < ratio < 4.5
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from tests.schedule_fuzz.cases import notation
-from tests.schedule_fuzz.check import Pair, check_pair, this_machine
+from tests.support.schedule_fuzz.check import Pair, check_pair, this_machine
+from tests.support.schedules.spaces import settings
+from tests.support.schedules.workloads import notation
 from tilewright.schedules.lowering.lower import lower
 from tilewright.schedules.nest.loop_ir import LoopKind, loops, walk
 from tilewright.schedules.nest.verify_bounds import unproven_accesses
@@ -17,7 +17,7 @@ from tilewright.schedules.nest.verify_nest import verify
 from tilewright.schedules.operators import build
 from tilewright.schedules.primitives import CacheRead, Merge, Stagger, Stream
 from tilewright.schedules.sketches import space_for
-from tilewright.schedules.space import ScheduleSpace, Sketch
+from tilewright.schedules.space import ScheduleSpace
 from tilewright.schedules.target import Cache, Target
 from tilewright.schedules.workload.workload import Workload
 
@@ -27,15 +27,6 @@ SMALL = (Cache(512, 8), Cache(1024, 8), Cache(4096, 16, shared=True))
 
 def small_target(threads: int, bits: int) -> Target:
     return replace(this_machine(threads, bits), caches=SMALL)
-
-
-def settings(sketch: Sketch, count: int, seed: int) -> Iterator[tuple[int, ...]]:
-    sizes = [len(knob.values) for knob in sketch.knobs]
-    rng = np.random.default_rng(seed)
-    yield sketch.default()
-    for row in rng.integers(0, sizes, (count, len(sizes))):
-        if sketch.feasible(row[None, :])[0]:
-            yield tuple(int(i) for i in row)
 
 
 def holds(workload: Workload, seed: int = 0, count: int = 3) -> ScheduleSpace:
@@ -168,14 +159,14 @@ def test_what_has_no_steps_is_not_staggered(text: str) -> None:
     )
 
 
-def chosen(space: ScheduleSpace, **knobs: int) -> set[LoopKind | type]:
+def chosen(space: ScheduleSpace, **knobs: int) -> set[object]:
     """The kinds of loops and steps in the first sketch's trace with these knob values."""
     sketch = space.sketches[0]
     values = {k.name: k.values[i] for k, i in zip(sketch.knobs, sketch.default(), strict=True)}
     values |= knobs
     trace = sketch.trace([knob.values.index(values[knob.name]) for knob in sketch.knobs])
     nest = lower(space.workload, trace)
-    found: set[LoopKind | type] = {loop.kind for loop in loops(nest.body)}
+    found: set[object] = {loop.kind for loop in loops(nest.body)}
     return found | {type(s) for s in (*walk(nest.body), *trace.steps)}
 
 

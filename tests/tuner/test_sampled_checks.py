@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.tuner import planted_kernels as planted
+from tests.support.tuner import planted_kernels as planted
 from tilewright.schedules.algebra.narrow import narrowed
 from tilewright.schedules.dtypes import DType
 from tilewright.schedules.errors import WorkloadError

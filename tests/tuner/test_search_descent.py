@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.synthetic_machine import bent_log2_secs
-from tests.synthetic_sketch import synthetic_space
+from tests.support.synthetic_machine import bent_log2_secs
+from tests.support.synthetic_sketch import synthetic_space
 from tilewright.schedules.arrays import BoolArray, FloatArray, IntArray
 from tilewright.tuner.search import descent
 from tilewright.tuner.search.descent import descend, neighbours
-from tilewright.tuner.search.lattice import lattices
+from tilewright.tuner.search.setting_grid import setting_grids
 
 SPACE = synthetic_space()
-GRID = lattices(SPACE)[0]
+GRID = setting_grids(SPACE)[0]
 
 
 def score(rows: IntArray) -> FloatArray:
@@ -32,7 +32,7 @@ def test_neighbours_are_all_settings_one_or_two_knobs_away() -> None:
 
 
 def test_some_of_too_many_neighbours_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(descent, "MOST_NEIGHBOURS", 30)
+    monkeypatch.setattr(descent, "MAX_NEIGHBOURS", 30)
     rng = np.random.default_rng(0)
     assert len(neighbours(GRID, GRID.sample(rng, 1)[0], rng)) == 30
 

@@ -11,8 +11,8 @@ import pytest
 
 from benchmarks.baselines import PriorModel
 from tests.contracts.strategy_contract import StrategyContract
-from tests.synthetic_machine import bent_log2_secs, optimum_secs, result_of
-from tests.synthetic_sketch import synthetic_space
+from tests.support.synthetic_machine import bent_log2_secs, optimum_secs, result_of
+from tests.support.synthetic_sketch import synthetic_space
 from tilewright.costmodel.base import Prediction, Sample, SettingFeatures
 from tilewright.costmodel.blend import BlendedModel
 from tilewright.costmodel.prior import Prior
@@ -21,7 +21,7 @@ from tilewright.schedules.record import MeasureResult, MeasureStatus
 from tilewright.schedules.space import Candidate, ScheduleSpace
 from tilewright.tuner.measure.mocked.simulated import SimulatedMachine, SimulatedMeasurer
 from tilewright.tuner.measure.protocol import MeasureRequest
-from tilewright.tuner.search import first_look
+from tilewright.tuner.search import prior_ranking
 from tilewright.tuner.search.base import SearchGoal, SearchStrategy
 from tilewright.tuner.search.strategies import StrategyError, make_strategy
 from tilewright.tuner.search.strategies.annealing import AnnealingStrategy
@@ -163,7 +163,7 @@ def test_a_wrong_prior_is_noticed_and_a_right_one_is_trusted() -> None:
 
 
 def test_large_spaces_are_walked_and_still_beat_random(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(first_look, "MOST_LISTED", 100)
+    monkeypatch.setattr(prior_ranking, "MAX_LISTED_POINTS", 100)
     annealed = mean_log2_found("annealing", range(1), 24)
     monkeypatch.undo()
     assert mean_log2_found("random", range(1), 24) > annealed + 0.05
@@ -214,7 +214,7 @@ def trials_until_it_stops(strategy: SearchStrategy, space: ScheduleSpace, most: 
 def test_a_search_ends_soon_where_the_prior_is_right(near: bool) -> None:
     """What it chose stands; the model's promises, the best of thousands, say nothing of that."""
     space = synthetic_space(128, 128, 128, small=True)
-    look = first_look.default_look(space)
+    look = prior_ranking.rank_for_default(space)
     best_secs = 2.0 ** float(min(found[0] for found in look.log2_secs if len(found)))
     strategy = make_strategy("annealing", space, SearchGoal(0, best_secs / (1.05 if near else 2)))
     done = trials_until_it_stops(strategy, space)
@@ -244,7 +244,7 @@ def test_a_corrected_target_is_searched_by_its_own_prior(after: int) -> None:
     right = made.target
     dear = replace(right, probes=replace(right.probes, parallel_region_secs=1e-3))
     space = replace(made, target=dear)
-    choice = first_look.default_look(made).default
+    choice = prior_ranking.rank_for_default(made).default
     strategy = make_strategy("annealing", space, SearchGoal(0))
     asked: list[Candidate] = []
     while len(asked) < after:
@@ -264,7 +264,7 @@ def test_a_corrected_target_is_searched_by_its_own_prior(after: int) -> None:
 def test_invented_times_leave_something_to_learn() -> None:
     """The landscape is not the prior in disguise: its optimum is elsewhere."""
     space = synthetic_space(128, 128, 128, small=True)
-    default = first_look.default_look(space).default
+    default = prior_ranking.rank_for_default(space).default
     setting = np.array([default.setting], np.int64)
     secs = 2.0 ** float(bent_log2_secs(space, default.sketch, setting)[0])
     assert secs > 1.3 * optimum_secs(space)

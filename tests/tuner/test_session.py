@@ -9,22 +9,22 @@ from typing import Any
 
 import pytest
 
-from tests.synthetic_sketch import synthetic_space
-from tests.tuner.scripted import Scripted, ok
+from tests.support.synthetic_sketch import synthetic_space
+from tests.support.tuner.scripted import Scripted, ok
 from tilewright.schedules.canonical import canonical_bytes
 from tilewright.schedules.record import MeasureResult, MeasureStatus, Toolchain, TuningRecord
 from tilewright.schedules.space import Candidate, ScheduleSpace
 from tilewright.schedules.target import Probes
 from tilewright.schedules.trace import Trace
-from tilewright.tuner.machine.roofline import bound
+from tilewright.tuner.machine.roofline import bound_for
 from tilewright.tuner.measure.mocked.simulated import SimulatedMachine, SimulatedMeasurer, uniform
 from tilewright.tuner.measure.protocol import MeasureRequest, OnResult, measure_each
 from tilewright.tuner.process.control import Control
-from tilewright.tuner.search.first_look import default_look
+from tilewright.tuner.search.prior_ranking import rank_for_default
 from tilewright.tuner.search.strategies.annealing import AnnealingStrategy
 from tilewright.tuner.session.memory_sink import MemorySink
 from tilewright.tuner.session.options import SessionOptions
-from tilewright.tuner.session.report import Begun, Budget, TrialEvent
+from tilewright.tuner.session.report import Budget, PreviousTrial, TrialEvent
 from tilewright.tuner.session.run import run_session
 
 OK = MeasureStatus.OK
@@ -48,7 +48,7 @@ def tune(measurer: Any, sink: MemorySink | None = None, **more: Any) -> Any:
         control=Control(now=more.pop("clock", lambda: 0.0)),
         timestamp=lambda: "2026-01-01T00:00:00Z",
         should_stop=more.pop("should_stop", lambda: False),
-        begun=more.pop("begun", ()),
+        previous_trials=more.pop("begun", ()),
     )
     more.setdefault("budget", Budget(trials=24))
     workload = space().workload
@@ -130,9 +130,11 @@ def test_an_interrupted_run_goes_on_where_it_was(after: int) -> None:
     assert report.best == whole.best
 
 
-def begun_by(events: list[TrialEvent]) -> tuple[Begun, ...]:
+def begun_by(events: list[TrialEvent]) -> tuple[PreviousTrial, ...]:
     """What a job keeps of its trials."""
-    return tuple(Begun(e.candidate, e.record_key) for e in events if e.candidate is not None)
+    return tuple(
+        PreviousTrial(e.candidate, e.record_key) for e in events if e.candidate is not None
+    )
 
 
 @pytest.mark.parametrize("kept", [1, 5, 10])
@@ -144,7 +146,7 @@ def test_a_run_goes_on_behind_the_trials_it_told_without_asking_for_them_again(k
     class Counting(AnnealingStrategy):
         def ask(self, count: int) -> list[Candidate]:
             found = super().ask(count)
-            asked.extend([len(self.ledger.asked)] * len(found))
+            asked.extend([len(self.ledger.proposed)] * len(found))
             return found
 
     told: list[TrialEvent] = []
@@ -174,7 +176,7 @@ def test_trials_of_another_space_are_not_taken_up() -> None:
         [Candidate(c.sketch, c.setting[:-1]) for c in places],
         [Candidate(c.sketch, tuple(n + 1000 for n in c.setting)) for c in places],
     ):
-        moved = [Begun(c, one.record_key) for c, one in zip(wrong, begun, strict=True)]
+        moved = [PreviousTrial(c, one.record_key) for c, one in zip(wrong, begun, strict=True)]
         told: list[TrialEvent] = []
         again = tune(simulated(), sink, on_event=told.append, begun=moved)
         assert [event.record_key for event in told] == [event.record_key for event in first]
@@ -393,10 +395,10 @@ def test_reused_trials_are_told_as_such() -> None:
 
 
 def test_a_measured_bound_ends_the_search_an_assumed_one_does_not() -> None:
-    at_the_bound = Scripted(lambda r: ok(1.01 * bound(space().workload, space().target).secs))
+    at_the_bound = Scripted(lambda r: ok(1.01 * bound_for(space().workload, space().target).secs))
     assert "of the bound" in tune(at_the_bound).stopped_because
     unprobed = _with_probes(space(), Probes())
-    assumed_secs = bound(unprobed.workload, unprobed.target).secs
+    assumed_secs = bound_for(unprobed.workload, unprobed.target).secs
     report = tune(Scripted(lambda r: ok(1.01 * assumed_secs)), space=unprobed)
     assert "of the bound" not in report.stopped_because
 
@@ -429,7 +431,7 @@ def test_report_is_the_documented_one() -> None:
 def test_first_trial_is_the_default_schedule() -> None:
     measurer = Scripted(by_trial)
     tune(measurer, strategy="random")
-    expected = space().trace(default_look(space()).default)
+    expected = space().trace(rank_for_default(space()).default)
     assert measurer.requests[0].trace == expected
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 
+from tests.support.paths import example_target
 from tilewright.schedules.algebra.affine import var
 from tilewright.schedules.algebra.scalar import Binary, BinaryOp, Load
 from tilewright.schedules.dtypes import DType
@@ -28,7 +27,6 @@ from tilewright.tuner.machine.native_target import detect
 
 Array = npt.NDArray[Any]
 
-ZNVER5 = Path(__file__).parents[2] / "examples" / "targets" / "znver5.json"
 FLAT = ("Y[i,j] = max(X[i,j] + Z[i,j], 0.0)", "X=f32[{m},{n}]", "Z=f32[{m},{n}]")
 
 
@@ -98,7 +96,7 @@ def test_only_loops_over_the_same_element_of_every_array_are_shifted() -> None:
 
 def test_arrays_that_lie_alike_are_written_past_the_caches_wherever_they_begin() -> None:
     """Without a shift, an array that does not begin at a line is written in the plain way."""
-    work, target = flat(2048, 2048), Target.from_json(json.loads(ZNVER5.read_text("utf-8")))
+    work, target = flat(2048, 2048), example_target("znver5")
     space = space_for(work, target)
     (sketch,) = space.sketches
     names = [knob.name for knob in sketch.knobs]

@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.synthetic_sketch import synthetic_space
+from tests.support.paths import ROOT
+from tests.support.synthetic_sketch import synthetic_space
 from tilewright.schedules.primitives import Parallel, Primitive, Split, Unroll, Vectorize
 from tilewright.schedules.record import MeasureStatus
 from tilewright.schedules.trace import Trace
-from tilewright.tuner.measure.choose import parse_measurer
+from tilewright.tuner.measure.measurer_spec import parse_measurer
 from tilewright.tuner.measure.mocked.simulated import (
     SimulatedMachine,
     SimulatedMeasurer,
@@ -23,14 +24,13 @@ from tilewright.tuner.measure.mocked.simulated import (
     walked_misses,
 )
 from tilewright.tuner.measure.protocol import MeasureRequest, MeasurerError
-from tilewright.tuner.search.lattice import lattices
+from tilewright.tuner.search.setting_grid import setting_grids
 
-ROOT = Path(__file__).resolve().parents[2]
 SPACE = synthetic_space(64, 64, 64, small=True)
 
 
 def requests(count: int) -> list[MeasureRequest]:
-    grid = lattices(SPACE)[0]
+    grid = setting_grids(SPACE)[0]
     codes = np.concatenate(list(grid.feasible_codes()))[::7][:count]
     return [MeasureRequest(i + 1, SPACE.trace(grid.candidate(int(c)))) for i, c in enumerate(codes)]
 

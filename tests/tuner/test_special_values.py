@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from tests.schedule_fuzz.cases import notation
-from tests.schedule_fuzz.check import run_kernel, this_machine
+from tests.support.schedule_fuzz.check import run_kernel, this_machine
+from tests.support.schedules.workloads import notation
 from tilewright.schedules import operators
 from tilewright.schedules.algebra.narrow import narrowed, widened
 from tilewright.schedules.dtypes import DType

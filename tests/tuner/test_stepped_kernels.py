@@ -6,9 +6,9 @@ import re
 
 import pytest
 
-from tests.schedule_fuzz.cases import notation
-from tests.schedule_fuzz.check import Pair, check_pair, this_machine
-from tests.tuner.test_rows_kernels import settings
+from tests.support.schedule_fuzz.check import Pair, check_pair, this_machine
+from tests.support.schedules.spaces import settings
+from tests.support.schedules.workloads import notation
 from tilewright.schedules.sketches import space_for
 from tilewright.schedules.sketches.fused.rows import RowSketch
 from tilewright.schedules.sketches.program import ProgramSketch

@@ -7,12 +7,12 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from tests.tuner.planted_kernels import c_object
+from tests.support.tuner.planted_kernels import c_object
 from tilewright.tuner.backend.cpu.checker.races import Borders
 from tilewright.tuner.backend.cpu.loading.loader import LoadedKernel, load_object
 from tilewright.tuner.backend.cpu.loading.native import Helpers, build_helpers
 from tilewright.tuner.backend.cpu.loading.store_watch import (
-    MOST_WINDOWS,
+    MAX_WINDOWS,
     SUPPORTED,
     StoreWatch,
     WatchedPages,
@@ -99,7 +99,7 @@ def test_only_so_many_stores_are_watched(watch: StoreWatch, buffer: GuardedBuffe
 
 def test_there_is_room_for_so_many_windows(watch: StoreWatch, buffer: GuardedBuffer) -> None:
     with pytest.raises(ValueError, match="at most 16 windows are watched, got 17"):
-        watch.foreign_store(lambda: None, [window(buffer, 0, None)] * (MOST_WINDOWS + 1), 1)
+        watch.foreign_store(lambda: None, [window(buffer, 0, None)] * (MAX_WINDOWS + 1), 1)
 
 
 def test_borders_are_where_bytes_of_two_shares_follow_each_other() -> None:

@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from tests.schedule_fuzz.cases import notation
-from tests.schedule_fuzz.check import Pair, check_pair, this_machine
+from tests.support.schedule_fuzz.check import Pair, check_pair, this_machine
+from tests.support.schedules.workloads import notation
 from tilewright.schedules.primitives import (
     Parallel,
     Partition,

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.schedule_fuzz.cases import notation
-from tests.schedule_fuzz.check import Pair, check_pair
-from tests.schedules.test_rules_spaces import target
+from tests.support.paths import example_target
+from tests.support.schedule_fuzz.check import Pair, check_pair
+from tests.support.schedules.spaces import target
+from tests.support.schedules.workloads import notation
 from tilewright.costmodel.prior import Prior
 from tilewright.schedules.primitives import CacheRead
 from tilewright.schedules.sketches import space_for
 from tilewright.schedules.sketches.program import ProgramSketch
 from tilewright.schedules.sketches.tile.sketch import TileSketch
 from tilewright.schedules.space import ScheduleSpace
-from tilewright.schedules.target import Target
 from tilewright.schedules.trace import Trace
 from tilewright.schedules.workload.workload import Workload
 from tilewright.tuner.emit.kernel import assembly_text
-
-TARGETS = Path(__file__).parents[2] / "examples" / "targets"
 
 CASES: dict[str, Workload] = {
     "nt": notation("C[i,j] += A[i,k] * B[j,k]", A="f32[13,37]", B="f32[41,37]"),
@@ -91,7 +87,7 @@ def test_panels_are_turned_where_the_tensor_is_contiguous_along_another_axis() -
 
 
 def test_no_element_of_a_panel_is_moved_alone() -> None:
-    chip = Target.from_json(json.loads((TARGETS / "znver5.json").read_text()))
+    chip = example_target("znver5")
     workload = notation("C[i,j] += A[i,k] * B[j,k]", A="f32[64,64]", B="f32[64,64]")
     space = space_for(workload, chip)
     text = assembly_text(workload, space.trace(space.default()), chip)

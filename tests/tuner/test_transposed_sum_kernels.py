@@ -8,8 +8,8 @@ import random
 import numpy as np
 import pytest
 
-from tests.schedule_fuzz.cases import notation
-from tests.schedule_fuzz.check import Pair, check_pair, this_machine
+from tests.support.schedule_fuzz.check import Pair, check_pair, this_machine
+from tests.support.schedules.workloads import notation
 from tilewright.costmodel.prior import Prior
 from tilewright.schedules.lowering.lower import lower
 from tilewright.schedules.nest.printer import to_text

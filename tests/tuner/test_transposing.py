@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
-from tests.schedule_fuzz.cases import notation
-from tests.schedule_fuzz.check import Pair, check_pair
+from tests.support.paths import example_target
+from tests.support.schedule_fuzz.check import Pair, check_pair
+from tests.support.schedules.workloads import notation
 from tilewright.schedules.dtypes import DType
 from tilewright.schedules.primitives import (
     CacheRead,
@@ -20,14 +19,11 @@ from tilewright.schedules.primitives import (
     Unroll,
     Vectorize,
 )
-from tilewright.schedules.target import Target
 from tilewright.schedules.trace import Trace
 from tilewright.schedules.workload.workload import Workload
 from tilewright.tuner.codegen.transposing import Transposed, network
 from tilewright.tuner.codegen.values import Val
 from tilewright.tuner.emit.kernel import assembly_text
-
-TARGETS = Path(__file__).parents[2] / "examples" / "targets"
 
 
 @pytest.mark.parametrize("bits", [8, 16, 32, 64])
@@ -100,7 +96,7 @@ def test_blocks_need_not_be_square(rows: int, columns: int) -> None:
 
 
 def test_a_block_of_16_floats_is_64_shuffles_and_no_element_is_moved_alone() -> None:
-    target = Target.from_json(json.loads((TARGETS / "znver5.json").read_text()))
+    target = example_target("znver5")
     workload, trace = transposed("f32", 64, 64, 16)
     text = assembly_text(workload, trace, target)
     used = Counter(line.split()[0] for line in text.splitlines() if line.startswith("\tv"))

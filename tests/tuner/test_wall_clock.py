@@ -14,21 +14,21 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.synthetic_sketch import synthetic_space
-from tests.tuner.scripted import Scripted, ok
+from tests.support.synthetic_sketch import synthetic_space
+from tests.support.tuner.scripted import Scripted, ok
 from tilewright.schedules import operators
 from tilewright.schedules.frontend.notation import from_notation
 from tilewright.schedules.record import MeasureResult, MeasureStatus
 from tilewright.schedules.sketches import space_for
 from tilewright.schedules.target import Probes, Target
-from tilewright.tuner.machine.lock import machine_lock
+from tilewright.tuner import timeouts
+from tilewright.tuner.machine.machine_lock import machine_lock
 from tilewright.tuner.machine.native_target import detect
-from tilewright.tuner.machine.probed import ProbingLateError
-from tilewright.tuner.measure import choose, local
+from tilewright.tuner.machine.probe_merging import ProbingLateError
+from tilewright.tuner.measure import measurer_spec
 from tilewright.tuner.measure.local import LocalMeasurer, MeasureSettings
 from tilewright.tuner.measure.protocol import MeasureRequest
 from tilewright.tuner.process.control import (
-    GRACE_SECS,
     PHASES,
     Activity,
     Control,
@@ -37,16 +37,16 @@ from tilewright.tuner.process.control import (
     rounded_up,
 )
 from tilewright.tuner.process.linux import process_age_secs
-from tilewright.tuner.search.first_look import default_look
-from tilewright.tuner.session import state
+from tilewright.tuner.search.prior_ranking import rank_for_default
+from tilewright.tuner.session import tuning_run
 from tilewright.tuner.session.memory_sink import MemorySink
 from tilewright.tuner.session.options import SessionOptions
 from tilewright.tuner.session.report import Budget, TrialEvent, TuneReport
 from tilewright.tuner.session.run import run_session
 
 MATMUL = operators.build("matmul", M=16, N=16, K=16).normalised()
-NEVER = "tests.tuner.slow_cases:open_never"
-STOPS = "tests.tuner.slow_cases:open_that_stops"
+NEVER = "tests.support.tuner.slow_cases:open_never"
+STOPS = "tests.support.tuner.slow_cases:open_that_stops"
 LONG_SECS = 60.0
 """Much longer than any of these tests should take, much shorter than what it ends."""
 
@@ -79,7 +79,7 @@ def test_a_control_knows_what_is_left_and_when_nothing_more_is_begun() -> None:
     clock.pass_secs(0.2)
     assert not control.may_begin()
     control.check()
-    clock.pass_secs(2.9 + GRACE_SECS)
+    clock.pass_secs(2.9 + timeouts.RUN_GRACE_SECS)
     with pytest.raises(OutOfTime, match="stopped: 10 s ended during starting"):
         control.check()
 
@@ -219,7 +219,9 @@ def test_time_is_kept_for_the_full_check() -> None:
 def test_no_more_than_a_share_is_kept_for_a_check_that_will_not_fit() -> None:
     report, took_secs, _ = run_timed(10.0, predicted_secs=1000.0, check_secs=1000.0)
     assert report.trials["total"] >= 3, "the search has its time"
-    assert took_secs <= 10.0 + GRACE_SECS + 250.0  # one case of the check, which looks at nothing
+    assert (
+        took_secs <= 10.0 + timeouts.RUN_GRACE_SECS + 250.0
+    )  # one case of the check, which looks at nothing
     assert report.best is None
     assert report.out_of_time is not None
     assert report.out_of_time["during"] == "full check"
@@ -333,14 +335,14 @@ def test_a_long_trace_is_written_in_steps_that_look_at_the_clock() -> None:
 
 def test_a_space_is_not_built_for_longer_than_there_is_time() -> None:
     control = Control(now=Clock())
-    control.allow(-GRACE_SECS)
+    control.allow(-timeouts.RUN_GRACE_SECS)
     with pytest.raises(OutOfTime, match="ended during starting"):
         space_for(MATMUL, detect(), control.check)
 
 
 def test_the_reserve_is_never_most_of_a_budget() -> None:
-    assert state.MOST_RESERVED < 1.0
-    assert state.CAUTION > 1.0
+    assert tuning_run.MAX_RESERVED_SHARE < 1.0
+    assert tuning_run.RESERVE_MARGIN > 1.0
 
 
 # -- this machine
@@ -357,7 +359,7 @@ def opened(tmp_path: Path, control: Control, **settings: Any) -> Iterator[LocalM
 
 def default_request() -> MeasureRequest:
     space = space_for(MATMUL, detect())
-    return MeasureRequest(1, space.trace(default_look(space).default))
+    return MeasureRequest(1, space.trace(rank_for_default(space).default))
 
 
 def ends(ask: Callable[[], object], error: type[Exception], says: str) -> float:
@@ -384,7 +386,7 @@ def test_a_reference_is_not_computed_for_longer_than_a_run_may_take(tmp_path: Pa
 def test_a_reference_that_is_never_there_ends_a_run_without_seconds_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(local, "_MOST_REFERENCE_SECS", 0.5)
+    monkeypatch.setattr(timeouts, "MAX_REFERENCE_SECS", 0.5)
     told: list[Activity] = []
     with opened(tmp_path, Control(on_activity=told.append), cases=NEVER) as measurer:
         request = default_request()
@@ -423,7 +425,7 @@ def test_a_full_check_ends_with_the_seconds_and_says_how_far_it_was(tmp_path: Pa
 def test_a_full_check_of_a_run_without_seconds_has_an_end_as_well(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(local, "_MOST_CHECK_SECS", 1.0)
+    monkeypatch.setattr(timeouts, "MAX_FULL_CHECK_SECS", 1.0)
     with opened(tmp_path, Control(), cases=STOPS) as measurer:
         request = default_request()
         ends(lambda: measurer.confirm(request), OutOfTime, "the full check of trial 1.* longer")
@@ -547,11 +549,11 @@ def test_a_run_of_few_seconds_does_not_spend_them_on_probing(
             raise ProbingLateError("probing took longer than that")
         return found
 
-    monkeypatch.setattr(choose, "load_target", load)
+    monkeypatch.setattr(measurer_spec, "load_target", load)
     clock = Clock()
     control = Control(now=clock)
     control.allow(seconds)
-    target = choose.measured_target("local", "native", None, control)
+    target = measurer_spec.measured_target("local", "native", None, control)
     assert (target.probes != Probes()) == (probed or known)
     assert bool(asked) == (probed or late)
     assert all(secs == 0.5 * control.left_secs for secs in asked)

@@ -8,8 +8,8 @@ import shutil
 
 import pytest
 
-from tests.times import TIMES
-from tests.tuner.wrong_kernels import KERNELS, WrongKernel, check
+from tests.support.times import TIMES
+from tests.support.tuner.wrong_kernels import KERNELS, WrongKernel, check
 from tilewright.schedules.record import MeasureStatus
 
 SAMPLE = (

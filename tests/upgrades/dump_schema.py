@@ -12,9 +12,8 @@ from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
 
-from tests.db.test_durability import every_write
-from tilewright.db import open_store
-from tilewright.db.schema import HEAD
+from tests.contracts.store_values import every_write
+from tilewright.db import HEAD, open_store
 
 
 def main() -> None:

@@ -18,18 +18,16 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
 from tests.contracts.store_values import TARGET, WORKLOAD, database_of, full, promoted
-from tests.postgres import PostgresServer
-from tilewright.db import best_record, open_store
+from tests.support.paths import ROOT
+from tests.support.postgres import PostgresServer
+from tilewright.db import HEAD, best_record, is_postgres, open_store
+from tilewright.db.core.models import Base
+from tilewright.db.core.schema import REVISIONS
+from tilewright.db.core.sqlite import SqliteDatabase
+from tilewright.db.core.upgrade import MIGRATIONS, create, migrate
 from tilewright.db.errors import StoreBroken
-from tilewright.db.job_states import JobState
-from tilewright.db.location import is_postgres
-from tilewright.db.models import Base
-from tilewright.db.postgres import PostgresDatabase
-from tilewright.db.schema import HEAD, REVISIONS
-from tilewright.db.sqlite import SqliteDatabase
-from tilewright.db.upgrade import MIGRATIONS, create, migrate
+from tilewright.db.values.job_states import JobState
 
-ROOT = Path(__file__).parents[2]
 RELEASED = ("0001", "0002", "0006", HEAD)
 """Schemas that databases of users have, and the one that is to be released next."""
 STRIDE = int(os.environ.get("TILEWRIGHT_TEST_STRIDE", "3"))
@@ -56,6 +54,8 @@ def restored_file(dump: Path, path: Path) -> Path:
 
 def restored_on_server(dump: Path, server: PostgresServer, folder: Path) -> str:
     """The same rows in the tables that the migrations of that day make on a server."""
+    from tilewright.db.core.postgres import PostgresDatabase
+
     url = server.empty()
     revision = dump.stem.removeprefix("schema_")
     with closing(PostgresDatabase(url, timeout_secs=10.0)) as database:
@@ -198,7 +198,7 @@ def test_a_migration_does_not_pass_over_rows_that_lost_their_reference(
     connection.execute("DELETE FROM workload")
     connection.commit()
     connection.close()
-    monkeypatch.setattr("tilewright.db.upgrade.read_revision", lambda _: REVISIONS[-2])
+    monkeypatch.setattr("tilewright.db.core.upgrade.read_revision", lambda _: REVISIONS[-2])
     monkeypatch.setattr("tilewright.db.opening.read_revision", lambda _: REVISIONS[-2])
     with pytest.raises(StoreBroken, match=r"rows refer to rows that are missing .*left as it was"):
         open_store(str(path))
@@ -207,31 +207,18 @@ def test_a_migration_does_not_pass_over_rows_that_lost_their_reference(
 # Upgrades copies of a file, or a database on a server, in forks that die of SIGKILL before their
 # n-th SQL statement: for every STRIDE-th n until one gets through, or for the one n that is given.
 UPGRADER = """
-import os, shutil, signal, sys
-import alembic.command  # once, not in every fork
-from sqlalchemy import event
-from sqlalchemy.engine import Engine
+import os, shutil, sys
 from tilewright.db import open_store
+from tests.support.killed_writers import dies_at
 
-def dies_at(url, number):
-    child = os.fork()
-    if child == 0:
-        left = [number]
-        def count(*_):
-            left[0] -= 1
-            if left[0] == 0:
-                os.kill(os.getpid(), signal.SIGKILL)
-        event.listen(Engine, "before_cursor_execute", count)
-        event.listen(Engine, "commit", count)
-        open_store(url, timeout_secs=10.0).close()
-        os._exit(0)
-    return os.WIFSIGNALED(os.waitpid(child, 0)[1])
+def upgrade(url):
+    open_store(url, timeout_secs=10.0).close()
 
 url, *numbers = sys.argv[1:]
 if numbers:
-    sys.exit(not dies_at(url, int(numbers[0])))
+    sys.exit(not dies_at(int(numbers[0]), lambda: upgrade(url)))
 n = 1
-while dies_at(shutil.copy(url, f"{url}.{n}"), n):
+while dies_at(n, lambda: upgrade(shutil.copy(url, f"{url}.{n}"))):
     n += int(os.environ["STRIDE"])
 print(n)
 """

@@ -22,8 +22,8 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
-from tilewright.db import open_store
-from tilewright.db.store import Store
+from tests.contracts.store_values import all_records
+from tilewright.db import Store, open_store
 from tilewright.schedules import operators
 from tilewright.schedules.errors import TargetError
 from tilewright.schedules.lowering.lower import lower
@@ -36,7 +36,7 @@ from tilewright.service.cli import run
 from tilewright.service.http.app import create_app
 from tilewright.service.limits import RequestLimits
 from tilewright.service.settings import Settings
-from tilewright.tuner.backend.choose import backend_for
+from tilewright.tuner.backend.registry import backend_for
 
 DUMP = Path(__file__).parent / "tuned_da398bc.sql.gz"
 PRODUCT = "matmul:M=37,N=48,K=29"
@@ -59,14 +59,14 @@ def store(path: Path) -> Iterator[Store]:
 
 
 def target_of(store: Store, threads: int) -> Target:
-    documents = (store.target(record.target_key) for record in store.records_page().items)
+    documents = (store.target(record.target_key) for record in all_records(store))
     targets = [Target.from_json(document) for document in documents if document is not None]
     return next(target for target in targets if target.threads == threads)
 
 
 def test_every_row_is_sound_and_every_trace_still_makes_its_loops(store: Store) -> None:
     assert store.check() == []
-    records = store.records_page(None, 100).items
+    records = all_records(store)
     assert len(records) == 30
     for record in records:
         entry = store.workload(record.workload_key)

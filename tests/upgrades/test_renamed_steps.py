@@ -1,4 +1,4 @@
-"""Steps that earlier versions wrote by other names: stored traces are read as the same traces."""
+"""Stored traces that name steps as earlier versions did are read as the same traces."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.schedules.test_rewrites_exact import MACHINE, expression
-from tests.schedules.test_rewrites_spelling import SCATTERED, TWICE
-from tests.tuner.scripted import Scripted, ok
+from tests.support.schedules.regrouping import MACHINE, SCATTERED, TWICE, expression
+from tests.support.tuner.scripted import Scripted, ok
 from tilewright.schedules.canonical import canonical_bytes
 from tilewright.schedules.full_checks import FullChecks
 from tilewright.schedules.record import MeasureStatus, TuningRecord

@@ -1,9 +1,10 @@
-"""What a back end is: how kernels for a kind of machine are generated, loaded, launched and timed.
+"""The protocol of back ends: how kernels for a kind of machine are generated, loaded, launched and
+timed.
 
-Whatever stands above (search, session, checks, benchmarks, `compile`) asks a back end and knows
-nothing of the machine. What a schedule may do on it says its `Target`; how candidates are checked
-and timed, and how the machine is measured, are programs of the back end's: nothing above knows of
-guard pages, stacks, cores or clocks.
+Everything above (search, session, checks, benchmarks, `compile`) uses a back end and knows nothing
+of the machine. Its `Target` says what a schedule may do. Candidates are checked and timed, and the
+machine is probed, by programs of the back end: nothing above knows of guard pages, stacks, cores or
+clocks.
 """
 
 from __future__ import annotations
@@ -26,39 +27,39 @@ if TYPE_CHECKING:
     from ..emit.kernel import CompiledKernel
 
 Emit: TypeAlias = Callable[[str, Target], bytes]
-"""From generated text to the code of a target, in whatever time and process the caller likes."""
+"""Compiles generated text to code for a target, within a deadline or in another process."""
 
 
 class LoadError(TilewrightError):
-    """The code cannot be loaded here: it is not a kernel's, or a library is missing."""
+    """The code cannot be loaded here: it is no kernel, or a library is missing."""
 
 
 class Buffers(Protocol):
-    """Memory that kernels are called on, one piece an argument; this process sees its bytes."""
+    """Memory for kernel arguments, one buffer each, readable and writable by this process."""
 
     @property
     def addresses(self) -> tuple[int, ...]:
-        """Of the machine's, for `Launch.pointers`."""
+        """Addresses in the machine's memory, for `Launch.pointers`."""
         ...
 
     def view(self, index: int) -> NDArray[np.uint8]:
-        """The bytes of piece `index`, to be read and written between calls."""
+        """The bytes of buffer `index`, to read and write between calls."""
         ...
 
 
 class Launch(Protocol):
     """One way to run a loaded kernel: `loading.entries.Entry` is the CPU's.
 
-    Arguments are addresses of the machine's, inputs and then outputs; `taken` are the positions of
-    those that a call is given.
+    Arguments are addresses in the machine's memory, inputs and then outputs; `argument_positions`
+    are the positions of those that a call passes.
     """
 
     @property
-    def taken(self) -> tuple[int, ...]: ...
+    def argument_positions(self) -> tuple[int, ...]: ...
 
     @property
     def address(self) -> int:
-        """Where the code is that `call` runs."""
+        """The address of the code that `call` runs."""
         ...
 
     @property
@@ -68,89 +69,88 @@ class Launch(Protocol):
     def packed_bytes(self) -> int: ...
 
     def pack(self, arguments: Sequence[int], packed: int) -> int:
-        """Pack constant inputs if this way needs that; the status."""
+        """Pack constant inputs if this launch needs them packed; returns the status."""
         ...
 
     def pointers(self, arguments: Sequence[int], packed: int, workspace: int) -> list[int]:
-        """What `call` takes; memory of no bytes is NULL."""
+        """The arguments of `call`; empty memory is NULL."""
         ...
 
     @property
     def call(self) -> Callable[..., int]:
-        """Launch once and wait for the end; 0, or an error code."""
+        """Launch once and wait for the end; returns 0 or an error code."""
         ...
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """A kernel where it can be launched: `timed` is the way whose time counts, which finds constant
-    inputs packed; `whole` packs in the call. Without constant inputs they do the same."""
+    """A loaded kernel. `timed` is the launch whose time counts, with constant inputs packed before;
+    `whole` packs them in the call. Without constant inputs both are the same."""
 
     timed: Launch
     whole: Launch
 
 
 class Clock(Protocol):
-    """Times launches of kernels with so many arguments."""
+    """Times launches of kernels."""
 
     def samples(
         self, launch: Launch, pointers: Sequence[int], calls: int, rounds: int
     ) -> NDArray[np.float64]:
-        """Seconds a launch in each of `rounds` rounds of `calls` launches, nothing else counted."""
+        """Seconds per launch in each of `rounds` rounds of `calls` launches, without overhead."""
         ...
 
 
 class Backend(Protocol):
-    """One kind of machine. Stateless, so one value serves every thread."""
+    """One kind of machine. Stateless, so all threads share one value."""
 
     @property
     def name(self) -> str: ...
 
     @property
     def checker(self) -> str:
-        """The module whose program checks and times candidates. It answers the frames of
-        `tuner/measure/checking`, and judges by `tuner/judge`."""
+        """The module of the program that checks and times candidates. It answers the frames of
+        `tuner/measure/checking`, with the cases of `tuner/judge`."""
         ...
 
     @property
     def prober(self) -> str:
-        """The module whose program measures the machine: a target's JSON on its standard input,
-        the JSON of `Probes` on its standard output, one line on standard error where it fails."""
+        """The module of the program that probes the machine: reads a target's JSON on standard
+        input, writes the JSON of `Probes` to standard output, or one line to standard error."""
         ...
 
     def makes(self, target: Target) -> bool:
-        """Whether kernels for `target` are this back end's."""
+        """Whether this back end makes kernels for `target`."""
         ...
 
     def detect(self) -> Target:
-        """The machine of this kind that is here, not probed, for kernels of one thread."""
+        """This host's machine of this kind, without probes, for kernels of one thread."""
         ...
 
     def refuse_foreign(self, target: Target) -> None:
-        """TargetError, which says why, if kernels for `target` cannot run on the machine here."""
+        """TargetError if kernels for `target` cannot run on this host's machine."""
         ...
 
     def warm_up(self) -> None:
-        """Pay for the first use of what `generate` needs."""
+        """Initialise what `generate` needs."""
         ...
 
     def generate(
         self, workload: Workload, trace: Trace, target: Target, emit: Emit | None = None
     ) -> CompiledKernel:
-        """The code of a kernel and what calling it takes. ScheduleError if the trace is not legal.
-        The same arguments give the same bytes; `emit` replaces how text becomes code."""
+        """The code of a kernel and what a call needs. ScheduleError if the trace is not legal. The
+        same arguments give the same bytes; `emit` replaces the default compiler."""
         ...
 
     def load(self, code: bytes, symbol: str, needs: Needs, arguments: int) -> Loaded:
-        """The kernel `symbol` of `arguments` tensors, where it can be launched. LoadError says what
-        is missing."""
+        """Load the kernel `symbol` with `arguments` tensors. LoadError says what is missing."""
         ...
 
     def buffers(self, size_bytes: Sequence[int], skip_bytes: int = 0) -> Buffers:
-        """Memory like that which candidates are timed on: zeros, each piece aligned to 64 bytes and
-        away from the others' cache sets. `skip_bytes` shifts the first, a multiple of 64."""
+        """Memory like that of timed candidates: zeros, each buffer aligned to 64 bytes and in other
+        cache sets than the others. `skip_bytes`, a multiple of 64, shifts the first one."""
         ...
 
     def clock(self, arguments: int, target: Target) -> Clock:
-        """A clock for kernels launched with `arguments` pointers on the machine `target`."""
+        """A clock for kernels with `arguments` pointers on the machine `target`."""
         ...

@@ -1,21 +1,24 @@
-"""From a lowered nest to LLVM text: the one way in to code generation."""
+"""From a lowered nest to LLVM text: the entry point of code generation."""
 
 from __future__ import annotations
 
+from tilewright.schedules.lowering.storage import plan_storage
 from tilewright.schedules.nest.loop_ir import Nest
+from tilewright.schedules.primitives.tensorize import check_target
 from tilewright.schedules.target import Target
 
 from .module import GeneratedModule, ModuleText
 from .nest_writer import NestWriter
 from .prepack import write_with_constants
-from .storage import plan_storage
 
 
 def generate(nest: Nest, target: Target, symbol: str) -> GeneratedModule:
     """The module that defines `symbol` with the kernel ABI. The same nest gives the same text.
 
-    ScheduleError where storage cannot be planned (workspace or stack too large).
+    ScheduleError if storage cannot be planned (workspace or stack too large), or if a loop uses an
+    instruction that `target` does not have.
     """
+    check_target(nest, target)
     module = ModuleText(target)
     if any(tensor.constant for tensor in nest.inputs):
         return write_with_constants(nest, module, symbol)

@@ -1,11 +1,20 @@
-"""Leaves of a nest in one function: a value computed, combined with what was there, and written."""
+"""Leaves of a nest in one function: compute a value, combine it with the old one, and write it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from tilewright.schedules.algebra.affine import Affine
-from tilewright.schedules.algebra.scalar import Binary, BinaryOp, Reducer, Scalar, Select, loads
+from tilewright.schedules.algebra.affine import ZERO, Affine
+from tilewright.schedules.algebra.scalar import (
+    Binary,
+    BinaryOp,
+    Load,
+    Reducer,
+    Scalar,
+    Select,
+    loads,
+)
+from tilewright.schedules.nest.instructions import MULTIPLY_ADDS, InstructionCall
 from tilewright.schedules.nest.loop_ir import PrefetchHint, StoreElement, Update
 
 from .addresses import Array
@@ -14,11 +23,12 @@ from .memory import BufferAddresses
 from .module import ModuleText
 from .scalars import Scalars, is_zero
 from .text import FunctionText
-from .values import Val, literal
+from .values import Val, lane_choice, literal, suffix
 
 
 class LeafWriter:
-    """Writes leaves where the text stands; `streamed` are the buffers written past the caches."""
+    """Writes leaves at the current place; `streamed` are the buffers written by non-temporal
+    stores."""
 
     def __init__(
         self,
@@ -37,10 +47,17 @@ class LeafWriter:
         self.streamed = streamed
 
     def leaf(self, leaf: StoreElement | Update) -> None:
-        """One store or update, where its guards hold."""
+        """Write one store or update under its guards."""
         divisible = isinstance(leaf, StoreElement) or not _is_sum_of_products(leaf)
         reads = frozenset(load.tensor for load in loads(leaf.value))
         self.text.begin_statement(reads if divisible else None)
+        self._where_guards_hold(leaf, lambda mask: self._write(leaf, mask))
+
+    def _where_guards_hold(
+        self, leaf: StoreElement | Update, write: Callable[[Val | None], None]
+    ) -> None:
+        """Call `write` with a mask of the lanes in which the guards of `leaf` hold, in a branch on
+        the guards that are equal for all lanes."""
         mask: Val | None = None
         scalar_guard: Val | None = None
         for guard in leaf.guards:
@@ -56,7 +73,40 @@ class LeafWriter:
                         known if scalar_guard is None else self.scalars.both(scalar_guard, known)
                     )
         with self.text.only_where(scalar_guard, frozenset({leaf.buffer})):
-            self._write(leaf, mask)
+            write(mask)
+
+    def instruction(self, call: InstructionCall) -> None:
+        """Write the instruction that computes a loop, under the guards of its leaf."""
+        self.text.begin_statement(None)
+        self._where_guards_hold(call.leaf, lambda _: self._call(call))
+
+    def _call(self, call: InstructionCall) -> None:
+        row, leaf, lanes = call.instruction, call.leaf, call.loop.extent
+        axis = VectorAxis(call.loop.var, lanes)
+        old = self.memory.load(leaf.buffer, leaf.index, row.sums, axis, None)
+        operands = [self._operand(call, load) for load in (call.left, call.right)]
+        given = [old, *operands] if row.sums_first else [*operands, old]
+        name = call.form.function
+        if not call.form.bits:
+            name = f"{name}.{suffix(row.sums, lanes)}"
+        function = self.module.intrinsic(name, old.type, tuple(x.type for x in given))
+        arguments = ", ".join(x.typed for x in given)
+        new = self.text.assign(f"call {old.type} {function}({arguments})", "f")
+        self.memory.store(leaf.buffer, leaf.index, Val(new, row.sums, lanes), axis, None)
+
+    def _operand(self, call: InstructionCall, load: Load) -> Val:
+        """The steps of all lanes as one vector; steps that lanes share are repeated."""
+        steps, lanes = call.instruction.steps, call.loop.extent
+        first = {call.loop.var: ZERO, call.step: ZERO}
+        index = tuple(i.substitute(first) for i in load.index)
+        if not call.is_shared(load):
+            return self.memory.load_side_by_side(load.tensor, index, steps * lanes)
+        once = self.memory.load_side_by_side(load.tensor, index, steps)
+        if steps == 1:
+            return self.scalars.broadcast(once, lanes)
+        chosen = lane_choice([*range(steps)] * lanes)
+        text = f"shufflevector {once.typed}, {once.type} poison, {chosen}"
+        return Val(self.text.assign(text, "l"), once.dtype, steps * lanes)
 
     def _write(self, leaf: StoreElement | Update, mask: Val | None) -> None:
         axis = self.scalars.axis
@@ -84,7 +134,7 @@ class LeafWriter:
         self.memory.store(leaf.buffer, index, value, axis, mask)
 
     def _across_lanes(self, leaf: Update, mask: Val | None) -> Val:
-        """All lanes of the leaf's value combined; lanes outside the mask count as the identity."""
+        """All lanes of the leaf's value combined; lanes outside the mask are the identity."""
         axis = self.scalars.axis
         assert axis is not None
         value = self.scalars.broadcast(self.scalars.value(leaf.value, mask), axis.lanes)
@@ -96,7 +146,7 @@ class LeafWriter:
     def _old(
         self, leaf: Update, index: tuple[Affine, ...], axis: VectorAxis | None, mask: Val | None
     ) -> Val:
-        """What the leaf combines with: the identity if this is the element's first update."""
+        """The old value: the identity if this is the element's first update."""
         dtype = leaf.value.dtype
         identity = literal(leaf.reducer.identity(dtype), dtype)
         first: Val | None = None
@@ -114,7 +164,8 @@ class LeafWriter:
         return old if first is None else self.scalars.select(first, identity, old)
 
     def _combined(self, leaf: Update, mask: Val | None, old: Callable[[], Val]) -> Val:
-        """What the leaf writes; it reads `old` after its value unless it is made in one step."""
+        """The value that the leaf writes; `old` is read after the value unless one instruction
+        combines them."""
         value = leaf.value
         if _is_sum_of_products(leaf):
             if not isinstance(value, Select):
@@ -132,7 +183,7 @@ class LeafWriter:
         return self.scalars.multiply_add(a, b, old)
 
     def prefetch(self, leaf: PrefetchHint) -> None:
-        """Ask for the line of an element; nothing for one in registers."""
+        """Prefetch the line of an element; nothing for one in registers."""
         if not isinstance(self.memory.places[leaf.buffer], Array):
             return
         axis = self.scalars.axis
@@ -140,16 +191,16 @@ class LeafWriter:
         index = tuple(i.substitute(first_lane) for i in leaf.index)
         pointer = self.memory.pointer(leaf.buffer, index)
         function = self.module.intrinsic("llvm.prefetch.p0", "void", ("ptr", "i32", "i32", "i32"))
-        kept = 2 if leaf.far else 3  # LLVM's locality: from the second cache on, or everywhere
+        kept = 2 if leaf.far else 3  # LLVM's locality: 2 from L2 on, 3 all levels
         self.text.add(
             f"  call void {function}(ptr {pointer}, i32 {int(leaf.for_write)}, i32 {kept}, i32 1)"
         )
 
 
 def _is_sum_of_products(leaf: Update) -> bool:
-    """Whether multiplying and adding is one step."""
+    """Whether the leaf is a multiplication and addition in one instruction."""
     value = leaf.value
-    if leaf.reducer is not Reducer.SUM or not value.dtype.is_float:
+    if leaf.reducer is not Reducer.SUM or value.dtype not in MULTIPLY_ADDS:
         return False
     if isinstance(value, Select):
         return _multiplies(value.on_true) and is_zero(value.on_false)

@@ -1,41 +1,40 @@
-"""The entries of a kernel with constant inputs: packing inside the call, or once ahead of all.
+"""The entries of a kernel with constant inputs: packing in every call, or once before all calls.
 
     NAME(inputs, outputs, workspace)                      packs into the workspace, then computes
     NAME_prepack(constant inputs, packed)                 packs
     NAME_prepacked(other inputs, outputs, packed, workspace)   computes
 
-Both ways run the same two internal functions, `NAME_pack` and `NAME_main`, so neither can give a
-result the other does not. What takes part depends on the workload alone: a constant input that the
-schedule reads as it is is copied into `packed` unchanged, so `NAME_prepacked` needs none of them.
+Both call the same two internal functions, `NAME_pack` and `NAME_main`, so their results are equal.
+The parameters depend on the workload alone: a constant input that the schedule does not pack is
+copied into `packed` unchanged, so `NAME_prepacked` needs no constant input.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from tilewright.schedules.lowering.storage import PackedPlan, plan_packed, plan_storage
 from tilewright.schedules.nest.loop_ir import Nest
 from tilewright.schedules.nest.prepacking import split_prepack
 
 from .abi import prepack_symbol, prepacked_symbol
-from .entries import refuse_bad_memory, size_function
-from .module import GeneratedModule, ModuleText
+from .module import GeneratedModule, ModuleText, refuse_bad_memory, size_function
 from .nest_writer import NestWriter
-from .storage import PackedPlan, plan_packed, plan_storage
 from .text import FunctionText
 
 
 def write_with_constants(nest: Nest, module: ModuleText, symbol: str) -> GeneratedModule:
-    """The module of a nest some of whose inputs are constant: the kernel and its two halves."""
+    """The module of a nest with constant inputs: the kernel and its two parts."""
     parts = split_prepack(nest)
     packed = plan_packed(nest, parts)
-    ahead = tuple((buffer, packed.made[buffer.name]) for buffer in parts.buffers)
+    ahead = tuple((buffer, packed.buffers[buffer.name]) for buffer in parts.buffers)
     main = replace(nest, body=parts.rest)
     storage = plan_storage(main, ahead)
     NestWriter(main, module, f"{symbol}_main", storage).write_part()
     if parts.copies:
         pack = replace(nest, body=parts.copies)
         pack_storage = plan_storage(pack, ahead)
-        assert not pack_storage.workspace.total_bytes(module.target.threads)  # it is given none
+        assert not pack_storage.workspace.total_bytes(module.target.threads)  # it gets none
         NestWriter(pack, module, f"{symbol}_pack", pack_storage).write_part()
     own_bytes = storage.workspace.total_bytes(module.target.threads)
     entries = _Entries(nest, symbol, packed, own_bytes)
@@ -43,13 +42,13 @@ def write_with_constants(nest: Nest, module: ModuleText, symbol: str) -> Generat
         entries.whole(),
         entries.prepack(module),
         entries.prepacked(),
-        size_function(f"{symbol}_workspace_bytes", own_bytes + packed.made_bytes),
+        size_function(f"{symbol}_workspace_bytes", own_bytes + packed.buffer_bytes),
         size_function(f"{symbol}_packed_bytes", packed.total_bytes),
         size_function(f"{prepacked_symbol(symbol)}_workspace_bytes", own_bytes),
     ]
     return GeneratedModule(
         module.text(),
-        own_bytes + packed.made_bytes,
+        own_bytes + packed.buffer_bytes,
         module.uses_openmp,
         packed_bytes=packed.total_bytes,
         prepacked_workspace_bytes=own_bytes,
@@ -57,8 +56,8 @@ def write_with_constants(nest: Nest, module: ModuleText, symbol: str) -> Generat
 
 
 class _Entries:
-    """Writes the exported functions. `own_bytes` is the workspace of the main part; where the
-    whole kernel packs for itself, what it makes lies behind that."""
+    """Writes the exported functions. `own_bytes` is the workspace of the main part; if the whole
+    kernel packs, the packed data follows it."""
 
     def __init__(self, nest: Nest, symbol: str, packed: PackedPlan, own_bytes: int) -> None:
         self.symbol = symbol
@@ -70,11 +69,11 @@ class _Entries:
 
     def whole(self) -> str:
         text = FunctionText()
-        if self.own_bytes + self.packed.made_bytes:
+        if self.own_bytes + self.packed.buffer_bytes:
             refuse_bad_memory(text, "%workspace")
         names = [name for name, _ in self.inputs]
         made = "null"
-        if self.packed.made_bytes:
+        if self.packed.buffer_bytes:
             made = _behind(text, "%workspace", self.own_bytes)
             unused = ["null"] * len(self.outputs)
             self._call(text, "pack", [*names, *unused, made, "null"])
@@ -86,14 +85,14 @@ class _Entries:
         text = FunctionText()
         if self.packed.total_bytes:
             refuse_bad_memory(text, "%packed")
-        if self.packed.made_bytes:
+        if self.packed.buffer_bytes:
             given = [name if tensor.constant else "null" for name, tensor in self.inputs]
             self._call(text, "pack", [*given, *["null"] * len(self.outputs), "%packed", "null"])
         copy = "llvm.memcpy.p0.p0.i64"
         for name, tensor in self.inputs:
-            if tensor.name in self.packed.kept:
+            if tensor.name in self.packed.copies:
                 module.intrinsic(copy, "void", ("ptr", "ptr", "i64", "i1"))
-                place = _behind(text, "%packed", self.packed.kept[tensor.name])
+                place = _behind(text, "%packed", self.packed.copies[tensor.name])
                 text.add(
                     f"  call void @{copy}(ptr align 64 {place},"
                     f" ptr align {tensor.dtype.bytes} {name}, i64 {tensor.bytes}, i1 false)"
@@ -111,8 +110,8 @@ class _Entries:
             refuse_bad_memory(text, "%workspace")
         given = []
         for name, tensor in self.inputs:
-            if tensor.name in self.packed.kept:
-                given.append(_behind(text, "%packed", self.packed.kept[tensor.name]))
+            if tensor.name in self.packed.copies:
+                given.append(_behind(text, "%packed", self.packed.copies[tensor.name]))
             else:
                 given.append("null" if tensor.constant else name)
         self._call(text, "main", [*given, *self.outputs, "%packed", "%workspace"])

@@ -1,7 +1,7 @@
-"""Deadlines of work that may take for ever.
+"""Deadlines of work without a bound.
 
-Choosing a default schedule and compiling are quick for what people write and have no bound for
-what they might.
+Choosing a default schedule and compiling are quick for expressions that people write; for others
+there is no bound.
 """
 
 from __future__ import annotations
@@ -12,18 +12,17 @@ from contextlib import contextmanager
 
 from tilewright.schedules.errors import TilewrightError
 
-DEADLINE_SECS = 30.0
-"""How long a default or a compile may take outside of a search: as long as a candidate in one."""
-
 
 class DeadlineError(TilewrightError):
     """A default was not chosen, or a kernel not compiled, by its deadline."""
 
     code = "took_too_long"
+    title = "Not done by its deadline"
+    advice = "Divide the expression into stages that store what they compute."
 
 
-def late(what: str, secs: float) -> str:
-    """What is said of work that was not done by its deadline."""
+def late_message(what: str, secs: float) -> str:
+    """The message about work that missed its deadline."""
     return (
         f"{what} took longer than {secs:.3g} s; divide the expression into stages that store what"
         " they compute, or tune it: a search leaves out what compiles slowly"
@@ -32,11 +31,11 @@ def late(what: str, secs: float) -> str:
 
 @contextmanager
 def alarm(secs: float, what: str) -> Iterator[None]:
-    """DeadlineError in the main thread of this process when the body takes longer than `secs`; for
-    work in Python, which a signal interrupts, where nobody else waits."""
+    """DeadlineError when the body takes longer than `secs`, by a signal: for Python code on the
+    main thread of a command."""
 
     def ring(number: int, frame: object) -> None:
-        raise DeadlineError(late(what, secs))
+        raise DeadlineError(late_message(what, secs))
 
     before = signal.signal(signal.SIGALRM, ring)
     signal.setitimer(signal.ITIMER_REAL, max(secs, 1e-3))

@@ -1,4 +1,4 @@
-"""Compile workers: candidates in, object files or typed failures out, in the order they finish."""
+"""A pool of compile workers: candidates in, object files or typed failures out, as they finish."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from typing import IO, Any
 
 from tilewright.schedules.record import MeasureStatus
 
+from .. import timeouts
 from ..codegen.abi import Needs
 from ..process.child_command import module_command, tail
 from ..process.environment import child_environment
@@ -23,17 +24,15 @@ from ..process.frames import Frame, FrameReader, write_frame
 from .spare import Spare
 from .worker import DEFAULT_COMPILER
 
-_LOOK_SECS = 0.1
 _RECYCLE_AFTER = 500  # LLVM keeps some memory of every module
 _SPARES = 2  # a full check builds twice
 
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """How the compilation of candidate `key` ended.
+    """The outcome of compiling candidate `key`.
 
-    What follows `detail` has a meaning only if `status` is OK; otherwise `detail` is one line for
-    people.
+    The fields after `detail` are set if `status` is OK; otherwise `detail` is one line for people.
     """
 
     key: int
@@ -57,7 +56,7 @@ class Compiled:
 
 @dataclass(slots=True)
 class _Worker:
-    """One process, at most one candidate in it at a time."""
+    """One process, which compiles at most one candidate at a time."""
 
     process: subprocess.Popen[bytes]
     errors: IO[bytes]
@@ -78,24 +77,24 @@ class _Worker:
 
 @dataclass(slots=True)
 class CompilePool:
-    """Up to `workers` processes that compile at the same time, started at once and warm soon.
+    """`workers` processes that compile in parallel, all started by `start`.
 
-    `cpus` is where they may run, empty for anywhere. A compile that takes longer than
-    `deadline_secs` is ended. Use as a context manager: leaving it ends every process.
-    `compiler` names a function of a request document, "module:function".
+    They run on `cpus`, or on any CPU if it is empty. A compile that takes longer than
+    `deadline_secs` is ended. Use as a context manager: leaving it ends every process. `compiler`
+    names a function of a request document, "module:function".
     """
 
     workers: int = 2
     cpus: tuple[int, ...] = ()
-    deadline_secs: float = 30.0
+    deadline_secs: float = timeouts.COMPILE_DEADLINE_SECS
     compiler: str = DEFAULT_COMPILER
     recycle_after: int = _RECYCLE_AFTER
     spares: int = _SPARES
     start_secs: float = 1.0
-    """How long a worker takes to start and import, as the last one did."""
+    """Start and imports of the last worker: a prediction for the next one."""
     _pool: list[_Worker] = field(default_factory=list)
     _queue: deque[tuple[int, dict[str, Any]]] = field(default_factory=deque)
-    _apart: CompilePool | None = None
+    _fresh_pool: CompilePool | None = None
 
     def __enter__(self) -> CompilePool:
         self.start()
@@ -110,29 +109,29 @@ class CompilePool:
             self._pool.append(self._spawn())
 
     def close(self) -> None:
-        """End every worker, whatever it is doing."""
+        """Kill every worker."""
         for worker in self._pool:
             _end(worker)
         self._pool.clear()
         self._queue.clear()
 
     def drop(self) -> None:
-        """Forget what was submitted: workers that compile are ended, the others stay warm."""
+        """Drop all candidates: busy workers are ended, idle ones stay."""
         self._queue.clear()
         for worker in [worker for worker in self._pool if worker.busy]:
             _end(worker)
             self._pool.remove(worker)
 
     def kill(self) -> None:
-        """End what runs at this moment, from another thread: whoever waits finds workers dead."""
+        """Kill running builds from another thread; a wait for them then ends."""
         for worker in list(self._pool):
             _kill_group(worker)
-        if self._apart is not None:
-            self._apart.kill()
+        if self._fresh_pool is not None:
+            self._fresh_pool.kill()
 
     @property
     def pending(self) -> int:
-        """Candidates submitted whose outcome was not handed out yet."""
+        """Submitted candidates whose outcome was not returned yet."""
         return len(self._queue) + sum(w.busy for w in self._pool)
 
     def submit(self, key: int, document: dict[str, Any]) -> None:
@@ -146,7 +145,7 @@ class CompilePool:
 
     @property
     def process_ids(self) -> list[int]:
-        """Of the workers."""
+        """The workers' process ids."""
         return [w.process.pid for w in self._pool]
 
     def secs_to_deadline(self) -> float | None:
@@ -154,9 +153,9 @@ class CompilePool:
         return self._next_wait(None)
 
     def poll(self, timeout_secs: float | None = 0.0) -> list[Compiled]:
-        """Outcomes there by `timeout_secs`; None waits for the first.
+        """Outcomes that arrive within `timeout_secs`; None waits for the first.
 
-        RuntimeError: a worker met a bug of ours.
+        RuntimeError for a bug in our code in a worker.
         """
         end = None if timeout_secs is None else time.monotonic() + timeout_secs
         while True:
@@ -171,36 +170,36 @@ class CompilePool:
         builds: int = 1,
         look: Callable[[], None] = lambda: None,
     ) -> list[Compiled]:
-        """Compile `builds` times, at once, in processes of their own that compiled nothing yet.
+        """Compile `builds` times in parallel, each in a process that has compiled nothing.
 
-        They run on any CPU, so nothing should be timed meanwhile. Spares of the workers are asked
-        where there are enough of them. `look` is called some times a second: what it raises ends
-        the builds.
+        They run on any CPU, so nothing should be timed meanwhile. The workers' spares are used if
+        there are enough. `look` is called several times a second; an exception it raises ends the
+        builds.
         """
         spares = [spare for worker in self._pool for spare in worker.spares]
         if len(spares) >= builds:
             return self._in_spares(spares[:builds], document, look)
         pool = replace(
-            self, workers=builds, cpus=(), spares=0, _pool=[], _queue=deque(), _apart=None
+            self, workers=builds, cpus=(), spares=0, _pool=[], _queue=deque(), _fresh_pool=None
         )
-        self._apart = pool
+        self._fresh_pool = pool
         try:
             with pool:
                 for number in range(builds):
                     pool.submit(number, document)
                 outcomes: list[Compiled] = []
                 while pool.pending:
-                    outcomes += pool.poll(_LOOK_SECS)
+                    outcomes += pool.poll(timeouts.COMPILE_POLL_SECS)
                     look()
             return outcomes
         finally:
-            self._apart = None
+            self._fresh_pool = None
 
     def _in_spares(
         self, spares: Sequence[Spare], document: dict[str, Any], look: Callable[[], None]
     ) -> list[Compiled]:
-        """One build in each of `spares`, which are left where they do not end in time, or `look`
-        raises."""
+        """One build in each of `spares`. Those that miss the deadline, and all if `look` raises,
+        are closed."""
         end = time.monotonic() + self.deadline_secs
         for spare in spares:
             spare.ask(document)
@@ -210,17 +209,17 @@ class CompilePool:
             with selectors.DefaultSelector() as selector:
                 for spare in waiting:
                     selector.register(spare.reader.fd, selectors.EVENT_READ)
-                selector.select(min(max(end - time.monotonic(), 0.0), _LOOK_SECS))
+                selector.select(min(max(end - time.monotonic(), 0.0), timeouts.COMPILE_POLL_SECS))
             try:
                 look()
             except BaseException:
-                self._leave(waiting)
+                self._close_spares(waiting)
                 raise
             if time.monotonic() >= end:
                 secs, detail = self.deadline_secs, f"did not end within {self.deadline_secs:g} s"
                 late = Compiled(0, MeasureStatus.COMPILE_TIMEOUT, secs, f"the compiler {detail}")
                 outcomes |= dict.fromkeys(waiting, late)
-                self._leave(waiting)
+                self._close_spares(waiting)
                 break
             for spare in waiting:
                 frames = spare.reader.read_some()
@@ -229,18 +228,18 @@ class CompilePool:
                 elif spare.reader.ended and spare not in outcomes:
                     crashed = MeasureStatus.COMPILE_CRASH
                     outcomes[spare] = Compiled(0, crashed, 0.0, "the compiler was ended")
-                    self._leave([spare])
+                    self._close_spares([spare])
         return [outcomes[spare] for spare in spares]
 
-    def _leave(self, spares: Sequence[Spare]) -> None:
-        """Ask nothing of `spares` any more, which ends what they are at."""
+    def _close_spares(self, spares: Sequence[Spare]) -> None:
+        """Close `spares`, which ends their builds."""
         for worker in self._pool:
             worker.spares = tuple(spare for spare in worker.spares if spare not in spares)
         for spare in spares:
             spare.close()
 
     def _next_wait(self, end: float | None) -> float | None:
-        """Seconds until the caller's patience or a worker's deadline is over."""
+        """Seconds until `end` or the next deadline of a worker; None without either."""
         ends = [w.started + self.deadline_secs for w in self._pool if w.busy]
         ends += [end] if end is not None else []
         return max(0.0, min(ends) - time.monotonic()) if ends else None
@@ -265,7 +264,7 @@ class CompilePool:
         return outcomes
 
     def _step(self, worker: _Worker) -> Compiled | None:
-        """What a worker with work has to say now: its outcome, or None if it goes on."""
+        """The outcome of a busy worker, None if it is still compiling."""
         secs = time.monotonic() - worker.started
         frames = worker.reader.read_some()
         if frames:
@@ -294,9 +293,9 @@ class CompilePool:
                 return
             if not worker.busy:
                 key, document = self._queue.popleft()
-                self._give(worker, key, document)
+                self._assign(worker, key, document)
 
-    def _give(self, worker: _Worker, key: int, document: dict[str, Any]) -> None:
+    def _assign(self, worker: _Worker, key: int, document: dict[str, Any]) -> None:
         worker.key, worker.busy, worker.started = key, True, time.monotonic()
         stdin = worker.process.stdin
         assert stdin is not None
@@ -332,7 +331,7 @@ class CompilePool:
 
 
 def _compiled(key: int, frame: Frame) -> Compiled:
-    """What the answer of a worker says of candidate `key`. RuntimeError: it met a bug of ours."""
+    """The outcome of candidate `key` in a worker's answer. RuntimeError for a bug in our code."""
     document = dict(frame.document)
     if "bug" in document:
         raise RuntimeError(f"a compile worker failed in our own code:\n{document['bug']}")
@@ -344,7 +343,7 @@ def _compiled(key: int, frame: Frame) -> Compiled:
 
 
 def _kill_group(worker: _Worker) -> None:
-    """The worker and its spares: it leads a session of its own."""
+    """Kill the worker and its spares: they are one process group."""
     with suppress(ProcessLookupError):
         os.killpg(worker.process.pid, signal.SIGKILL)
 

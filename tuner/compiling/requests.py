@@ -1,7 +1,7 @@
-"""What helper processes are asked for that needs LLVM; each function takes a JSON document.
+"""Functions of helper processes that need LLVM; each takes a JSON document.
 
-A caller names them ("tilewright.tuner.compiling.requests:compile_text"): only the process that
-does the work imports this module, and LLVM with it.
+A caller names them ("tilewright.tuner.compiling.requests:compile_text"), so that only the helper
+imports this module, and LLVM with it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from tilewright.schedules.target import Target
 from tilewright.schedules.trace import Trace
 from tilewright.schedules.workload.workload import Workload
 
-from ..backend.choose import BACKENDS, backend_for
+from ..backend.registry import BACKENDS, backend_for
 from ..emit.emitted import build_object
 from ..emit.kernel import CompiledKernel
 from ..emit.object_code import emit_assembly, emit_object
@@ -21,7 +21,7 @@ from ..process.frames import Frame
 
 
 def warm_up() -> None:
-    """Pay for LLVM's first use before the first candidate is waiting."""
+    """Initialise LLVM before the first candidate arrives."""
     for backend in BACKENDS:
         backend.warm_up()
 
@@ -44,14 +44,14 @@ def compile_text(document: dict[str, Any]) -> Frame:
 
 
 def build_parts(document: dict[str, Any]) -> Frame:
-    """The object that `emit.emitted.emit_kernel` asks for, and what its variants need."""
-    blob, needs = build_whatever_comes(document)
+    """The object of `emit.emitted.emit_kernel`, and the features that its variants need."""
+    blob, needs = build_checked(document)
     return Frame({"needs": needs}, blob)
 
 
-def build_whatever_comes(document: dict[str, Any]) -> tuple[bytes, list[tuple[str, ...]]]:
-    """What `in_time.build_in_time` does in a helper process, where LLVM may do what it likes.
-    TargetError for names that LLVM does not know."""
+def build_checked(document: dict[str, Any]) -> tuple[bytes, list[tuple[str, ...]]]:
+    """`deadline_compile.build_by_deadline` in a helper process, which LLVM may end. TargetError for
+    names that LLVM does not know."""
     for part in document["parts"]:
         check_names(Target.from_json(part["target"]))
     return build_object(document)

@@ -1,8 +1,8 @@
-"""Processes that have everything loaded and have compiled nothing: where a schedule is built anew.
+"""Spare processes for rebuilds: they have loaded everything and compiled nothing.
 
-A compile worker forks one when it is warm, before its first candidate. Asked for a build it forks
-again, and the fork that compiles ends with it; so each build begins with the memory of a process
-that never compiled, without waiting for Python and LLVM to start.
+A compile worker forks a spare after loading LLVM, before its first candidate. For each build the
+spare forks a child that compiles and exits. So every build starts from the memory of a process that
+has compiled nothing, without waiting for Python and LLVM to start.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ..process.serving import end_with
 
 @dataclass(frozen=True, slots=True)
 class SpareEnds:
-    """The ends of the pipes that a worker hands to its spare."""
+    """The file descriptors of a spare's pipes, as a worker passes them to it."""
 
     requests: int
     answers: int
@@ -42,7 +42,7 @@ class SpareEnds:
 
 
 class Spare:
-    """A spare as the process sees it that started its worker."""
+    """The client side of a spare, in the process that started its worker."""
 
     def __init__(self) -> None:
         requests, self._ask = os.pipe()
@@ -52,14 +52,15 @@ class Spare:
         self.reader = FrameReader(answer)
 
     def ask(self, document: dict[str, Any]) -> None:
-        """Build `document`; the answer can be read from `reader`, its end if the process ends."""
+        """Start a build of `document`; its answer, or the end of the process, arrives at
+        `reader`."""
         try:
             write_frame(self._ask, Frame(document))
         except BrokenPipeError:
-            return  # its end tells
+            return  # the end of its output shows it
 
     def close(self) -> None:
-        """Nobody asks it any more, so it ends."""
+        """Close its pipes, which ends it."""
         os.close(self._ask)
         os.close(self.reader.fd)
 
@@ -67,8 +68,9 @@ class Spare:
 def fork_spare(
     ends: SpareEnds, answer: Callable[[dict[str, Any]], Frame], unused: Sequence[int]
 ) -> bool:
-    """Fork a spare of this process, which must have one thread: true in the spare once it has
-    served, false here. The spare closes `unused`, whose other ends would not see this one end."""
+    """Fork a spare of this process, which must have one thread. False in this process; true in the
+    spare once its requests have ended. The spare closes `unused`: descriptors whose other ends must
+    see this process end."""
     if os.fork():
         ends.close()
         return False

@@ -60,7 +60,7 @@ def _timed_answer(compiler: Any, document: dict[str, Any]) -> Frame:
 
 
 def _warm(compiler_name: str) -> Any:
-    """The function that compiles, its module ready for the first candidate."""
+    """The compiling function, its module imported and warm."""
     module_name, _, function = compiler_name.partition(":")
     module = import_module(module_name)
     warm_up = getattr(module, "warm_up", None)
@@ -79,8 +79,8 @@ def _serve(compiler: Any, requests: int, answers: int) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """`python -m tilewright.tuner.compiling.worker COMPILER [CPU,CPU,... [REQUESTS,ANSWERS ...]]`:
-    the last are pipes of spares, see `spare`."""
+    """`python -m tilewright.tuner.compiling.worker COMPILER [CPU,CPU,... [REQUESTS,ANSWERS ...]]`;
+    the last arguments are pipes of spares, see `spare`."""
     requests, answers = take_over_pipes()
     limit_memory()
     done = False

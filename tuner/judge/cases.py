@@ -1,4 +1,4 @@
-"""The cases the runner holds candidates of a workload against."""
+"""The cases that the runner checks candidates with."""
 
 from __future__ import annotations
 
@@ -11,20 +11,19 @@ from tilewright.schedules.trace import Trace
 from tilewright.schedules.workload.tensors import Tensor
 from tilewright.schedules.workload.workload import Workload
 
+from .. import timeouts
 from ..arrays import Array
 from .oracle import Oracle
 from .special_inputs import DRAWS, SpecialDraw, further_draws
 from .special_values import special_case
 
 DEFAULT_CASES = "tilewright.tuner.judge.cases:open_cases"
-DEFAULT_CHECK_SECS = 4.0
-"""Seconds the reference of one full check may take on one core, as predicted."""
 
 
 class CheckCase(Protocol):
-    """Inputs with a known answer; `compare.CheckCase` is one.
+    """Inputs with known outputs; `compare.Case` is one.
 
-    `exact` says that only one result is right, bit for bit.
+    `exact`: only one result is right, bit for bit.
     """
 
     @property
@@ -35,15 +34,15 @@ class CheckCase(Protocol):
 
     @property
     def sampled_fraction(self) -> float:
-        """Elements that are compared, of all elements of the output where they are fewest."""
+        """The fraction of elements that are compared, in the output with the lowest."""
         ...
 
     def check(self, outputs: Sequence[Array]) -> str | None:
-        """What is wrong with arrays in the order of the outputs, None if nothing."""
+        """One line about what is wrong with `outputs`, in argument order; None if nothing is."""
         ...
 
     def error(self, outputs: Sequence[Array]) -> float | None:
-        """The largest error relative to what the case names, None if it names nothing."""
+        """The largest error relative to the case's scale, None if it has none."""
         ...
 
 
@@ -55,11 +54,12 @@ class Cases(Protocol):
 
     @property
     def quick(self) -> CheckCase:
-        """What every candidate must pass before it is timed; also what it is timed on."""
+        """The case that every candidate must pass before it is timed, with the inputs for
+        timing."""
         ...
 
     def full(self) -> Iterator[CheckCase]:
-        """What a candidate must pass before it is best, `quick` first."""
+        """The cases that a candidate must pass before it becomes best, `quick` first."""
         ...
 
 
@@ -80,11 +80,11 @@ class WorkloadCases:
     @property
     def planned(self) -> int:
         """How many cases `full` has at most."""
-        return self.oracle.planned + 1 + len(self._alone)
+        return self.oracle.planned + 1 + len(self._single_draws)
 
     @property
-    def _alone(self) -> list[tuple[SpecialDraw]]:
-        """Further draws of special values, a case each."""
+    def _single_draws(self) -> list[tuple[SpecialDraw]]:
+        """Further draws of special values, each with a case of its own."""
         workload = self.oracle.workload
         if not any(t.dtype.is_float for t in workload.inputs):
             return []
@@ -94,14 +94,14 @@ class WorkloadCases:
         yield from self.oracle.full()
         oracle = self.oracle
         rewritten = oracle.rewritten if oracle.rewrites else None
-        alone = self._alone
-        for number, draws in enumerate((DRAWS, *alone)):
+        single_draws = self._single_draws
+        for number, draws in enumerate((DRAWS, *single_draws)):
             special = special_case(
                 oracle.workload,
                 rewritten,
                 positive=oracle.plan.positive,
                 seed=oracle.seed + number,
-                secs=oracle.case_secs / (len(alone) if number else 1),
+                secs=oracle.case_secs / (len(single_draws) if number else 1),
                 draws=draws,
             )
             if special is not None:
@@ -109,17 +109,17 @@ class WorkloadCases:
 
 
 def open_cases(document: dict[str, Any]) -> Cases:
-    """The cases of `document["workload"]` with the inputs `document["seed"]` fixes, for kernels
-    whose traces begin with `document["rewrites"]`, if there are any. The reference takes up to
-    `document["check_secs"]` for a full check, as predicted from counts."""
+    """The cases of `document["workload"]` with inputs fixed by `document["seed"]`, for kernels
+    whose traces begin with `document["rewrites"]`. The predicted time of a full check's reference
+    is at most `document["check_secs"]`."""
     workload = Workload.from_json(document["workload"])
     rewrites = Trace.from_json(document.get("rewrites", [])).rewrites
-    check_secs = document.get("check_secs", DEFAULT_CHECK_SECS)
+    check_secs = document.get("check_secs", timeouts.REFERENCE_SECS)
     return WorkloadCases(Oracle(workload, document["seed"], rewrites, check_secs))
 
 
-def refuse_unaffordable(workload: Workload, check_secs: float = DEFAULT_CHECK_SECS) -> None:
-    """WorkloadError where not even the smallest case fits a full check's `check_secs`."""
+def refuse_unaffordable(workload: Workload, check_secs: float = timeouts.REFERENCE_SECS) -> None:
+    """WorkloadError if the reference of the smallest case alone exceeds `check_secs`."""
     least_secs = Oracle(workload, check_secs=check_secs).least_secs
     if least_secs > check_secs:
         raise WorkloadError(

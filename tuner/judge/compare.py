@@ -1,7 +1,7 @@
-"""What a kernel may answer to a set of inputs, element by element.
+"""Comparing a kernel's outputs with the expected ones, element by element.
 
-Where results are exact, every element must be equal; elsewhere it must lie within the error
-bound of a correct schedule. Nothing is ever averaged: one wrong element is a wrong kernel.
+Where results are exact, every element must be equal; elsewhere it must lie within the error bound
+of a correct schedule. Errors are never averaged: one wrong element is a wrong kernel.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _CHUNK = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What one output may be: `|y - values| <= bound` element by element, `values` where `bound`
-    is None.
+    """The correct values of one output: `|y - values| <= bound` for each element, equality where
+    `bound` is None.
 
-    `values` are float64, or the output's own type where they are exact or integers (of narrow
-    floats: f32). `free` marks elements nothing can be said about, None for none. All three are of
-    the elements that are compared: those of `grid`, everything where that is empty.
+    `values` are float64, or the output's own type where they are exact or integers (for narrow
+    floats: f32). `free` marks elements that may have any value, None for none. All three are for
+    the compared elements: those of `grid`, all if that is empty.
     """
 
     tensor: Tensor
@@ -42,7 +42,7 @@ class Expected:
     grid: Grid = ()
 
     def wrong(self, output: Array) -> str | None:
-        """None if every element of `output` is right, else the first that is not, in a line."""
+        """None if every element of `output` is right, else one line about the first wrong one."""
         if output.shape != self.tensor.shape or output.dtype != self.tensor.dtype.numpy:
             raise ValueError(
                 f"output {self.tensor.name} must be {self.tensor.dtype.numpy} of shape "
@@ -58,8 +58,8 @@ class Expected:
         return None if right.all() else self._describe(got, ~right)
 
     def wrong_zeros(self, output: Array, signs: npt.NDArray[np.int8]) -> str | None:
-        """None if every zero has its sign in `signs`, -1 or 1 (0: any number), else the first that
-        has not."""
+        """None if every zero has its sign in `signs`, -1 or 1 (0: any number), else one line about
+        the first that has not."""
         got = self._numbers(output)
         wrong = (signs != 0) & ((got != 0) | (np.signbit(got) != (signs < 0)))
         if not wrong.any():
@@ -74,18 +74,18 @@ class Expected:
 
     @property
     def judged_fraction(self) -> float:
-        """Elements held to a number: most mistakes do not show in NaN."""
+        """The fraction of elements compared with a number: most mistakes do not show in NaN."""
         numbers = np.asarray(~np.isnan(self.values))
         return float((numbers if self.free is None else numbers & ~self.free).mean())
 
     def largest_error(self, output: Array) -> float:
-        """The largest distance of an element from the exact value, of those held to something."""
+        """The largest distance of an element from its exact value, without infinite ones."""
         with np.errstate(all="ignore"):
             distance = np.abs(self._numbers(output).astype(np.float64) - self.values)
         return float(np.max(distance, where=np.isfinite(distance), initial=0.0))
 
     def limits(self, where: tuple[Any, ...] = ()) -> tuple[Array, Array]:
-        """The least and the greatest number that is right, of all elements or those at `where`."""
+        """The least and the greatest correct number, of all elements or those at `where`."""
         values = np.asarray(self.values[where])
         if self.bound is None:
             return values, values
@@ -95,14 +95,14 @@ class Expected:
 
     @property
     def sampled_fraction(self) -> float:
-        """Elements that are compared, of all."""
+        """The fraction of elements that are compared."""
         return self.values.size / self.tensor.elements
 
     def _numbers(self, output: Array) -> Array:
         return widened(taken(output, self.grid), self.tensor.dtype)
 
     def _within(self, got: Array) -> npt.NDArray[np.bool_] | None:
-        """Which elements are within the bound, None if all are; in parts that stay in the cache."""
+        """Which elements are within the bound, None if all are; in chunks that fit the cache."""
         if self.bound is None:
             equal = np.asarray(got == self.values)
             return None if equal.all() else equal
@@ -145,9 +145,9 @@ def _number(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One set of inputs and what a kernel may answer. `exact`: only one answer is right.
+    """One set of inputs with its expected outputs. `exact`: only one result is right, bit for bit.
 
-    `scale` is what the error of a rewritten kernel is relative to; None where nothing is rewritten.
+    The error of a rewritten kernel is relative to `scale`; None where nothing is rewritten.
     """
 
     kind: InputKind
@@ -158,7 +158,8 @@ class Case:
     scale: float | None = None
 
     def check(self, outputs: Sequence[Array]) -> str | None:
-        """None if `outputs`, in argument order and buffer types, are right; else why not."""
+        """None if `outputs`, in argument order and buffer types, are right; else one line why
+        not."""
         if len(outputs) != len(self.expected):
             raise ValueError(f"{len(self.expected)} outputs are expected, got {len(outputs)}")
         for expected, output in zip(self.expected, outputs, strict=True):
@@ -176,17 +177,17 @@ class Case:
 
     @property
     def sampled_fraction(self) -> float:
-        """Elements that are compared, of all elements of the output where they are fewest."""
+        """The fraction of elements that are compared, in the output with the lowest."""
         return min((e.sampled_fraction for e in self.expected), default=1.0)
 
     @property
     def judged_fraction(self) -> float:
-        """Elements held to a number, of those compared of the output where they are fewest."""
+        """The fraction of compared elements with a number, in the output with the lowest."""
         return min(expected.judged_fraction for expected in self.expected)
 
 
 def expect(tensor: Tensor, values: Array, bound: Array | None, grid: Grid = ()) -> Expected:
-    """What the elements `grid` of `tensor` may be: `values`, exactly or within `bound` (see
+    """The expected elements `grid` of `tensor`: `values`, exactly or within `bound` (see
     `bounded_outputs`)."""
     with np.errstate(all="ignore"):
         if bound is None or not bound.any():

@@ -1,8 +1,8 @@
-"""Kinds of inputs, and which values suit a workload.
+"""The kinds of test inputs, and the values that suit a workload.
 
-That is decided by the ranges its nodes take (`tilewright.schedules.reference.exactness`), never by
-its name: if a log, root or division could meet an argument without a finite value for inputs of
-both signs, all float inputs are positive.
+The ranges of the workload's nodes decide (`tilewright.schedules.reference.exactness`), never its
+name: if inputs of both signs could give a log, root or division an argument without a finite value,
+all float inputs are positive.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from math import prod
 
 from tilewright.schedules.reference.exactness import (
     MAX_INPUT,
@@ -22,56 +21,56 @@ from tilewright.schedules.reference.exactness import (
 )
 from tilewright.schedules.workload.workload import Workload
 
-from .telling_inputs import reduced_dims
+from .discriminating_inputs import combined_values, reduced_dims
 
 
 class InputKind(StrEnum):
-    """How inputs are drawn. The first three are integers in floats as well.
+    """The distribution of inputs. The first three are integers, also in float tensors.
 
-    - integers: all of the workload's integer range. Results are exact where they can be.
-    - spikes: the lower end of that range, and a few values at the upper end: about four a
+    - integers: uniform over the workload's integer range. Results are exact where they can be.
+    - spikes: the lower end of that range, with a few values at the upper end: about four per
       reduction, and half of the last positions along each axis. A dropped term shows even where
       thousands of others are added, as in a softmax.
     - extremes: integer types over their full range, a fifth of them at its ends; floats normal.
     - normal: N(0, 1). uniform: U(0, 1).
-    - special: normal, with zeros of both signs, 5 % denormals, 10 % of sizes between what is usual
-      and 2**10, and a few large values. wide: the same with all others of such sizes and no large
-      values, for workloads whose results may overflow for these. Differences between 59 and 87,
-      whose exponentials are far below 1 and yet normal numbers, come with no other kind.
-    - peaks: normal, with 100 to 6400 at one place of each row, one further in each (the seed
-      says where the first is), and as much subtracted at a few. Exponentials of these overflow,
-      so what is subtracted first to prevent that must be the right thing.
-    - sunk: one input (the seed says which) is -8008 to -8000, and 100 to 6400 more at one place
-      of each row as above, all others are U(0, 1); integers are in the lower quarter of their
-      type, or 1 and 2.
-      A maximum, of products too, is then far below zero, however many terms it has: it must start
-      from its identity and miss none. raised: the same upwards, for minima.
+    - special: normal, with zeros of both signs, 5 % denormals, 10 % of magnitudes up to 2**10, and
+    a
+      few large values. wide: all other magnitudes up to 2**10 and no large values, for workloads
+      whose results may overflow for these. Only this kind has differences between 59 and 87, whose
+      exponentials are far below 1 and yet normal numbers.
+    - peaks: normal, with 100 to 6400 at one place of each row, the next place in the next row (the
+      seed chooses the first), and as much subtracted at a few. Exponentials of these overflow
+      unless the kernel subtracts the right maximum first.
+    - sunk: one input (the seed chooses it) is -8008 to -8000, and 100 to 6400 more at one place of
+      each row as above, all others are U(0, 1); integers are in the lower quarter of their type, or
+      1 and 2. A maximum, of products too, is then far below zero, however many terms it has: it
+      must start from its identity and include all. raised: the same upwards, for minima.
 
-    The next are few values, for which inexact operations are exact:
+    The following have few values, for which inexact operations are exact:
 
     - anchors: -2**14, 0 and 2**14, a third each. Exponentials are 0 or 1, sigmoids 1/2 as well,
       and sums of these are counts. below: -2**14 and 0; above: 0 and 2**14.
-    - lone_top: one input (the seed says which) is -2**14, and 0 at one place of each line that a
-      reduction runs along, the places in turn (the seed says where they begin); the others are 1
-      and 2. lone_bottom: the same with 2**14. A maximum (minimum) that misses a place shows.
-    - few: -2**14, and N(0, 1) at four places of each line. Exponentials and sigmoids of the others
-      are 0, so sums have four terms, and each of these is held to what a function may be off.
+    - lone_top: one input (the seed chooses it) is -2**14, and 0 at one place of each line along a
+      reduction, the next place in the next line (the seed chooses the first); the others are 1 and
+      2. lone_bottom: the same with 2**14. A maximum (minimum) that misses a place shows.
+    - few: -2**14, and N(0, 1) at four places of each line. Exponentials and sigmoids of -2**14 are
+      0, so sums have four terms, each within the error bound of the function.
     - balanced: integers between 1 and 4 of both signs whose sum is zero along every axis, so that
       means are and variances are sums of integers.
-    - single: one float input (the seed says which) has full significands, the others a power of
-      two at one place of each line, zeros elsewhere: sums have one term, and no rounding of it or
-      of an operand is allowed.
-    - swept: one input (the seed says which) has sizes from one end of its type to the other, those
-      that are denormal included, a third of them between 2**-12 and 2**10, and a third evenly
-      between those whose exponentials are the least and the greatest; of one size in each line that
-      a reduction runs along. The others are normal, or what stands for it.
-    - signed: U(0.5, 1.5) with either sign, for workloads that get positive inputs otherwise.
-      `seed` modulo the number of inputs + 1: all of them, or the one of that number alone.
+    - single: one float input (the seed chooses it) has full significands, the others a power of two
+      at one place of each line, zeros elsewhere: sums have one term, and neither it nor an operand
+      may be rounded.
+    - swept: one input (the seed chooses it) has magnitudes over the whole range of its type,
+      denormals included, a third of them between 2**-12 and 2**10, and a third evenly between the
+      arguments of the least and the greatest exponential; one magnitude in each line along a
+      reduction. The others are normal, or its replacement below.
+    - signed: U(0.5, 1.5) with either sign, for workloads that have positive inputs otherwise.
+      `seed` modulo the number of inputs + 1 chooses all inputs, or one.
 
-    Workloads that need positive inputs get U(0.5, 1.5) for normal and uniform, positive peaks
-    only, and powers of two between 1/64 and 64 times U(1, 2) for special; what is sunk is 1/64 to
+    Workloads that need positive inputs have U(0.5, 1.5) for normal and uniform, positive peaks
+    only, and powers of two between 1/64 and 64 times U(1, 2) for special; sunk values are 1/64 to
     1/32, and eight times as much at one place of each row. Their anchors are 1/4, 1 and 4. A
-    quarter of what is swept is negative even so.
+    quarter of the swept values are negative all the same.
     """
 
     INTEGERS = "integers"
@@ -102,14 +101,13 @@ CONTINUOUS = frozenset({InputKind.NORMAL, InputKind.UNIFORM, InputKind.SIGNED})
 
 @dataclass(frozen=True, slots=True)
 class InputPlan:
-    """What inputs suit a workload.
+    """The values that suit a workload.
 
-    Integers are drawn from `low..high` (unsigned types: from max(low, 0)). `exact`: every
-    result is then exact; `exact_stages` are the stages computed without rounding. Where
-    `exact_extremes`, results are exact for all integers, and inputs are nothing else.
-    `positive`: float inputs must be. Large special values are below 2**`large_exponent`.
-    `terms` is the number of terms of the longest reduction, `dims` the dimensions of each input
-    that reductions run along.
+    Integers are drawn from `low..high` (unsigned types: from max(low, 0)). `exact`: every result is
+    then exact; `exact_stages` are the stages without rounding. `exact_extremes`: all inputs are
+    integers, and results are exact for every value. `positive`: float inputs must be positive.
+    Large special values are below 2**`large_exponent`. `terms` is the number of terms of the
+    longest reduction, `dims` the dimensions of each input along reductions.
     """
 
     low: int
@@ -124,13 +122,13 @@ class InputPlan:
 
 
 REAL_SPAN = 8.0
-"""Normal values are kept in [-8, 8]: beyond it lies one value in 10**15."""
+"""Normal values are clipped to [-8, 8], which changes one value in 10**15."""
 WIDE_EXPONENT = 10  # wide values are below 2**10
 LARGE_EXPONENTS = (60, 40, 20, 10, 5, 3)
 
 
 def plan_inputs(workload: Workload) -> InputPlan:
-    """The inputs that suit `workload`, from the ranges of its values."""
+    """The values that suit `workload`, by the ranges of its nodes."""
     positive = not _with_floats(workload, ValueRange(-REAL_SPAN, REAL_SPAN, None)).defined
     low, high, ranges = _integer_range(workload, positive)
     return InputPlan(
@@ -141,14 +139,13 @@ def plan_inputs(workload: Workload) -> InputPlan:
         exact_extremes=_with_floats(workload, ValueRange(-REAL_SPAN, REAL_SPAN, None)).exact,
         positive=positive,
         large_exponent=_large_exponent(workload),
-        terms=max((prod(a.extent for a in s.reduce_axes) for s in workload.stages), default=1),
+        terms=max(map(combined_values, workload.stages), default=1),
         dims=reduced_dims(workload),
     )
 
 
-def held_plan(plan: InputPlan, rewritten: Workload) -> InputPlan:
-    """`plan`, whose inputs are those of another form of the same workload, with what is exact of
-    them when computed as `rewritten` does."""
+def plan_for_rewritten(plan: InputPlan, rewritten: Workload) -> InputPlan:
+    """`plan`, made for the original workload, with the exactness of its rewritten form."""
     spans = {
         t.name: ValueRange(plan.low if t.dtype.is_signed else max(plan.low, 0), plan.high, 0)
         for t in rewritten.inputs

@@ -1,4 +1,4 @@
-"""Inputs that show mistakes: small integers, few large terms, extremes, and real values."""
+"""Drawing test inputs: small integers, few large terms, extremes, and real values."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from tilewright.schedules.dtypes import DType
 from tilewright.schedules.workload.tensors import Tensor
 from tilewright.schedules.workload.workload import Workload
 
-from .input_plan import REAL_SPAN, WIDE_EXPONENT, InputKind, InputPlan, plan_inputs
-from .telling_inputs import (
+from .discriminating_inputs import (
     ANCHOR,
     FAR_BELOW_BITS,
     balanced,
-    few,
-    lone,
+    lone_zero,
     one_place_a_line,
     singles,
+    sparse,
     spread,
 )
+from .input_plan import REAL_SPAN, WIDE_EXPONENT, InputKind, InputPlan, plan_inputs
 
 Array = npt.NDArray[Any]
 _SHIFT = 8000.0
@@ -36,7 +36,7 @@ def make_inputs(
 ) -> list[Array]:
     """Inputs of `workload` in its buffers' own types (bf16 as uint16 bits), all finite.
 
-    The same arguments give the same arrays in any process. `plan` saves planning again.
+    The same arguments give the same arrays in any process. `plan` avoids planning again.
     """
     plan = plan_inputs(workload) if plan is None else plan
     rng = np.random.Generator(np.random.PCG64(seed))
@@ -57,8 +57,8 @@ def make_inputs(
 
 @dataclass(frozen=True, slots=True)
 class _Drawn:
-    """What all inputs of one set are drawn by; `inputs` is their number, at least 1. Each input is
-    swept once before `sweep` goes on."""
+    """The plan and the random state of one set of `count` inputs, at least 1. Each input is swept
+    once before `sweep` advances."""
 
     plan: InputPlan
     rng: np.random.Generator
@@ -72,16 +72,16 @@ class _Drawn:
 
     @property
     def turn(self) -> int:
-        """Each input is the one that is chosen once before the places go on."""
+        """The first place of a line; it advances after each input was the chosen one once."""
         return self.seed // self.inputs
 
 
 _BLOCK = (1 << 20) + 7
-"""Larger inputs repeat so many values, a prime number: no row is like another."""
+"""Larger inputs repeat so many values, a prime number, so that no two rows are equal."""
 
 
 def tiled(shape: tuple[int, ...], draw: Callable[[int], Array]) -> Array:
-    """`draw` of as many values as `shape` has, in this shape."""
+    """As many values of `draw` as `shape` has elements, in this shape."""
     count = prod(shape)
     return np.resize(draw(min(count, _BLOCK)), count).reshape(shape)
 
@@ -114,7 +114,7 @@ def _size(where: tuple[Array, ...]) -> int:
 def _lone(tensor: Tensor, kind: InputKind, drawn: _Drawn) -> Array:
     top, dims = kind is InputKind.LONE_TOP, drawn.plan.dims[tensor.name]
     if tensor.dtype.is_float and not drawn.plan.positive:
-        return lone(tensor.shape, dims, drawn.turn, -1.0 if top else 1.0)
+        return lone_zero(tensor.shape, dims, drawn.turn, -1.0 if top else 1.0)
     where = one_place_a_line(tensor.shape, dims, drawn.turn)
     if tensor.dtype.is_float:
         values: Array = np.full(tensor.shape, 2.0**-6 if top else 2.0**6, np.float32)
@@ -211,7 +211,7 @@ def _floats(
         case InputKind.FEW if plan.positive:  # nothing vanishes far above zero
             return _uniform(tensor, plan, rng)
         case InputKind.FEW:
-            return few(tensor.shape, plan.dims[tensor.name], drawn.seed, rng)
+            return sparse(tensor.shape, plan.dims[tensor.name], drawn.seed, rng)
         case InputKind.BALANCED:
             values = balanced(tensor.shape, plan.terms, rng)
             return np.abs(values) + 1 if plan.positive else values
@@ -257,7 +257,7 @@ def _spikes(tensor: Tensor, plan: InputPlan, rng: np.random.Generator) -> Array:
 
 
 def _last_positions(shape: tuple[int, ...]) -> Iterable[tuple[slice | int, ...]]:
-    """The last index of each axis that is long enough for it to be a part only."""
+    """The last index of each axis with at least four elements."""
     for axis, extent in enumerate(shape):
         if extent >= 4:
             yield (*(slice(None),) * axis, extent - 1)
@@ -280,7 +280,7 @@ def _uniform(tensor: Tensor, plan: InputPlan, rng: np.random.Generator) -> Array
 
 
 def _peaks(tensor: Tensor, drawn: _Drawn) -> Array:
-    """One peak a line, the place that follows in each: lines in order go through all places."""
+    """One peak per line, at the next place in the next line, so that lines use all places."""
     plan, rng = drawn.plan, drawn.rng
     values = _uniform(tensor, plan, rng) if plan.positive else _normal(tensor, rng)
     if not plan.positive:
@@ -324,8 +324,8 @@ def _special(tensor: Tensor, plan: InputPlan, rng: np.random.Generator, *, is_wi
 
 
 def swept(tensor: Tensor, plan: InputPlan, sweep: int, rng: np.random.Generator) -> Array:
-    """Sizes spread over the type, by line where reductions run along lines: the next ones of a
-    sequence without gaps for each `sweep`."""
+    """Magnitudes over the whole type, one per line along a reduction: `sweep` continues the
+    sequence."""
     dims = plan.dims[tensor.name] if plan.terms > 1 else ()
     shape = tuple(1 if d in dims else n for d, n in enumerate(tensor.shape))
     levels = prod(shape)

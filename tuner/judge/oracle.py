@@ -1,4 +1,4 @@
-"""What a workload's kernels are held against: which inputs, and what is right for each of them."""
+"""The oracle of a workload: test inputs, and the right outputs for each of them."""
 
 from __future__ import annotations
 
@@ -23,49 +23,55 @@ from tilewright.schedules.workload.workload import Workload
 
 from ..arrays import Array
 from .compare import Case, expect
+from .discriminating_inputs import (
+    combiner_of,
+    discriminating_place_count,
+    size_dependent_inputs,
+    subtracts_sums,
+    sums_of_vanishing,
+)
 from .input_plan import (
     CONTINUOUS,
     WIDE_EXPONENT,
     InputKind,
     InputPlan,
-    held_plan,
+    plan_for_rewritten,
     plan_inputs,
 )
 from .inputs import make_inputs
 from .sampling import EVERYTHING, Extent, affordable
-from .telling_inputs import places_that_tell, subtracts_sums, sums_of_vanishing, told_by_size
 
 HEAVY_POINTS = 1 << 31
-"""Points of the iteration spaces above which a full check has three sets of inputs instead of
+"""Above this many points of the iteration spaces, a full check has three sets of inputs instead of
 six: the reference takes up to a second for each."""
-ENOUGH_JUDGED = 0.99
-MOST_PEAKS = 8
-MOST_PLACES = 32
-"""Cases of one kind with something at one place of each row."""
-CHEAP_POINTS = 1 << 25
-"""Points that all cases of one kind with something at one place of each row may have together."""
+MIN_JUDGED = 0.99
+MAX_PEAK_CASES = 8
+MAX_PLACE_CASES = 32
+"""Most cases of one kind with a value at one place of each row."""
+MAX_PLACE_POINTS = 1 << 25
+"""Most points of all cases of one kind with a value at one place of each row together."""
 LARGE_ELEMENTS = 1 << 22
-"""Elements of all tensors above which a full check has one set of inputs of a kind: so many
-elements hold more chances than several sets of smaller ones."""
+"""Above this many elements of all tensors, a full check has one set of inputs of a kind: so many
+elements are more chances than several sets of smaller tensors."""
 MANY_ELEMENTS = 1 << 18
-"""The same where nothing is reduced: each element is a chance of its own, and a small integer says
-no more than any other number of where it came from."""
-MOST_FACTORS = 4
-LITTLE_JUDGED = 0.2
-FEW_JUDGED = 0.02
-ENOUGH_LEVELS, MOST_SWEEPS = 1 << 10, 4
-"""Sizes that an input takes in all cases together, where that takes no more cases."""
-CHEAP_SWEEP_POINTS = 1 << 20
-"""Points that all cases with one input swept may have together."""
+"""The same where nothing is reduced: each element is a chance of its own, and integers detect no
+more mistakes than other numbers."""
+MAX_FACTORS = 4
+MIN_JUDGED_SIGNED = 0.2
+MIN_JUDGED_SWEPT = 0.02
+SWEPT_LEVELS, MAX_SWEEPS = 1 << 10, 4
+"""Magnitudes that a swept input has in all cases together, in at most MAX_SWEEPS cases."""
+MAX_SWEEP_POINTS = 1 << 20
+"""Most points of all cases of one swept input together."""
 _INEXACT_KINDS = (InputKind.SPIKES, InputKind.INTEGERS, InputKind.UNIFORM, InputKind.NORMAL)
 _QUICK_SHARE = 0.25
-"""Of the seconds of a full check, for the case that every candidate is held to."""
-_FEWEST_CASES = 4
-"""A full check has beside the quick one, however long a kernel may take."""
-_RUNS = 3
-"""A case runs a kernel about so often."""
+"""The quick case's share of the seconds of a full check's reference."""
+_MIN_CASES = 4
+"""Least number of cases beside the quick one, however long a kernel takes."""
+_RUNS_PER_CASE = 3
+"""About how often a case runs the kernel."""
 _WHOLE_NUMBERS = (InputKind.INTEGERS, InputKind.SPIKES)
-_FIRST = (
+_PRIORITY = (
     InputKind.NORMAL,
     InputKind.LONE_TOP,
     InputKind.LONE_BOTTOM,
@@ -76,33 +82,34 @@ _FIRST = (
     InputKind.PEAKS,
     InputKind.SWEPT,
 )
-"""Kinds in the order in which they are wanted where there is time for a few only; others follow."""
+"""The most important kinds of inputs, in order, where there is time for a few cases only."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Attempt:
-    """The first of `kinds` of inputs whose results can be judged on a `share` of the elements."""
+class _CasePlan:
+    """One case: the first of `kinds` of inputs for which a `share` of the elements can be
+    judged."""
 
     kinds: tuple[InputKind, ...]
     seed: int
-    share: float = ENOUGH_JUDGED
+    share: float = MIN_JUDGED
 
 
 @dataclass(frozen=True)
 class Oracle:
-    """Everything one workload is judged by. `seed` fixes all inputs.
+    """Gives the cases that kernels of one workload must pass. `seed` fixes all inputs.
 
-    With `rewrites`, what kernels whose traces begin with these are judged by: the same inputs and
-    the same exact values, which come from the workload as it is. Where the rewritten form is
-    exact on integers a kernel must be so too; elsewhere it may be as far off as the error analysis
-    of the rewritten form says.
+    With `rewrites`, the cases for kernels whose traces begin with these: with the same inputs and
+    the same exact values, from the original workload. Where the rewritten form is exact on
+    integers, a kernel must be exact too; elsewhere its error is bounded by the error analysis of
+    the rewritten form.
 
-    `quick` is the case every candidate must pass before its time counts, built on first use and
-    kept. `full` is what a candidate must pass before it is best.
+    `quick` is the case that every candidate must pass before its time counts, built on first use
+    and kept. `full` has the cases that a candidate must pass before it becomes best.
 
-    All cases of a full check together take the reference no more than `check_secs`, as predicted
-    from counts: where they would take longer, a sample of the outputs is compared (`sampling`), and
-    cases that do not fit even so are left out. The quick case has a quarter of it.
+    The predicted time of the reference of all cases of a full check is at most `check_secs`, that
+    of the quick one a quarter of it. Where more would be needed, a sample of the outputs is
+    compared (`sampling`), and cases whose smallest sample does not fit are left out.
     """
 
     workload: Workload
@@ -112,7 +119,7 @@ class Oracle:
 
     @cached_property
     def plan(self) -> InputPlan:
-        """What inputs there are, and what is exact of the workload as it is."""
+        """The inputs, and the exactness of the original workload."""
         return plan_inputs(self.workload)
 
     @cached_property
@@ -120,16 +127,16 @@ class Oracle:
         return start(self.workload, Trace(self.rewrites))[0]
 
     @cached_property
-    def held(self) -> InputPlan:
-        """`plan` with what a kernel must give exactly."""
-        return held_plan(self.plan, self.rewritten) if self.rewrites else self.plan
+    def kernel_plan(self) -> InputPlan:
+        """`plan` with the exactness of the form that kernels compute."""
+        return plan_for_rewritten(self.plan, self.rewritten) if self.rewrites else self.plan
 
     @cached_property
     def quick(self) -> Case:
         """Exact integers where the workload allows them, few large terms where it does not.
 
-        Where those overflow, or meet roots of negative numbers, other kinds are tried.
-        WorkloadError if no kind of inputs has a result that a kernel could be held to.
+        If those overflow or give no number, other kinds are tried. WorkloadError if for every kind
+        of inputs a correct kernel may give any output.
         """
         extent = self._quick_extent
         if self.plan.exact:
@@ -137,7 +144,7 @@ class Oracle:
         best: Case | None = None
         for kind in _INEXACT_KINDS:
             case = self.case(kind, self.seed, extent)
-            if case.judged_fraction >= ENOUGH_JUDGED:
+            if case.judged_fraction >= MIN_JUDGED:
                 return case
             if best is None or case.judged_fraction > best.judged_fraction:
                 best = case
@@ -155,7 +162,7 @@ class Oracle:
         return self.quick.check(outputs)
 
     def full(self) -> Iterator[Case]:
-        """The cases of a full check, `quick` first, each built when it is asked for.
+        """The cases of a full check, `quick` first, each built when the iterator reaches it.
 
         They are not kept: together they can be many times the size of the workload.
         """
@@ -175,7 +182,7 @@ class Oracle:
                 if case.judged_fraction >= attempt.share:
                     yield case
                     found = True
-                    if kind is InputKind.SIGNED and case.judged_fraction >= ENOUGH_JUDGED:
+                    if kind is InputKind.SIGNED and case.judged_fraction >= MIN_JUDGED:
                         done.add(kind)
                     break
             if not found and attempt.kinds == (InputKind.PEAKS,):
@@ -183,24 +190,25 @@ class Oracle:
 
     @property
     def least_secs(self) -> float:
-        """What the quick case takes the reference, as predicted."""
+        """Predicted time of the quick case's reference."""
         return self._quick_extent.secs
 
     @property
     def planned(self) -> int:
-        """How many cases `full` has at most: those whose inputs turn out to judge too little, or
-        that do not fit, are left out of it."""
+        """The largest number of cases of `full`: those that judge too few elements, or do not fit,
+        are left out."""
         return 1 + len(self._attempts)
 
     @cached_property
     def case_secs(self) -> float:
-        """What each case beside the quick one may take: one more has NaN and infinities."""
+        """Seconds for the reference of each case beside the quick one; one more has special
+        values."""
         return max(self.check_secs - self._quick_extent.secs, 0.0) / (len(self._attempts) + 1)
 
     @cached_property
-    def _attempts(self) -> list[_Attempt]:
-        """All cases of a full check beside `quick`, or those that are wanted most of them where
-        kernels of the workload take long."""
+    def _attempts(self) -> list[_CasePlan]:
+        """All cases of a full check beside `quick`, or the most important of them for workloads
+        with slow kernels."""
         number = len(self._full_kinds()) + 1
         every = [
             *self._drawn(),
@@ -211,93 +219,94 @@ class Oracle:
             *self._signed(),
             *self._swept(),
         ]
-        case_secs = _RUNS * kernel_secs(self.workload) + handling_secs(self.workload)
+        case_secs = _RUNS_PER_CASE * kernel_secs(self.workload) + handling_secs(self.workload)
         if self.check_secs >= len(every) * case_secs:
             return every
         seen = Counter[InputKind]()
         turns = []
         for attempt in every:
             kind = attempt.kinds[-1]
-            turns.append((seen[kind], _FIRST.index(kind) if kind in _FIRST else len(_FIRST)))
+            turns.append(
+                (seen[kind], _PRIORITY.index(kind) if kind in _PRIORITY else len(_PRIORITY))
+            )
             seen[kind] += 1
         order = sorted(range(len(every)), key=lambda n: (turns[n], n))
-        most = max(int(self.check_secs / case_secs), _FEWEST_CASES)
+        most = max(int(self.check_secs / case_secs), _MIN_CASES)
         return [every[n] for n in sorted(order[:most])]
 
-    def _drawn(self) -> Iterator[_Attempt]:
-        """Large values overflow, by the ranges of values; those of middling size only perhaps."""
+    def _drawn(self) -> Iterator[_CasePlan]:
+        """Cases of random values. Where large values overflow, middling ones are tried first."""
         middling = self.plan.large_exponent < WIDE_EXPONENT and not self.plan.positive
         for kind, number in self._full_kinds():
             kinds: tuple[InputKind, ...] = (kind,)
             if kind is InputKind.SPECIAL and middling and _floats(self.workload):
                 kinds = (InputKind.WIDE, kind)
-            share = 0.0 if len(kinds) == 1 else ENOUGH_JUDGED
-            yield _Attempt(kinds, self.seed + number, share)
+            share = 0.0 if len(kinds) == 1 else MIN_JUDGED
+            yield _CasePlan(kinds, self.seed + number, share)
 
-    def _counted(self, seed: int) -> Iterator[_Attempt]:
-        """Cases that make inexact operations exact: nothing is gained where all are already."""
+    def _counted(self, seed: int) -> Iterator[_CasePlan]:
+        """Cases for which inexact operations are exact; none if all are exact already."""
         if self.plan.exact or not _floats(self.workload):
             return
-        sums = any(s.reducer is Reducer.SUM for s in self.workload.stages)
+        sums = any(combiner_of(s) is Reducer.SUM for s in self.workload.stages)
         if not (self._is_large and sums):
-            yield _Attempt((InputKind.ANCHORS,), seed)
+            yield _CasePlan((InputKind.ANCHORS,), seed)
         if sums:
-            yield _Attempt((InputKind.BELOW, InputKind.ABOVE), seed)
+            yield _CasePlan((InputKind.BELOW, InputKind.ABOVE), seed)
         if sums_of_vanishing(self.workload) and not (self.plan.positive or self._is_large):
-            yield _Attempt((InputKind.FEW,), seed)
+            yield _CasePlan((InputKind.FEW,), seed)
         if subtracts_sums(self.workload):
-            yield _Attempt((InputKind.BALANCED,), seed)
+            yield _CasePlan((InputKind.BALANCED,), seed)
 
-    def _peaks(self, seed: int) -> Iterator[_Attempt]:
-        """Cases with a peak in turn at places of a row, as many as cost little."""
-        extremes = any(s.reducer in (Reducer.MAX, Reducer.MIN) for s in self.workload.stages)
+    def _peaks(self, seed: int) -> Iterator[_CasePlan]:
+        """Cases with a peak at one place of each row, as many as cost little."""
+        extremes = any(combiner_of(s) in (Reducer.MAX, Reducer.MIN) for s in self.workload.stages)
         if self.plan.exact or (self._is_large and extremes):  # lone ones are enough there
             return
-        for number in range(min(self._peaks_wanted, MOST_PEAKS)):
-            yield _Attempt((InputKind.PEAKS,), seed + number)
+        for number in range(min(self._peaks_wanted, MAX_PEAK_CASES)):
+            yield _CasePlan((InputKind.PEAKS,), seed + number)
 
-    def _single(self) -> Iterator[_Attempt]:
-        """Cases of sums with one term: of products, each factor in turn with full significands."""
+    def _single(self) -> Iterator[_CasePlan]:
+        """Cases in which sums of products have one term, for each factor with full significands."""
         floats = sum(t.dtype.is_float for t in self.workload.inputs)
         products = (
             len({r.tensor for r in loads(s.body)}) > 1
             for s in self.workload.stages
-            if s.reducer is Reducer.SUM
+            if combiner_of(s) is Reducer.SUM
         )
         if floats < 2 or not any(products):
             return
-        for number in range(min(floats, MOST_FACTORS)):
-            yield _Attempt((InputKind.SINGLE,), self.seed + number)
+        for number in range(min(floats, MAX_FACTORS)):
+            yield _CasePlan((InputKind.SINGLE,), self.seed + number)
 
-    def _signed(self) -> Iterator[_Attempt]:
-        """Cases of both signs where inputs are positive for the sake of a root, log or division:
-        what has no value is not judged. All inputs at once, or one by one where that leaves little.
-        """
+    def _signed(self) -> Iterator[_CasePlan]:
+        """Cases of both signs where inputs are positive for a root, log or division; elements
+        without a value are not judged. All inputs at once, or one by one if that judges little."""
         if not self.plan.positive:
             return
         inputs = len(self.workload.inputs)
         first = -self.seed % (inputs + 1)  # the one for which all inputs are signed
         for number in range(inputs + 1):
-            yield _Attempt((InputKind.SIGNED,), self.seed + first + number, LITTLE_JUDGED)
+            yield _CasePlan((InputKind.SIGNED,), self.seed + first + number, MIN_JUDGED_SIGNED)
 
-    def _swept(self) -> Iterator[_Attempt]:
-        """Cases with arguments of every size, where results depend on it: each input in turn, more
-        of them where a case has few. What overflows is not judged."""
+    def _swept(self) -> Iterator[_CasePlan]:
+        """Cases with arguments of all magnitudes for inputs whose magnitude matters, one input at a
+        time, more cases where one has few lines. Elements that overflow are not judged."""
         floats = [n for n, t in enumerate(self.workload.inputs) if t.dtype.is_float]
         dims = self.plan.dims if self.plan.terms > 1 else {}
-        for number in told_by_size(self.workload)[:MOST_FACTORS]:
+        for number in size_dependent_inputs(self.workload)[:MAX_FACTORS]:
             tensor = self.workload.inputs[number]
             levels = tensor.elements // prod(tensor.shape[d] for d in dims.get(tensor.name, ()))
-            cheap = max(1, CHEAP_SWEEP_POINTS // self._points)
+            cheap = max(1, MAX_SWEEP_POINTS // self._points)
             first = floats.index(number) - self.seed % len(floats)  # the seed for which it is swept
-            for turn in range(min(-(-ENOUGH_LEVELS // levels), MOST_SWEEPS, cheap)):
+            for turn in range(min(-(-SWEPT_LEVELS // levels), MAX_SWEEPS, cheap)):
                 seed = self.seed + first % len(floats) + turn * len(floats)
-                yield _Attempt((InputKind.SWEPT,), seed, FEW_JUDGED)
+                yield _CasePlan((InputKind.SWEPT,), seed, MIN_JUDGED_SWEPT)
 
-    def _shifted(self) -> Iterator[_Attempt]:
-        """Cases that show what maxima and minima start from, and whether they miss a place: of many
-        numbers of both signs none is ever below zero, and most are never the greatest."""
-        reducers = {stage.reducer for stage in self.workload.stages}
+    def _shifted(self) -> Iterator[_CasePlan]:
+        """Cases that show from what maxima and minima start and whether they miss a place: a
+        maximum of many numbers of both signs is never below zero, and most places never have it."""
+        reducers = {combiner_of(stage) for stage in self.workload.stages}
         inputs = len(self.workload.inputs) if self._points <= HEAVY_POINTS else 1
         asked = (
             (Reducer.MAX, InputKind.SUNK, InputKind.LONE_TOP),
@@ -306,21 +315,21 @@ class Oracle:
         for reducer, sunk, lone in asked:
             if reducer not in reducers:
                 continue
-            for number in range(max(min(self._peaks_wanted, MOST_PEAKS), inputs)):
-                yield _Attempt((sunk,), self.seed + number)  # each is shifted once
-            for number in range(min(self._peaks_wanted * inputs, MOST_PLACES)):
-                yield _Attempt((lone,), self.seed + number)
+            for number in range(max(min(self._peaks_wanted, MAX_PEAK_CASES), inputs)):
+                yield _CasePlan((sunk,), self.seed + number)  # each is shifted once
+            for number in range(min(self._peaks_wanted * inputs, MAX_PLACE_CASES)):
+                yield _CasePlan((lone,), self.seed + number)
 
     @property
     def _peaks_wanted(self) -> int:
-        """So many cases that each place that tells has its turn, if they cost little."""
+        """The number of cases that use every discriminating place, fewer if they cost much."""
         wanted = 1
         for tensor in self.workload.inputs:
             dims = self.plan.dims[tensor.name]
             lines = tensor.elements // prod(tensor.shape[d] for d in dims)
-            places = max((places_that_tell(tensor.shape[d]) for d in dims), default=1)
+            places = max((discriminating_place_count(tensor.shape[d]) for d in dims), default=1)
             wanted = max(wanted, -(-places // lines))
-        return min(wanted, MOST_PLACES, max(1, CHEAP_POINTS // self._points))
+        return min(wanted, MAX_PLACE_CASES, max(1, MAX_PLACE_POINTS // self._points))
 
     @cached_property
     def _quick_extent(self) -> Extent:
@@ -328,7 +337,7 @@ class Oracle:
         return self._affordable(kind, _QUICK_SHARE * self.check_secs)
 
     def _extent(self, kind: InputKind) -> Extent:
-        """How much of a case beside the quick one is compared."""
+        """The sample of a case beside the quick one."""
         bounded = not self._is_exact(kind)
         if bounded not in self._extents:
             self._extents[bounded] = self._affordable(kind, self.case_secs)
@@ -344,14 +353,14 @@ class Oracle:
 
     @property
     def _forms(self) -> list[Workload]:
-        """What the reference evaluates for a bound."""
+        """The forms that the reference evaluates for an error bound."""
         return [self.workload, self.rewritten] if self.rewrites else [self.workload]
 
     def _is_exact(self, kind: InputKind) -> bool:
-        return self.held.exact if kind in _WHOLE_NUMBERS else self.held.exact_extremes
+        return self.kernel_plan.exact if kind in _WHOLE_NUMBERS else self.kernel_plan.exact_extremes
 
     def case(self, kind: InputKind, seed: int, extent: Extent | None = None) -> Case:
-        """Inputs of `kind` and what a kernel may answer to them: to `extent`, where it is given."""
+        """Inputs of `kind` with their expected outputs, or a sample of `extent`."""
         inputs = make_inputs(self.workload, kind, seed, self.plan)
         extent = EVERYTHING if extent is None else extent
         exact = self._is_exact(kind)
@@ -372,9 +381,9 @@ class Oracle:
     def _bounded(
         self, inputs: Sequence[Array], kind: InputKind, samples: Sequence[Sample | None]
     ) -> list[tuple[Array, Array | None]]:
-        """Values and how far a right kernel may be from them. The values of a rewritten workload
-        are those of the workload as it is: a mistake in a rewrite must not hide in both."""
-        plans = (self.plan, self.held)
+        """Values and error bounds of the outputs. The values of a rewritten workload are those of
+        the original one: a mistake in a rewrite must not be in both."""
+        plans = (self.plan, self.kernel_plan)
         found = [
             bounded_outputs(
                 form,
@@ -407,7 +416,7 @@ class Oracle:
 
     @property
     def _is_large(self) -> bool:
-        """Whether inputs, stages and outputs are so many that every set of them takes long."""
+        """Whether the tensors are so large that every set of inputs takes long."""
         return self._elements > LARGE_ELEMENTS
 
     @property
@@ -417,7 +426,7 @@ class Oracle:
 
     @property
     def _reduces(self) -> bool:
-        return any(s.reduce_axes for s in self.workload.stages)
+        return any(combiner_of(s) is not None for s in self.workload.stages)
 
 
 def _floats(workload: Workload) -> bool:

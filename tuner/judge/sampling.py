@@ -1,10 +1,10 @@
-"""Which elements of the outputs are compared where all of them would take too long.
+"""The sample of output elements that are compared where comparing all would take too long.
 
-A grid of coordinates: along each dimension the ends, both sides of powers of two and of even
-shares, one of each residue modulo the lanes (`telling_places`), and one by chance in each of as
-many equal parts, which are others in every case. So each block that is not smaller than such a
-part, each lane, tail, share of a thread and phase has its turn, whatever the schedule is. Every
-element that is compared is a whole reduction.
+A sample is a grid of coordinates: along each dimension the ends, both sides of powers of two and of
+even divisions, one of each residue modulo the lanes (`discriminating_places`), and a random one in
+each of as many equal intervals, new in every case. So every block at least as long as an interval,
+every lane, tail, thread's share and phase is sampled, whatever the schedule. Each compared element
+is a whole reduction.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tilewright.schedules.reference.cost import predicted_secs
 from tilewright.schedules.reference.sample import Grid, Sample, demanded, places_of
 from tilewright.schedules.workload.workload import Workload
 
-from .telling_inputs import telling_places
+from .discriminating_inputs import discriminating_places
 
 _SHRINK = 0.7  # of the coordinates along each dimension, from one try to the next
 _WIDER = 2  # times as many along the last dimension, along which vectors lie
@@ -26,14 +26,15 @@ _WIDER = 2  # times as many along the last dimension, along which vectors lie
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """How much is compared: about `count` coordinates along each dimension, all where that is
-    None, and the seconds that the reference is predicted to take for them."""
+    """The size of a sample: about `count` coordinates along each dimension, all if that is None,
+    and the predicted `secs` of its reference."""
 
     count: int | None
     secs: float
 
     def samples(self, forms: Sequence[Workload], seed: int) -> list[Sample | None]:
-        """The same elements of the outputs of all `forms` of one workload."""
+        """A sample with this extent for each of `forms` of one workload, all of the same
+        elements."""
         if self.count is None:
             return [None] * len(forms)
         return _samples(forms, self.count, seed)
@@ -45,8 +46,8 @@ EVERYTHING = Extent(None, 0.0)
 def affordable(
     forms: Sequence[Workload], secs: float, *, bounded: bool, finite: bool = True
 ) -> Extent:
-    """The most that is compared if the reference evaluates all `forms` of one workload within
-    `secs`, on inputs that are `finite` or not; the least there is if nothing can be."""
+    """The largest sample whose reference evaluates all `forms` of one workload within `secs`, on
+    inputs that are `finite` or not; the smallest one if none fits."""
 
     def predicted(samples: Sequence[Sample | None]) -> float:
         pairs = zip(forms, samples, strict=True)
@@ -78,10 +79,10 @@ def _samples(forms: Sequence[Workload], count: int, seed: int) -> list[Sample | 
 
 
 def coordinates(extent: int, count: int, rng: np.random.Generator) -> list[int]:
-    """About `count` coordinates of a dimension of `extent`, all where it has no more."""
+    """About `count` coordinates of a dimension of `extent`, all if it has no more."""
     if count >= extent:
         return list(range(extent))
-    telling = telling_places(extent)[: -(-count // 2)]
-    parts = np.linspace(0, extent, count - len(telling) + 1)
+    chosen = discriminating_places(extent)[: -(-count // 2)]
+    parts = np.linspace(0, extent, count - len(chosen) + 1)
     chance = (parts[:-1] + rng.random(len(parts) - 1) * np.diff(parts)).astype(np.int64)
-    return sorted({*telling, *(int(c) for c in chance)})
+    return sorted({*chosen, *(int(c) for c in chance)})

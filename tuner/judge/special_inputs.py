@@ -1,9 +1,8 @@
-"""Inputs with a few NaN, infinities and zeros of both signs."""
+"""Drawing inputs with a few NaN, infinities and zeros of both signs."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -15,24 +14,25 @@ from tilewright.schedules.dtypes import DType
 from tilewright.schedules.workload.tensors import Tensor
 from tilewright.schedules.workload.workload import Workload
 
+from .discriminating_inputs import combined_values, one_place_a_line, summed_dims
 from .inputs import tiled
-from .telling_inputs import one_place_a_line, summed_dims
 
 Array = npt.NDArray[Any]
 ZERO_SHARE = 0.1
-"""Of elements that are zero, half of them -0.0."""
+"""The fraction of zeros, half of them -0.0."""
 _DENSEST = 1 / 24
-_FEWEST_ELEMENTS = 16
+_MIN_ELEMENTS = 16
 _SMALL_ELEMENTS = 1 << 14
-_MOST_ALONE = 4
+_MAX_SINGLE_INPUTS = 4
 _TURNS = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
 class SpecialDraw:
-    """Which special values there are, and whether in the largest input only, a few; or in all but
-    that one, or in that of the number `only`, one in each line that a reduction runs along, in half
-    of the elements where none does: code for few rows or lanes has its turn."""
+    """The special values of a draw. By default a few in every input; with `largest_only`, in the
+    largest input alone. With `but_largest`, in all other inputs, or with `only`, in the input of
+    that number: one in each line along a reduction, or in half of the elements of an input without
+    one, so that code for few rows or lanes meets them."""
 
     values: tuple[float, ...]
     largest_only: bool = False
@@ -49,19 +49,19 @@ DRAWS = (
 
 
 def further_draws(workload: Workload) -> list[SpecialDraw]:
-    """Special values in some inputs alone, whose own the draws of `DRAWS` may never show: beside
-    those of another factor, or where a few already reach every output. Where inputs are small
-    enough, in each input alone, and one kind at a time: NaN hides infinities of its line."""
+    """Draws with special values in some inputs alone, whose effect `DRAWS` may hide: behind those
+    of another factor, or where a few already reach every output. For small inputs, each input alone
+    and one value at a time, as NaN hides infinities of its line."""
     floats = [(n, t) for n, t in enumerate(workload.inputs) if t.dtype.is_float]
     if max(t.elements for _, t in floats) >= _SMALL_ELEMENTS:
         every = (np.nan, np.inf, -np.inf)
         return [SpecialDraw(every, but_largest=True)] if len(floats) > 1 else []
     kinds = ((np.nan,), (np.inf,), (-np.inf,))
-    return [SpecialDraw(kind, only=n) for n, _ in floats[:_MOST_ALONE] for kind in kinds]
+    return [SpecialDraw(kind, only=n) for n, _ in floats[:_MAX_SINGLE_INPUTS] for kind in kinds]
 
 
 def _terms(workload: Workload) -> int:
-    return max((prod(a.extent for a in s.reduce_axes) for s in workload.stages), default=1)
+    return max(map(combined_values, workload.stages), default=1)
 
 
 def special_inputs(
@@ -80,7 +80,7 @@ def special_inputs(
         drawn = _drawn(tensor, positive, rng)
         if draw.but_largest or draw.only is not None:
             _put_in_lines(drawn, values, dims[tensor.name], rng)
-        elif tensor.elements >= _FEWEST_ELEMENTS:
+        elif tensor.elements >= _MIN_ELEMENTS:
             _put_few(drawn, values, share, rng)
         found.append(_stored(tensor, drawn))
     return found
@@ -107,7 +107,7 @@ def _put_in_lines(
 
 
 def _drawn(tensor: Tensor, positive: bool, rng: Generator) -> Array:
-    """Magnitudes of 1/4 to 1, so that no exponential of a sum of them leaves its type."""
+    """Magnitudes of 1/4 to 1, so that no exponential of their sums overflows."""
     if not tensor.dtype.is_float:
         high = 1 if tensor.dtype is DType.BOOL else 4
         return rng.integers(0, high, tensor.shape, np.int8, endpoint=True).astype(

@@ -1,6 +1,6 @@
-"""Inputs with a few NaN, infinities and zeros of both signs, and what a kernel must make of them.
+"""Cases with a few NaN, infinities and zeros of both signs, and the outputs that are right.
 
-What is promised is in `docs/math.md`, "Special values". The bound of the reference
+`docs/math.md`, "Special values", has the promise. The bound of the reference
 (`tilewright.schedules.reference.error_special`) follows what a right kernel may do otherwise
 through all stages: a NaN that a maximum lost, a product with padding that was left out, what is
 zero by rounding. Elements that none of these reach are held to their class and to their value, and
@@ -19,7 +19,12 @@ import numpy.typing as npt
 
 from tilewright.schedules.reference.error_bound import bounded_outputs
 from tilewright.schedules.reference.error_special import Bounded, joint, stage_keeps_zero_sign
-from tilewright.schedules.reference.evaluate import evaluate_stage, held, load_inputs, values_in
+from tilewright.schedules.reference.evaluate import (
+    evaluate_stage,
+    load_inputs,
+    stored_sample,
+    values_in,
+)
 from tilewright.schedules.reference.reads import Stored
 from tilewright.schedules.reference.sample import Sample, grid_of
 from tilewright.schedules.workload.workload import Workload
@@ -30,12 +35,12 @@ from .special_inputs import DRAWS, SpecialDraw, special_inputs
 
 Array = npt.NDArray[Any]
 MANY_NANS = 0.5
-"""Of an output's elements: other inputs are drawn."""
+"""If a larger fraction of an output is NaN, other inputs are drawn."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpecialCase:
-    """Inputs with special values and what a kernel may answer, as the runner asks for it.
+    """Inputs with special values and their expected outputs: `cases.CheckCase`.
 
     `signs` of an output are -1 or 1 where it is a zero of that sign, 0 elsewhere; None where no
     sign of a zero is promised.
@@ -48,7 +53,7 @@ class SpecialCase:
     exact: bool = False
 
     def check(self, outputs: Sequence[Array]) -> str | None:
-        """None if `outputs` are as promised; else what is not."""
+        """None if `outputs` are right, else one line about the first wrong element."""
         for expected, signs, output in zip(self.expected, self.signs, outputs, strict=True):
             problem = expected.wrong(output)
             if problem is None and signs is not None:
@@ -63,12 +68,12 @@ class SpecialCase:
 
     @property
     def sampled_fraction(self) -> float:
-        """Elements that are compared, of the output where they are fewest."""
+        """The fraction of elements that are compared, in the output with the lowest."""
         return min((e.sampled_fraction for e in self.expected), default=1.0)
 
     @property
     def judged_fraction(self) -> float:
-        """Elements held to a number, of the output where they are fewest."""
+        """The fraction of compared elements with a number, in the output with the lowest."""
         return min(expected.judged_fraction for expected in self.expected)
 
 
@@ -81,11 +86,11 @@ def special_case(
     secs: float = inf,
     draws: Sequence[SpecialDraw] = DRAWS,
 ) -> SpecialCase | None:
-    """The case for kernels of `workload`, computed as `rewritten` if that is not None; None where
-    there are no floats, nothing can be promised, or the reference takes longer than `secs`, as
-    predicted, for the smallest sample.
+    """The case for kernels of `workload`, in the form `rewritten` if that is not None; None without
+    float inputs, if every element may have any value, or if the predicted reference of the smallest
+    sample exceeds `secs`.
 
-    `positive`: other inputs than special ones must be.
+    `positive`: all but special values must be positive.
     """
     if not any(t.dtype.is_float for t in workload.inputs):
         return None
@@ -115,8 +120,8 @@ def _drawn(
     seed: int,
     sample: Sample | None,
 ) -> tuple[list[Array], list[Bounded]]:
-    """Of the draws the first that makes few outputs NaN, or the one that makes the fewest so; and
-    what comes of it."""
+    """The first of `draws` that makes few outputs NaN, or the one with the fewest; its inputs and
+    bounds."""
     found: list[tuple[float, list[Array], list[Bounded]]] = []
     for draw in draws:
         rng = np.random.Generator(np.random.PCG64(seed))
@@ -133,15 +138,17 @@ def _drawn(
 def zero_signs(
     workload: Workload, inputs: Sequence[Array], sample: Sample | None = None
 ) -> dict[str, npt.NDArray[np.int8]]:
-    """Outputs whose zeros keep their signs, and which signs: those that are made of inputs without
-    any sum, maximum or reduction."""
+    """The signs of zeros in outputs that keep them: outputs computed from inputs without a sum,
+    maximum or reduction."""
     keeping = frozenset(t.name for t in workload.inputs if t.dtype.is_float)
     tensors: dict[str, Stored] = {**load_inputs(workload, inputs)}
     with np.errstate(all="ignore"):
         for stage in workload.stages:
             if stage_keeps_zero_sign(stage, keeping):
                 grid = grid_of(sample, stage)
-                tensors[stage.name] = held(evaluate_stage(stage, tensors, grid), stage, grid)
+                tensors[stage.name] = stored_sample(
+                    evaluate_stage(stage, tensors, grid), stage, grid
+                )
                 keeping |= {stage.name}
     signs = {}
     for tensor in workload.output_tensors:

@@ -1,11 +1,11 @@
-"""The CPUs and features that LLVM knows of an architecture, as LLVM itself lists them.
+"""The CPUs and features that LLVM knows for an architecture, by LLVM's own list.
 
     python -m tilewright.tuner.machine.llvm_names TRIPLE   lists them
-    python -m tilewright.tuner.machine.llvm_names          compiles a little for the target on stdin
+    python -m tilewright.tuner.machine.llvm_names          compiles for the target on stdin
 
-What LLVM does not know it names on standard error, and goes on with a CPU that has nothing, or ends
-the process. Its list it gives once a process, and to standard error: so one is started for it, and
-one for each description, in which LLVM may end; what came of it is remembered.
+LLVM reports an unknown name on standard error and continues with a CPU without features, or ends
+the process. It prints its list once per process, to standard error. So one process is started for
+the list, and one for each new description, which LLVM may end; results are cached.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from functools import lru_cache
 from tilewright.schedules.errors import TargetError
 from tilewright.schedules.target import Target
 
+from .. import timeouts
 from ..process.child_command import module_command
 from ..process.environment import child_environment
 
 _CPUS = "Available CPUs for this target:"
 _FEATURES = "Available features for this target:"
 _ENTRY = re.compile(r"^  +(\S+) +- ", re.MULTILINE)
-_DEADLINE_SECS = 20.0
 _ONE_AT_A_TIME = threading.Lock()
 
 # No kernel is without loads, sums and stores of floats.
-_LITTLE = """
-define void @little(ptr %p) {
+_SMALL_MODULE = """
+define void @small(ptr %p) {
   %a = load float, ptr %p
   %b = fadd float %a, %a
   store float %b, ptr %p
@@ -44,12 +44,12 @@ define void @little(ptr %p) {
 
 
 def check_target(target: Target) -> None:
-    """TargetError for a CPU or a feature that LLVM does not know, and for those that it ends by:
-    a CPU of 32 bits, features that contradict each other. Any thread may ask; a process is started
-    for an answer that is not known yet, for one caller at a time."""
+    """TargetError for a CPU or a feature that LLVM does not know, and for those that end it: a CPU
+    of 32 bits, features that contradict each other. Thread-safe; an answer that is not cached takes
+    a process, started for one caller at a time."""
     with _ONE_AT_A_TIME:
         check_names(target)
-        trouble = _trouble(target.triple, target.cpu, target.features)
+        trouble = _fatal_message(target.triple, target.cpu, target.features)
     if trouble:
         raise TargetError(
             f"LLVM compiles nothing for CPU {target.cpu!r} of {target.triple} with these features:"
@@ -58,7 +58,7 @@ def check_target(target: Target) -> None:
 
 
 def check_names(target: Target) -> None:
-    """TargetError for a CPU or a feature that LLVM does not know, and what it may have been."""
+    """TargetError for a CPU or a feature that LLVM does not know, with similar names."""
     cpus, features = names_of(target.triple)
     if target.cpu not in cpus:
         raise TargetError(_unknown("CPU", target.cpu, target.triple, cpus))
@@ -68,15 +68,15 @@ def check_names(target: Target) -> None:
 
 
 def names_of(triple: str) -> tuple[frozenset[str], frozenset[str]]:
-    """CPUs and features of the architecture of `triple`. TargetError if LLVM has none such, or
-    would not say."""
-    # The rest of a triple says nothing of CPUs: there are as many lists as architectures.
+    """CPUs and features of the architecture of `triple`. TargetError if LLVM does not know the
+    architecture, or did not answer."""
+    # The list depends on the architecture alone.
     return _names_of(f"{triple.partition('-')[0]}-unknown-linux-gnu")
 
 
 @lru_cache(maxsize=16)
 def _names_of(triple: str) -> tuple[frozenset[str], frozenset[str]]:
-    text = _told(triple, [triple], b"").stderr.decode(errors="replace")
+    text = _listed_by_llvm(triple, [triple], b"").stderr.decode(errors="replace")
     if _CPUS not in text:
         raise TargetError(f"LLVM tells nothing of {triple}: {text.strip()[-200:]}")
     cpus, _, features = text.partition(_FEATURES)
@@ -84,24 +84,26 @@ def _names_of(triple: str) -> tuple[frozenset[str], frozenset[str]]:
 
 
 @lru_cache(maxsize=256)
-def _trouble(triple: str, cpu: str, features: tuple[str, ...]) -> str:
-    """LLVM's last words where it ends by these names, "" where it compiles."""
-    asked = json.dumps({"triple": triple, "cpu": cpu, "features": features})
-    ended = _told(triple, [], asked.encode())
+def _fatal_message(triple: str, cpu: str, features: tuple[str, ...]) -> str:
+    """LLVM's last line if these names end it, "" if it compiles."""
+    request = json.dumps({"triple": triple, "cpu": cpu, "features": features})
+    ended = _listed_by_llvm(triple, [], request.encode())
     if not ended.returncode:
         return ""
     said = [line for line in ended.stderr.decode(errors="replace").splitlines() if line.strip()]
     return said[-1].strip()[:300] if said else f"it ended with code {ended.returncode}"
 
 
-def _told(triple: str, words: list[str], asked: bytes) -> subprocess.CompletedProcess[bytes]:
+def _listed_by_llvm(
+    triple: str, words: list[str], request: bytes
+) -> subprocess.CompletedProcess[bytes]:
     try:
         return subprocess.run(
             module_command("tilewright.tuner.machine.llvm_names", *words),
             env=child_environment(1),
-            input=asked,
+            input=request,
             capture_output=True,
-            timeout=_DEADLINE_SECS,
+            timeout=timeouts.LLVM_NAMES_DEADLINE_SECS,
             check=False,
         )
     except subprocess.TimeoutExpired as error:
@@ -115,7 +117,7 @@ def _unknown(what: str, name: str, triple: str, known: Iterable[str]) -> str:
 
 
 def main() -> None:
-    """Have LLVM list them on standard error, or compile for what standard input describes."""
+    """Let LLVM print its list to standard error, or compile for the target on standard input."""
     # Start-up: only the process that is started for it loads LLVM.
     from ..emit.object_code import cleaned, llvm_target, machine_for
 
@@ -123,9 +125,9 @@ def main() -> None:
     if sys.argv[1:]:
         llvm_target(sys.argv[1]).create_target_machine(cpu="help", features="")
         return
-    asked = json.load(sys.stdin)
-    machine = machine_for(asked["triple"], asked["cpu"], asked["features"])
-    machine.emit_object(cleaned(_LITTLE, machine))
+    request = json.load(sys.stdin)
+    machine = machine_for(request["triple"], request["cpu"], request["features"])
+    machine.emit_object(cleaned(_SMALL_MODULE, machine))
 
 
 if __name__ == "__main__":

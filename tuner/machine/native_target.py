@@ -24,16 +24,14 @@ from tilewright.schedules.canonical import canonical_bytes
 from tilewright.schedules.errors import TargetError
 from tilewright.schedules.target import Probes, Target
 
+from .. import timeouts
 from ..codegen.version import llvmlite_version
 from ..process.control import Control
 from ..process.host import available_cores, cpu_affinity, cpu_identity
-from .cpus import LEVELS, is_level, level_target
-from .probed import LEAST_SECS, merged
+from .probe_merging import merged_probes
+from .x86_levels import LEVELS, is_level, level_target
 
 CACHE_FORMAT = 4
-MAX_PROBE_AGE_SECS = 7 * 86400.0
-MAX_DOUBTFUL_AGE_SECS = 60.0
-"""Probes of a busy machine serve the commands of a minute; then they are taken again."""
 
 _MAX_FILE_BYTES = 1 << 20
 
@@ -41,7 +39,7 @@ _MAX_FILE_BYTES = 1 << 20
 def probe_target(
     target: Target, within_secs: float = math.inf, control: Control | None = None
 ) -> Probes:
-    """`probe.probe_target`; what that needs is loaded when somebody probes."""
+    """`probe.probe_target`, imported when it is called."""
     from . import probe  # Start-up: a warm start reads probes and takes none
 
     return probe.probe_target(target, within_secs, control)
@@ -49,12 +47,12 @@ def probe_target(
 
 Prober = Callable[[Target], Probes]
 HurriedProber = Callable[[Target, float], Probes]
-"""Takes the seconds it may take."""
+"""A prober with a limit in seconds."""
 
 
 def detect() -> Target:
-    """This machine, not probed, for kernels of one thread: what its first back end is for."""
-    from ..backend.choose import BACKENDS  # Start-up: a warm start reads a file instead
+    """This machine without probes, for kernels of one thread, as the first back end detects it."""
+    from ..backend.registry import BACKENDS  # Start-up: a warm start reads a file instead
 
     return BACKENDS[0].detect()
 
@@ -70,11 +68,11 @@ def native_target(
 ) -> Target:
     """This machine, for kernels of up to `threads` threads, with its probes if `probe`.
 
-    The description is kept in `cache_dir` (default: the XDG cache folder), one file for each
-    (host, CPU, affinity, core limit, llvmlite); a file that cannot be read counts as absent.
-    Probes older than a week, or all of it with `fresh`, are taken again: about a second. Those
-    of a busy machine are doubtful and soon taken again; the best of both is kept.
-    TargetError: more threads than cores, or a probe that failed on the machine.
+    The description is cached in `cache_dir` (default: the XDG cache folder), one file for each
+    (host, CPU, affinity, core limit, llvmlite); an unreadable file counts as absent. Probes older
+    than a week are taken again, which takes about a second; `fresh` also detects again. Probes of a
+    busy machine are doubtful and soon taken again; the best of both are kept.
+    TargetError: more threads than cores, or probing failed.
     """
     path = _cache_file(cache_dir)
     cached = None if fresh else _read_cache(path)
@@ -88,8 +86,8 @@ def native_target(
 
 
 def unprobed_target(threads: int = 1, *, cache_dir: Path | None = None) -> Target:
-    """This machine without what was measured on it: for timings that are not its own, which then
-    lead to the same search whenever and however busy it was probed."""
+    """This machine without its probes: with timings from elsewhere, a search must not depend on
+    them."""
     return replace(native_target(threads, cache_dir=cache_dir, probe=False), probes=Probes())
 
 
@@ -105,9 +103,8 @@ def load_target(
     """The target a user names: `native`, a level of x86-64, or a JSON file as `Target.to_json`
     makes it.
 
-    `threads` None keeps what the file says (one for `native`). TargetError says what is wrong;
-    ProbingLateError, which is one, that probing would take longer than `within_secs`.
-    MeasurementAborted by `control`, which reaches the probes.
+    `threads` None keeps the file's number (one for `native`). TargetError; its subclass
+    ProbingLateError if probing took longer than `within_secs`. MeasurementAborted by `control`.
     """
     if spec == "native":
         prober = partial(probe_target, within_secs=within_secs, control=control)
@@ -150,21 +147,24 @@ class _CachedTarget:
     probed_at: float | None
 
     def has_probes(self, now: float) -> bool:
-        return self._since(now, MAX_DOUBTFUL_AGE_SECS if self.doubtful else MAX_PROBE_AGE_SECS)
+        return self._since(
+            now,
+            timeouts.MAX_DOUBTFUL_PROBE_AGE_SECS if self.doubtful else timeouts.MAX_PROBE_AGE_SECS,
+        )
 
     @property
     def doubtful(self) -> bool:
         return self.target.probes.doubtful
 
     def recent(self, now: float, recent_secs: float) -> bool:
-        """Whether a probe of `recent_secs` ago at most can be relied on."""
+        """Whether the probes are reliable and at most `recent_secs` old."""
         return not self.doubtful and self._since(now, recent_secs)
 
     def probed(self, now: float, prober: Prober) -> _CachedTarget:
-        """Probed again; what was known and is not too old counts as well."""
+        """Probed again, merged with its earlier probes unless these are too old."""
         probes = prober(self.target)
-        if self._since(now, MAX_PROBE_AGE_SECS):
-            probes = merged(self.target, self.target.probes, probes)
+        if self._since(now, timeouts.MAX_PROBE_AGE_SECS):
+            probes = merged_probes(self.target, self.target.probes, probes)
         return _CachedTarget(replace(self.target, probes=probes), probed_at=now)
 
     def _since(self, now: float, age_secs: float) -> bool:
@@ -174,18 +174,18 @@ class _CachedTarget:
 
 @dataclass(frozen=True, slots=True)
 class ThisMachine:
-    """The machine a session measures on, which can be asked again: `session.Machine`."""
+    """The machine a session measures on: `session.roofline_bound.MeasuringMachine`."""
 
     cache_dir: Path | None = None
     clock: Callable[[], float] = time.time
     prober: HurriedProber = probe_target
 
     def probe_again(self, target: Target, recent_secs: float, within_secs: float) -> Target | None:
-        """`target` with the best of its probes and new ones; those of the cache are new enough if
-        they were taken in the last `recent_secs`. None if `target` is not this machine, or
-        `within_secs` are too few for new ones.
+        """`target` with the best of its probes and new ones; cached ones are new enough if they are
+        at most `recent_secs` old. None if `target` is not this machine, or `within_secs` are too
+        few for probing.
 
-        TargetError: a probe that failed on the machine, or took longer than that.
+        TargetError if probing failed or took longer than that.
         """
         path = _cache_file(self.cache_dir)
         now = self.clock()
@@ -193,19 +193,19 @@ class ThisMachine:
         if entry is None:
             return None
         if not entry.recent(now, recent_secs):
-            if within_secs < LEAST_SECS:
+            if within_secs < timeouts.MIN_PROBING_SECS:
                 return None
             entry = entry.probed(now, lambda target: self.prober(target, within_secs))
             _write_cache(path, entry)
-        return replace(target, probes=merged(target, target.probes, entry.target.probes))
+        return replace(target, probes=merged_probes(target, target.probes, entry.target.probes))
 
-    def keep(self, target: Target) -> None:
-        """Keep probes that a kernel proved too low, for the next run; doubtful ones are taken again
-        there, and joined with these."""
+    def cache_probes(self, target: Target) -> None:
+        """Cache probes that a kernel corrected. They are doubtful, so the next run probes again and
+        merges both."""
         path = _cache_file(self.cache_dir)
         entry = self._entry(path, target)
         if entry is not None and entry.probed_at is not None:
-            probes = merged(target, entry.target.probes, target.probes)
+            probes = merged_probes(target, entry.target.probes, target.probes)
             _write_cache(path, replace(entry, target=replace(entry.target, probes=probes)))
 
     def _entry(self, path: Path, target: Target) -> _CachedTarget | None:
@@ -242,7 +242,8 @@ def _read_cache(path: Path) -> _CachedTarget | None:
 
 
 def _write_cache(path: Path, entry: _CachedTarget) -> None:
-    """Whole or not at all. A cache folder that cannot be written costs a probe, not the run."""
+    """Write the cache file atomically. If the folder cannot be written, the next run probes
+    again."""
     document = {"probed_at": entry.probed_at, "target": entry.target.to_json()}
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:

@@ -8,59 +8,50 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import subprocess
 import time
 from dataclasses import replace
-from pathlib import Path
 
 from tilewright.schedules.errors import TargetError
 from tilewright.schedules.target import Probes, Target
 
-from ..backend.choose import backend_for
+from .. import timeouts
+from ..backend.registry import backend_for
 from ..process.child_command import module_command
 from ..process.control import Control
-from ..process.environment import clean_environment, openmp_environment
-from .lock import machine_lock
-from .probed import LEAST_SECS, ProbingLateError
-
-PROCESS_DEADLINE_SECS = 60.0
-LOCK_PATIENCE_SECS = 10.0
-"""Whoever holds the machine's lock for longer is not waited for: he may be waiting for us."""
+from ..process.environment import child_environment
+from .machine_lock import machine_lock
+from .probe_merging import ProbingLateError
 
 
 def probe_target(
     target: Target, within_secs: float = math.inf, control: Control | None = None
 ) -> Probes:
-    """Probe this machine, which must be the one `target` describes, in a process of its own.
+    """Probe this machine, which `target` must describe, in a process of its own.
 
-    Nothing of ours is measured meanwhile; where that cannot be had, the probes are doubtful.
-    TargetError if that process fails, with the last line it wrote, or if it all takes longer than
-    `within_secs`. MeasurementAborted by `control`.
+    Probes are doubtful if the machine's lock could not be had. TargetError if that process fails,
+    with its last line, or if everything takes longer than `within_secs`. MeasurementAborted by
+    `control`.
     """
     control = control or Control()
     end = time.monotonic() + within_secs
-    patience_secs = min(LOCK_PATIENCE_SECS, max(within_secs - LEAST_SECS, 0.0))
+    patience_secs = min(
+        timeouts.PROBING_LOCK_WAIT_SECS, max(within_secs - timeouts.MIN_PROBING_SECS, 0.0)
+    )
     with machine_lock(patience_secs=patience_secs, on_wait=lambda _: control.check()) as alone:
-        deadline_secs = min(PROCESS_DEADLINE_SECS, end - time.monotonic())
+        deadline_secs = min(timeouts.PROBING_DEADLINE_SECS, end - time.monotonic())
         probes = _probe_now(target, deadline_secs, control)
     return probes if alone else replace(probes, doubtful=True)
 
 
 def _probe_now(target: Target, deadline_secs: float, control: Control) -> Probes:
-    root = str(Path(__file__).resolve().parents[2])
-    paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
-    # Regions cost what they cost where kernels are timed: each thread on a core of its own.
-    places = openmp_environment(target.cores)
-    clean = clean_environment(os.environ, target.cores)
-    environment = {**clean, **places, "PYTHONPATH": os.pathsep.join(paths)}
     with subprocess.Popen(
         module_command(backend_for(target).prober),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env=environment,
+        env=child_environment(target.cores),
     ) as process:
         try:
             with control.killing(process.kill):

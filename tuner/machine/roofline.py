@@ -1,16 +1,16 @@
-"""The bound a kernel is held against: no schedule of the workload can be faster on this target.
+"""The roofline bound: no schedule of the workload can be faster on this target.
 
-min over p <= threads of max(operations at the peak of p cores, operation mix in cycles,
-bytes at the bandwidth of the level the data lives in), plus a parallel region if p > 1. Where the
-workload allows rewrites, or its products gain by steps, their operations count if they are fewer.
-Operations on narrow operands count at the rate of the machine's own instructions for them, whether
-code for these is generated or not (`narrow_rates.py`); where that rate is not probed, the bound
-ends no search.
-Source: the roofline model (Williams, Waterman and Patterson, CACM 52(4), 2009,
-doi:10.1145/1498765.1498785), with the cache level the whole problem fits in for "memory".
+min over p <= threads of max(operations at the peak of p cores, operation mix in cycles, bytes at
+the bandwidth of the level the data lives in), plus a parallel region if p > 1. If a form of the
+workload that it allows needs fewer operations, those count. Operations on narrow operands count at
+the rate of the machine's instructions for them, whether code for these is generated or not
+(`instruction_rates.py`); where that rate is not probed, the bound ends no search. Source: the
+roofline model (Williams, Waterman and Patterson, CACM 52(4), 2009, doi:10.1145/1498765.1498785),
+with the cache level the whole problem fits in for "memory".
 
-Rates are the most this machine has shown (`tuner/machine/probed.py`); a kernel that is faster than
-the bound by more than a probe's error proves them too low: see `tuner/session/limit.py`.
+Rates are the best that this machine has shown (`tuner/machine/probe_merging.py`); a kernel that
+beats the bound by more than a probe's error proves them too low: see
+`tuner/session/roofline_bound.py`.
 """
 
 from __future__ import annotations
@@ -23,19 +23,20 @@ from tilewright.schedules.target import Probes, Target
 from tilewright.schedules.workload.workload import Workload
 
 from .bound import Bound
-from .narrow_rates import InstructionRates, rates_for
-from .probed import raised_bandwidth, raised_peak
-from .work import Work, least_work
+from .instruction_rates import InstructionRates, rates_for
+from .least_work import Work, least_work
+from .probe_merging import raised_bandwidth, raised_peak
 
 
-def bound(workload: Workload, target: Target) -> Bound:
-    """`bound_of` the least work of `workload`, for whoever has no space of it."""
+def bound_for(workload: Workload, target: Target) -> Bound:
+    """The bound of the least work of `workload`, for callers without a space."""
     return bound_of(least_work(workload), target)
 
 
 def bound_of(work: Work, target: Target) -> Bound:
-    """The bound of one call that does `work`, with inputs and outputs where they fit. A busy
-    machine shows a parallel region at several times what it takes: doubtful probes count none."""
+    """The bound of one call that does `work`, with inputs and outputs in the innermost cache that
+    holds them. Doubtful probes add no parallel region: on a busy machine it is measured several
+    times too long."""
     machine = machine_for(target, work.dtype)
     parts = _parts(work, target, machine)
     choices = []
@@ -56,7 +57,7 @@ def bound_of(work: Work, target: Target) -> Bound:
         probed=machine.probed
         and not target.probes.doubtful
         and (binds != "compute" or all(rates.probed for _, rates in parts)),
-        least_secs=_compute_secs(parts, 1) / target.threads,
+        least_secs=_least_secs(parts, target),
         by="+".join(dict.fromkeys(rates.by for _, rates in parts)),
     )
 
@@ -64,7 +65,7 @@ def bound_of(work: Work, target: Target) -> Bound:
 def _parts(
     work: Work, target: Target, machine: MachineRates
 ) -> list[tuple[float, InstructionRates]]:
-    """Operations, and how fast they can be done; a slot is one lane of one FMA, which is two."""
+    """Pairs of operations and their rates; a slot is one lane of one FMA, two operations."""
     own = InstructionRates(work.dtype.value, machine.peak_flops, machine.probed)
     f32 = machine_for(target, DType.F32).peak_flops
     narrow = ((slots, rates_for(kind, target, f32)) for kind, slots in work.narrow)
@@ -77,11 +78,19 @@ def _compute_secs(parts: list[tuple[float, InstructionRates]], threads: int) -> 
     return sum(operations / rates.flops[threads - 1] for operations, rates in parts)
 
 
-def shown_by_kernel(work: Work, target: Target, secs: float) -> Probes:
-    """The target's probes, raised to what a kernel of `secs` a call surely did on its threads.
+def _least_secs(parts: list[tuple[float, InstructionRates]], target: Target) -> float:
+    """The operations on all cores at the single-core peak of their own instructions; 0.0 where one
+    of these peaks was not probed: with f32's in its place, a right kernel may take less."""
+    if not all(rates.probed and target.probes.peak_of(rates.by, 1) for _, rates in parts):
+        return 0.0
+    return _compute_secs(parts, 1) / target.threads
 
-    Of the bytes from the level the data lives in, those count that the caches inside of it cannot
-    hold; arithmetic counts as far as the cores together can do it. The rest is no probe's fault.
+
+def shown_by_kernel(work: Work, target: Target, secs: float) -> Probes:
+    """The target's probes, raised to the rates of a kernel of `secs` a call on its threads.
+
+    Bytes of the level the data lives in count as far as inner caches cannot hold them; arithmetic
+    counts up to the peak of all cores. What these do not explain is no error of a probe.
     """
     probes, threads = target.probes, target.threads
     if secs >= bound_of(work, target).secs:
@@ -112,7 +121,7 @@ def _memory_gbs(machine: MachineRates) -> float:
 
 
 def home_level(data_bytes: int, target: Target, threads: int) -> str:
-    """The innermost level that holds `data_bytes` when `threads` cores share them out."""
+    """The innermost level that holds `data_bytes` divided among `threads` cores."""
     for i, cache in enumerate(target.caches[:3]):
         if data_bytes <= cache.bytes * (1 if cache.shared else threads):
             return f"L{i + 1}"

@@ -1,4 +1,4 @@
-"""Measure on this machine: compile workers, the runner, and who of them works when.
+"""Measure on this machine: when compile workers and the runner use its cores.
 
 A serial kernel is timed on the last CPU while the others go on compiling. Kernels for several
 threads, or a machine of one CPU, take turns: first the whole batch is compiled, then it is timed.
@@ -22,72 +22,68 @@ from tilewright.schedules.record import Evidence, MeasureResult, MeasureStatus, 
 from tilewright.schedules.target import Target
 from tilewright.schedules.trace import Trace
 from tilewright.schedules.workload.workload import Workload
-from tilewright.tuner.machine.bound import Bound
-from tilewright.tuner.machine.roofline import bound
-from tilewright.tuner.process.host import cpu_affinity
 
-from ..backend.choose import backend_for
+from .. import timeouts
+from ..backend.registry import backend_for
 from ..compiling.pool import Compiled, CompilePool
 from ..compiling.worker import DEFAULT_COMPILER
 from ..emit.object_code import toolchain
-from ..judge.cases import DEFAULT_CASES, DEFAULT_CHECK_SECS, refuse_unaffordable
-from ..machine.lock import machine_lock
+from ..judge.cases import DEFAULT_CASES, refuse_unaffordable
+from ..machine.bound import Bound
+from ..machine.machine_lock import machine_lock
+from ..machine.roofline import bound_for
 from ..process.control import Activity, Control, OutOfTime, rounded_up
 from ..process.environment import openmp_environment
+from ..process.host import cpu_affinity
 from .checking.requests import checked_in_full, full_check_calls, kernel_job
 from .checking.runner_client import RunnerClient
 from .protocol import MeasureRequest, OnResult
 
-_MIN_DEADLINE_SECS, _FIRST_DEADLINE_SECS = 5.0, 10.0
-_TOO_SLOW = 10  # a candidate this many times slower than the best is not worth waiting for
-_IMPOSSIBLE = 8.0
-"""A kernel that passed its checks and is this many times as fast as its operations allow has a time
-that was not measured: a clock that stood still. Drifting clocks, busy probes, and all that a bound
-leaves out come to less; what is faster by less proves the bound wrong (`session/limit.py`)."""
+_DEADLINE_RATIO = 10  # a candidate this many times slower than the best is not worth waiting for
+_IMPLAUSIBLE_RATIO = 8.0
+"""A checked kernel this many times as fast as its operations allow has a wrong time: a clock that
+stood still. Clock drift, busy probes and all that a bound leaves out are smaller errors; a kernel
+that is faster by less proves the bound wrong (`session/roofline_bound.py`)."""
 
 _CONFIRM_SECS = 0.15  # of timing: three times a finalist's
-_LOOK_SECS = 0.1
-_OVERRUN, _LEAST_OVERRUN_SECS = 0.25, 0.5  # of the reserve: the candidate that is running then
+_OVERRUN_SHARE = 0.25  # of the reserve: the candidate that runs when it begins may take this
 _CHECK_SHARE = 0.25  # of a run's seconds, which the reference of a full check may take
 _CALLS_OF_A_CASE = 1.5  # of a full check, in terms of a quick check
 _CALLS_AT_BOUND = 20.0  # at the bound: what a quick check takes of a kernel nobody has run
-_MOST_REFERENCE_SECS, _MOST_CHECK_SECS = 120.0, 120.0
-_TIMES_PREDICTED = 10.0
-"""Where a run has no seconds, opening a workload, which computes its reference, and a full check
-take this many times as long as was predicted before they are ended, and no less than so many
-seconds."""
+_MAX_OVER_PREDICTED = 10.0
+"""In a run without a budget of seconds, computing a reference and a full check are ended at this
+many times their predicted time, but not before a limit of `timeouts`."""
 
 
 @dataclass(frozen=True, slots=True)
 class MeasureSettings:
-    """What does not depend on the workload.
+    """Settings that do not depend on the workload.
 
-    `compile_workers` None: one a CPU that compiles. `lock_path` None: the machine's lock.
-    `compiler` and `cases` name functions, "module:function"; see `compile_worker` and `cases`.
-    `check_secs` is what the reference of a full check may take, as predicted from counts.
+    `compile_workers` None: one for each CPU that compiles. `lock_path` None: the machine's lock.
+    `compiler` and `cases` name functions, "module:function"; see `compiling.worker` and
+    `judge.cases`. `check_secs` limits the predicted time of a full check's reference.
     """
 
     compile_workers: int | None = None
-    compile_deadline_secs: float = 30.0
+    compile_deadline_secs: float = timeouts.COMPILE_DEADLINE_SECS
     run_deadline_secs: float | None = None
     final_secs: float = 0.05
     lock_path: Path | None = None
     compiler: str = DEFAULT_COMPILER
     cases: str = DEFAULT_CASES
-    check_secs: float = DEFAULT_CHECK_SECS
+    check_secs: float = timeouts.REFERENCE_SECS
 
 
 class LocalMeasurer:
     """Implements `Measurer` with processes of this machine.
 
-    `bound_secs` is what no kernel can undercut by far; the time of one that does is IMPLAUSIBLE.
-    None takes the operations at the probed peak of one core times the threads, where compute binds.
-    A kernel that passed its checks is not refused for beating a bound by less. `seed` fixes the
-    inputs.
+    A time far below `bound_secs` is IMPLAUSIBLE; by default that is the time of the operations at
+    the probed peak of one core times the threads, where compute binds. A checked kernel that beats
+    the bound by less is accepted. `seed` fixes the inputs.
 
-    TargetError if this machine cannot run code for `target`; WorkloadError if it has not the memory
-    to verify `workload`, or `MeasureSettings.check_secs` is too little to. Entering starts all
-    processes and waits for none.
+    TargetError if this machine cannot run code for `target`; WorkloadError if verifying `workload`
+    takes more memory than it has, or more time than `MeasureSettings.check_secs`. Entering starts
+    all processes and waits for none.
     """
 
     def __init__(
@@ -147,25 +143,26 @@ class LocalMeasurer:
         self._runner.close()
 
     def attach(self, control: Control) -> None:
-        """Obey `control`: `abort` kills compile workers and runner, whatever they are at, and no
-        reference takes more than a share of the seconds that are allowed."""
+        """Obey `control`: `abort` kills compile workers and runner, and the reference takes no more
+        than a share of the run's seconds."""
         self._control = control
         control.on_abort(self._kill)
         if control.allowed_secs < inf:
-            secs = min(_CHECK_SHARE * control.allowed_secs, DEFAULT_CHECK_SECS)
+            secs = min(_CHECK_SHARE * control.allowed_secs, timeouts.REFERENCE_SECS)
             self._runner.document["check_secs"] = secs
 
-    def take_bound(self, bound: Bound) -> None:
-        """See `TakesBound`; nobody who calls `measure` has to: it is derived where it is needed."""
-        self._bound = bound
+    def take_bound(self, bound_for: Bound) -> None:
+        """See `TakesBound`; without this call the bound is computed when it is needed."""
+        self._bound = bound_for
 
     def _bound_of_work(self) -> Bound:
         if self._bound is None:
-            self._bound = bound(self._workload, self._target)
+            self._bound = bound_for(self._workload, self._target)
         return self._bound
 
     def _least_secs(self) -> float:
-        """What no right kernel can undercut by far; 0 where nobody knows."""
+        """What no right kernel can undercut by far; 0.0 where that is not known, and no time
+        refused."""
         if self._bound_secs is not None:
             return self._bound_secs
         found = self._bound_of_work()
@@ -181,14 +178,14 @@ class LocalMeasurer:
 
     @property
     def process_ids(self) -> list[int]:
-        """Of the compile workers and the runner, for those who look after processes."""
+        """Process ids of the compile workers and the runner."""
         return [*self._pool.process_ids, self._runner.pid]
 
     def measure(
         self, requests: Sequence[MeasureRequest], on_result: OnResult | None = None
     ) -> list[MeasureResult]:
         """One result a request, in order; see `Measurer`."""
-        batch = _Batch(tuple(r.trace for r in requests), on_result or _unheard)
+        batch = _Batch(tuple(r.trace for r in requests), on_result or _ignore_result)
         self._pool.start()
         try:
             self._run(batch, requests)
@@ -215,29 +212,29 @@ class LocalMeasurer:
                     self._advance(batch, requests)
                     if self._control.is_wanted() and not self._runner.busy:
                         break
-                batch.tell()
+                batch.report_results()
             if len(batch.results) < batch.total:
                 self._control.pause()  # compiling goes on meanwhile
 
     def _prepare(self, batch: _Batch) -> None:
-        """Until there is something to run, and what to hold it against. Nothing of this is timed:
-        others may have the machine."""
+        """Wait until a candidate is compiled and the reference is computed. Nothing is timed, so
+        other runs may use the machine."""
         while self._pool.pending and not (batch.ready and self._overlaps):
             self._doing(Activity("compiling", "compiling"))
-            batch.take(self._compiled(_LOOK_SECS))
-            batch.tell()
+            batch.queue_compiled(self._compiled(timeouts.MEASURE_POLL_SECS))
+            batch.report_results()
             self._let_others()
         if batch.ready:
             self._until_open()
 
     def _until_open(self) -> None:
-        """Wait for the runner to open the workload: it computes the reference. OutOfTime."""
+        """Wait for the runner to open the workload, which computes the reference. OutOfTime."""
         start = self._control.clock()
         if not self._runner.running:
             self._runner.start()
-        while not self._runner.opened and not self._runner.has_answer(_LOOK_SECS):
+        while not self._runner.opened and not self._runner.has_answer(timeouts.MEASURE_POLL_SECS):
             self._doing(Activity("reference", "computing the reference"))
-            self._end_late(start, _MOST_REFERENCE_SECS)
+            self._end_late(start, timeouts.MAX_REFERENCE_SECS)
             self._let_others()
 
     def _let_others(self) -> None:
@@ -247,8 +244,8 @@ class LocalMeasurer:
                 self._control.pause()
 
     def _end_late(self, start: float, most_secs: float) -> None:
-        """OutOfTime; where the run may take as long as it likes, if what began at `start` has taken
-        so long."""
+        """OutOfTime if the run's seconds are over or, in a run without a budget of seconds, if the
+        activity that began at `start` has taken `most_secs`."""
         self._control.check()
         if self._control.allowed_secs == inf and self._control.clock() - start > most_secs:
             would_do = rounded_up(5 * most_secs)
@@ -264,7 +261,7 @@ class LocalMeasurer:
 
     @contextmanager
     def _machine(self) -> Iterator[None]:
-        """The machine to ourselves. MeasurementAborted if that was asked for in the wait."""
+        """Hold the machine's lock. MeasurementAborted during the wait for it."""
         told = ""
 
         def on_wait(text: str) -> None:
@@ -283,24 +280,24 @@ class LocalMeasurer:
             yield
 
     def _compiled(self, timeout_secs: float | None) -> list[Compiled]:
-        """Outcomes of the pool, unless its workers were killed from outside."""
+        """Outcomes of the pool. MeasurementAborted if its workers were killed by an abort."""
         outcomes = self._pool.poll(timeout_secs)
         self._control.check()
         return outcomes
 
     def _answer(self, look: Callable[[], None]) -> dict[str, Any]:
-        """The runner's answer, unless it was killed from outside. `look` is called while it is
-        waited for: what it raises ends the wait."""
+        """The runner's answer. MeasurementAborted if it was killed by an abort. `look` is called
+        repeatedly during the wait; an exception it raises ends the wait."""
         try:
-            while not self._runner.has_answer(_LOOK_SECS):
+            while not self._runner.has_answer(timeouts.MEASURE_POLL_SECS):
                 look()
             return self._runner.result()
         finally:
             self._control.check()
 
     def confirm(self, request: MeasureRequest) -> MeasureResult:
-        """Rebuild twice in processes that have compiled nothing, compare the bytes with each
-        other and with what was measured, and check in full (`requests.checked_in_full`)."""
+        """Rebuild twice in processes that have compiled nothing, compare the object files with each
+        other and with the measured one, and check in full (`requests.checked_in_full`)."""
         what = f"the full check of trial {request.trial}"
         self._doing(Activity("full check", f"building twice, anew, for {what}"))
         document = self._document(request.trace)
@@ -330,14 +327,14 @@ class LocalMeasurer:
                 self._runner.close()
 
     def _checked(self, what: str) -> dict[str, Any]:
-        """The answer of a full check under way. The machine is held from the first case on, and
-        given away between two cases if others want it."""
+        """The answer of the full check that is running. The machine's lock is held from the first
+        case on, and released between two cases if another run wants it."""
         start = self._control.clock()
         known = self._last_ok or MeasureResult(
             MeasureStatus.OK, verify_secs=_CALLS_AT_BOUND * self._bound_of_work().secs
         )
         predicted_secs = self.confirm_secs(known)
-        most_secs = max(_MOST_CHECK_SECS, _TIMES_PREDICTED * predicted_secs)
+        most_secs = max(timeouts.MAX_FULL_CHECK_SECS, _MAX_OVER_PREDICTED * predicted_secs)
         held, holds = ExitStack(), False
 
         def on_note(note: dict[str, Any]) -> None:
@@ -359,11 +356,11 @@ class LocalMeasurer:
             return self._answer(lambda: self._end_late(start, most_secs))
 
     def confirm_secs(self, result: MeasureResult) -> float:
-        """See `PredictsCheck`: two builds in new processes, the reference of every case, as the
-        first one's took, and the calls on every case, which for the first are many."""
+        """See `PredictsCheck`: two builds in new processes, references that each take as long as
+        the first one, and the calls on every case, most of them on the first."""
         opening = self._runner.opening
         cases = max(int(opening.get("cases", 0)), 1)
-        most_secs = float(self._runner.document.get("check_secs", DEFAULT_CHECK_SECS))
+        most_secs = float(self._runner.document.get("check_secs", timeouts.REFERENCE_SECS))
         reference_secs = min(cases * float(opening.get("quick_secs", 0.0)), most_secs)
         calls_secs = (cases + full_check_calls({"threads": self._target.threads})) * (
             _CALLS_OF_A_CASE * result.verify_secs
@@ -372,28 +369,28 @@ class LocalMeasurer:
         return builds_secs + reference_secs + calls_secs + _CONFIRM_SECS
 
     def _advance(self, batch: _Batch, requests: Sequence[MeasureRequest]) -> None:
-        """Wait for whatever comes next, a compiled candidate or a timed one, and go on from it.
+        """Wait for the next compiled or timed candidate and handle it.
 
-        Results are told while the next candidate runs, unless it wants every CPU for itself.
-        OutOfTime where the seconds of the run leave no room for another, which has no result then.
+        Results are reported while the next candidate runs, unless that uses every CPU. OutOfTime
+        when the seconds of the run do not suffice for another candidate, which then has no result.
         """
         if not self._overlaps:
-            batch.tell()
+            batch.report_results()
         if not self._runner.busy and batch.ready:
             if not self._control.may_begin():
-                batch.tell()
+                batch.report_results()
                 raise self._control.used_up()
             compiled = batch.ready.pop(0)
             batch.running = compiled
-            self._doing(_measuring(requests[compiled.key]))
+            self._doing(_activity_of(requests[compiled.key]))
             usual_secs, left_secs = self._deadline_secs(compiled.threads), self._secs_for_a_run()
             batch.cut = left_secs < usual_secs
             deadline_secs = min(usual_secs, left_secs)
             job = self._job(compiled, batch.traces[compiled.key])
             self._runner.submit(job, compiled.object_bytes, deadline_secs)
-        batch.tell()
+        batch.report_results()
         self._wait()
-        batch.take(self._compiled(0.0))
+        batch.queue_compiled(self._compiled(0.0))
         if batch.running is not None and self._runner.has_answer():
             compiled, batch.running = batch.running, None
             result = self._result(compiled, self._answer(self._control.check))
@@ -406,17 +403,16 @@ class LocalMeasurer:
             batch.settle(compiled.key, result)
 
     def _secs_for_a_run(self) -> float:
-        """What one candidate may take of the seconds that are left: a little of the reserve, or
-        all where there is nothing to check at the end."""
+        """Seconds that one candidate may take: those before the reserve and a share of it, or all
+        that are left where nothing is checked at the end."""
         reserve_secs = self._control.reserve_secs
         if not reserve_secs:
-            return max(self._control.killed_in_secs, _LOOK_SECS)
+            return max(self._control.killed_in_secs, timeouts.MEASURE_POLL_SECS)
         left_secs = self._control.left_secs - reserve_secs
-        return max(left_secs, 0.0) + max(_OVERRUN * reserve_secs, _LEAST_OVERRUN_SECS)
+        return max(left_secs, 0.0) + max(_OVERRUN_SHARE * reserve_secs, timeouts.MIN_OVERRUN_SECS)
 
     def _wait(self) -> None:
-        """Until a compile worker or the runner has something to say, a compile is overdue or the
-        run is."""
+        """Wait for a message of a compile worker or the runner, or for the next deadline."""
         ends = [self._pool.secs_to_deadline(), max(self._control.killed_in_secs, 0.0)]
         known = [secs for secs in ends if secs is not None and secs < inf]
         with selectors.DefaultSelector() as selector:
@@ -428,7 +424,7 @@ class LocalMeasurer:
                 selector.select(min(known, default=None))
 
     def _document(self, trace: Trace) -> dict[str, Any]:
-        """What a compile worker is sent."""
+        """The request to a compile worker."""
         return {
             "workload": self._workload_document,
             "trace": trace.to_json(),
@@ -442,13 +438,13 @@ class LocalMeasurer:
         }
 
     def _deadline_secs(self, threads: int) -> float:
-        """Wall time one candidate may take on one case, verification included."""
+        """Wall time that one candidate may take on one case, verification included."""
         if self._settings.run_deadline_secs is not None:
             return self._settings.run_deadline_secs
         calls = 5 + 4 * threads  # the shares of a parallel kernel are run alone, some twice
         if self._incumbent_secs is None:
-            return max(_FIRST_DEADLINE_SECS, 50 * calls * self._bound_of_work().secs)
-        return max(_MIN_DEADLINE_SECS, _TOO_SLOW * calls * self._incumbent_secs)
+            return max(timeouts.FIRST_RUN_DEADLINE_SECS, 50 * calls * self._bound_of_work().secs)
+        return max(timeouts.RUN_DEADLINE_SECS, _DEADLINE_RATIO * calls * self._incumbent_secs)
 
     def _result(self, compiled: Compiled, answer: dict[str, Any]) -> MeasureResult:
         costs = ("fork_secs", "child_secs", "load_secs", "verify_secs", "measure_secs")
@@ -469,7 +465,7 @@ class LocalMeasurer:
         )
         estimate = result.run_secs_estimate
         least_secs = self._least_secs() if result.ok else 0.0
-        if result.ok and estimate is not None and estimate * _IMPOSSIBLE < least_secs:
+        if result.ok and estimate is not None and estimate * _IMPLAUSIBLE_RATIO < least_secs:
             return MeasureResult(
                 MeasureStatus.IMPLAUSIBLE,
                 compile_secs=compiled.secs,
@@ -482,7 +478,7 @@ class LocalMeasurer:
 
 @dataclass(slots=True)
 class _Batch:
-    """Where the candidates of one call of `measure` are. Keys are positions in the batch."""
+    """The state of one call of `measure`. Keys are positions in the batch."""
 
     traces: tuple[Trace, ...]
     on_result: OnResult
@@ -491,25 +487,25 @@ class _Batch:
     cut: bool = False
     results: dict[Any, MeasureResult] = field(default_factory=dict)
     objects: dict[Any, str] = field(default_factory=dict)
-    untold: list[Any] = field(default_factory=list)
+    unreported: list[Any] = field(default_factory=list)
 
     @property
     def total(self) -> int:
         return len(self.traces)
 
     def settle(self, key: Any, result: MeasureResult) -> None:
-        """A candidate is done."""
+        """Store the result of a candidate."""
         self.results[key] = result
-        self.untold.append(key)
+        self.unreported.append(key)
 
-    def tell(self) -> None:
-        """Hand out every result that was not."""
-        while self.untold:
-            key = self.untold.pop(0)
+    def report_results(self) -> None:
+        """Report every result that was not reported yet."""
+        while self.unreported:
+            key = self.unreported.pop(0)
             self.on_result(key, self.results[key])
 
-    def take(self, outcomes: list[Compiled]) -> None:
-        """Queue what was compiled, settle what was not."""
+    def queue_compiled(self, outcomes: list[Compiled]) -> None:
+        """Queue compiled candidates, and settle those that failed to compile."""
         for outcome in outcomes:
             if outcome.status is MeasureStatus.OK:
                 self.ready.append(outcome)
@@ -521,14 +517,14 @@ class _Batch:
                 self.settle(outcome.key, failed)
 
 
-def _measuring(request: MeasureRequest) -> Activity:
+def _activity_of(request: MeasureRequest) -> Activity:
     if request.compared:
         return Activity("race", "final race")
     return Activity("measuring", f"measuring trial {request.trial}")
 
 
-def _unheard(position: int, result: MeasureResult) -> None:
-    """Nobody is listening."""
+def _ignore_result(position: int, result: MeasureResult) -> None:
+    """No caller wants results one by one."""
 
 
 def verify_full(
@@ -544,7 +540,7 @@ def verify_full(
 
 
 def _check_fits(workload: Workload, available_bytes: int) -> None:
-    """Refuse what would only be ended for lack of memory after minutes of work."""
+    """WorkloadError for a workload that would run out of memory after minutes of work."""
     # Inputs: as arrays, guarded twice, for timing, in the reference's float64. Outputs: guarded
     # and flat, copies to compare, the reference's values and bounds. Stages: the reference only.
     inputs = sum(t.bytes for t in workload.inputs)

@@ -1,4 +1,4 @@
-"""The seam between search and machine: candidates in, typed results out.
+"""The protocol between search and machine: candidates in, typed results out.
 
 Implementations: local processes, the machines of a fleet, recorded timings, a simulated machine.
 Each is held to `tests/contracts/measurer_contract.py`.
@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from tilewright.schedules.errors import TilewrightError
+from tilewright.schedules.errors import ErrorCategory, TilewrightError
 from tilewright.schedules.record import MeasureResult, Toolchain
 from tilewright.schedules.target import Target
 from tilewright.schedules.trace import Trace
@@ -20,14 +20,19 @@ from ..machine.bound import Bound
 
 
 class MeasurerError(TilewrightError):
-    """A measurer that does not exist, or a file of timings that cannot be used."""
+    """There is no such measurer, or its file of timings cannot be used."""
+
+    code = "bad_measurer"
+    category = ErrorCategory.INVALID
+    title = "No such measurer, or a bad file of timings"
+    advice = "local, replay:FILE, simulated:FILE or dask:tcp://HOST:PORT will do; docs/ says more."
 
 
 @dataclass(frozen=True, slots=True)
 class MeasureRequest:
     """One candidate to measure. `trial` numbers candidates from 1 within a tuning run.
 
-    The times of a batch of `compared` ones decide between them: all come from one machine.
+    `compared`: the times of its batch decide between candidates, so all come from one machine.
     """
 
     trial: int
@@ -52,13 +57,14 @@ class Measurer(Protocol):
     ) -> list[MeasureResult]:
         """One result a request, in order. Candidates that pass verification are timed.
 
-        `on_result` hears of each as soon as it is known, in any order, by its position in
-        `requests`. What it raises ends the batch and passes through; the measurer stays usable.
+        `on_result` is called with each result as soon as it is known, in any order, and its
+        position in `requests`. Its exceptions end the batch and pass through; the measurer stays
+        usable.
         """
         ...
 
     def confirm(self, request: MeasureRequest) -> MeasureResult:
-        """Rebuild in a fresh process and check in full; OK carries the earlier kind of time."""
+        """Rebuild in a fresh process and check in full; an OK result has times like `measure`."""
         ...
 
     def __enter__(self) -> Measurer: ...
@@ -68,19 +74,19 @@ class Measurer(Protocol):
 
 @runtime_checkable
 class TakesBound(Protocol):
-    """A measurer that holds kernels against the bound of the work, where its caller knows it."""
+    """A measurer that compares times with the bound of the workload."""
 
     def take_bound(self, bound: Bound) -> None:
-        """Called once, before anything is measured."""
+        """Called once before anything is measured, by callers that know the bound."""
         ...
 
 
 @runtime_checkable
 class PredictsCheck(Protocol):
-    """A measurer whose full check takes time that a run has to keep in reserve."""
+    """A measurer that predicts its full check, so that a run can reserve the time."""
 
     def confirm_secs(self, result: MeasureResult) -> float:
-        """How long `confirm` should take of a candidate with this result."""
+        """Predicted time of `confirm` for a candidate with this result."""
         ...
 
 
@@ -95,7 +101,7 @@ def measure_each(
     answer: Callable[[MeasureRequest], MeasureResult],
     on_result: OnResult | None,
 ) -> list[MeasureResult]:
-    """`Measurer.measure` for one that takes its candidates one after the other."""
+    """`Measurer.measure` for a measurer that takes one candidate after the other."""
     results: list[MeasureResult] = []
     for position, request in enumerate(requests):
         results.append(answer(request))

@@ -1,8 +1,7 @@
-"""How a process of ours is started, with the modules that are installed, wherever it is called; and
-what it said last.
+"""Starting a process that runs one of our modules, and its last words on standard error.
 
-`python -m` puts the folder it is called in before everything that is installed: a project with a
-folder `db`, or a file `random.py`, would be imported in place of ours. `-P` leaves that folder out.
+`python -m` searches the current folder before installed packages, so a file `random.py` there would
+be imported. `-P` leaves that folder out.
 """
 
 from __future__ import annotations
@@ -18,6 +17,6 @@ def module_command(module: str, *arguments: str) -> list[str]:
 
 
 def tail(file: IO[bytes], size_bytes: int = 4096) -> str:
-    """The end of what a process wrote to its standard error."""
+    """The end of a process's standard error."""
     end = os.fstat(file.fileno()).st_size
     return os.pread(file.fileno(), size_bytes, max(0, end - size_bytes)).decode(errors="replace")

@@ -1,5 +1,5 @@
-"""How whoever started a measurement reaches it from another thread, how long it may take, and what
-it says of itself: what it is doing, and what it waits for."""
+"""The control of a run from another thread: its time limit, its abort, and reports of what it does
+and what it waits for."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from typing import Protocol, runtime_checkable
 
 from tilewright.schedules.errors import TilewrightError
 
-GRACE_SECS = 1.0
-"""How long after its seconds are over a run may still finish what it is at; then it is killed."""
+from .. import timeouts
 
 
 class MeasurementAborted(TilewrightError):  # noqa: N818  # it is no error: somebody asked for it
@@ -22,9 +21,11 @@ class MeasurementAborted(TilewrightError):  # noqa: N818  # it is no error: some
 
 
 class OutOfTime(MeasurementAborted):
-    """The seconds of a run are over. `would_do_secs` is a number of seconds that should do."""
+    """The seconds of a run are over. `would_do_secs` is a budget that should suffice."""
 
     code = "out_of_time"
+    title = "Not done in its seconds"
+    advice = "Allow more seconds, or run it again: what was measured is stored and counts."
 
     def __init__(self, message: str, would_do_secs: float | None = None) -> None:
         super().__init__(message)
@@ -33,9 +34,9 @@ class OutOfTime(MeasurementAborted):
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """What a run is doing: `phase` is one word of a fixed set (`PHASES`), `text` the same for
-    people. `done` of `total` parts are through, 0 of 0 where nothing is counted; `predicted_secs`
-    is how long all of it should take, None where nobody knows."""
+    """What a run is doing: `phase` is one of `PHASES`, `text` describes it for people. `done` of
+    `total` parts are finished, 0 of 0 where nothing is counted; `predicted_secs` is the predicted
+    time of the whole activity, None if unknown."""
 
     phase: str
     text: str
@@ -45,7 +46,7 @@ class Activity:
 
     @property
     def left_secs(self) -> float | None:
-        """How long the rest of it should take."""
+        """Predicted time of the rest."""
         if self.predicted_secs is None:
             return None
         return self.predicted_secs * (1.0 - self.done / self.total if self.total else 1.0)
@@ -59,20 +60,20 @@ PHASES = (
     "starting", "reference", "proposing", "compiling", "measuring", "race", "full check",
     "publishing",
 )  # fmt: skip
-"""In the order in which a run comes to them; the middle ones come again and again."""
+"""In the order of a run; the middle ones repeat."""
 
 STARTING = Activity("starting", "starting")
 
 
 class Control:
-    """A line into one run. `on_wait` hears of what the run waits for, "" when it goes on;
-    `on_activity` of what it begins to do.
+    """Controls one run. `on_wait` is called with what the run waits for, "" when it goes on;
+    `on_activity` with what it begins to do.
 
-    `is_wanted` says whether others want the machine now, and `turn` lets them have it and returns
-    when it is this run's again; both are asked between two candidates and two cases of a check.
-    Time spent in `turn` is none of the run's: `clock` leaves it out. `now` gives seconds,
-    monotonic, and `started` is when the run began by it: the start of the command, say. Safe to
-    call from any thread.
+    `is_wanted` says whether another run wants the machine, and `turn` lets that run have it and
+    returns when it is this run's turn again; both are called between two candidates and two cases
+    of a check. Time spent in `turn` does not count: `clock` leaves it out. `now` gives monotonic
+    seconds, and `started` is the start of the run by it, such as the start of the command.
+    Thread-safe.
     """
 
     def __init__(
@@ -100,16 +101,16 @@ class Control:
         self._lock = threading.Lock()
         self._kills: list[Callable[[], None]] = []
 
-    # -- others
+    # -- other runs
 
     def pause(self) -> None:
-        """Let others work, if they want to."""
+        """Let other runs use the machine, if they want it."""
         with self.paused():
             self._turn()
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Time that others use: `clock` stands still for as long as the block lasts."""
+        """Time of other runs: `clock` stands still during the block."""
         start = self.now()
         try:
             yield
@@ -118,7 +119,7 @@ class Control:
 
     @contextmanager
     def locked_out(self) -> Iterator[None]:
-        """Time in which processes that are none of ours have the machine: it counts."""
+        """Time in which other programs hold the machine's lock: it counts as this run's."""
         start = self.now()
         try:
             yield
@@ -127,7 +128,7 @@ class Control:
 
     @property
     def waited_secs(self) -> float:
-        """Seconds in which others worked, of the same service or not, so far."""
+        """Seconds of `paused` and of `locked_out` so far."""
         return self._paused_secs + self._locked_out_secs
 
     # -- its clock
@@ -138,43 +139,44 @@ class Control:
 
     @property
     def used_secs(self) -> float:
-        """Seconds since the run began, without those of others."""
+        """Seconds since the run began, without those of other runs."""
         return self.clock() - self.started
 
     @property
     def wall_secs(self) -> float:
-        """Seconds since the run began, by a clock on the wall."""
+        """Wall time since the run began, in seconds."""
         return self.now() - self.started
 
     def allow(self, seconds: float | None) -> None:
-        """Let the run take `seconds` from `started` on, without those of others; None for ever."""
+        """Limit the run to `seconds` from `started` on, without those of other runs; None: no
+        limit."""
         self.allowed_secs = inf if seconds is None else seconds
 
     @property
     def left_secs(self) -> float:
-        """What is left of the seconds of this run; negative where they are over."""
+        """Seconds left of the limit; negative once it has passed."""
         return self.allowed_secs - self.used_secs
 
     @property
     def killed_in_secs(self) -> float:
-        """When `check` will find that time is up: `GRACE_SECS` after the end."""
-        return self.left_secs + GRACE_SECS
+        """Seconds until `check` raises OutOfTime: `timeouts.RUN_GRACE_SECS` after the limit."""
+        return self.left_secs + timeouts.RUN_GRACE_SECS
 
     def may_begin(self) -> bool:
-        """Whether there is time for another candidate: what ends a run is kept in reserve."""
+        """Whether there is time for another candidate before the reserve for the end of the run."""
         return self.left_secs > self.reserve_secs
 
     def doing(self, activity: Activity) -> None:
-        """Tell what the run does from here on."""
+        """Report what the run does from now on."""
         self.activity = activity
         self._on_activity(activity)
 
     def used_up(self) -> OutOfTime:
-        """Why nothing more is measured."""
+        """The error that ends measuring when the budget is used up."""
         return OutOfTime(f"the time budget of {self.allowed_secs:g} s is used up")
 
     def out_of_time(self) -> OutOfTime:
-        """Why the run ends now, in words, and how many seconds would have done."""
+        """The error that ends the run now, with a budget that should suffice."""
         activity = self.activity
         used_secs = self.used_secs
         would_do = 3 * max(self.allowed_secs, used_secs)
@@ -190,9 +192,9 @@ class Control:
     # -- its end
 
     def abort(self) -> None:
-        """End what is under way: native work is killed, and the run raises MeasurementAborted.
+        """Abort the run: native work is killed, and the run raises MeasurementAborted.
 
-        Call it again until the run is over: a process started at this very moment may be missed.
+        Call it again until the run is over: a process that starts at this moment may be missed.
         """
         self._aborted.set()
         with self._lock:
@@ -205,22 +207,22 @@ class Control:
         return self._aborted.is_set()
 
     def check(self) -> None:
-        """MeasurementAborted if it was asked for: results of processes that were killed lie.
-        OutOfTime if the run has taken longer than it may."""
+        """MeasurementAborted after `abort`, as results of killed processes are wrong. OutOfTime if
+        the time limit has passed."""
         if self._aborted.is_set():
             raise MeasurementAborted("stopped on request")
         if self.killed_in_secs <= 0.0:
             raise self.out_of_time()
 
     def on_abort(self, kill: Callable[[], None]) -> None:
-        """Have `kill` called by `abort`, from its thread; it must not wait."""
+        """Register `kill` for `abort`, which calls it from its own thread; it must not wait."""
         with self._lock:
             self._kills.append(kill)
 
     @contextmanager
     def killing(self, kill: Callable[[], None]) -> Iterator[None]:
-        """`on_abort` for as long as the block lasts, whose results are lies if it was called:
-        MeasurementAborted before and after."""
+        """`on_abort` during the block. MeasurementAborted before or after it, as results of the
+        block are wrong if `kill` was called."""
         self.on_abort(kill)
         try:
             self.check()
@@ -232,14 +234,14 @@ class Control:
 
 
 def rounded_up(secs: float) -> float:
-    """`secs` rounded up to two digits: what somebody would type."""
+    """`secs` rounded up to two digits, as people would type it."""
     digit = 10.0 ** (ceil(log10(max(secs, 1.0))) - 2)
     return ceil(secs / max(digit, 1.0)) * max(digit, 1.0)
 
 
 @runtime_checkable
 class Controllable(Protocol):
-    """A measurer with processes that may have to be ended from outside."""
+    """A measurer with processes that an abort has to end."""
 
     def attach(self, control: Control) -> None:
         """Obey `control` from now on; called before the measurer is entered."""

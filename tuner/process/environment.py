@@ -1,7 +1,7 @@
 """Environment variables that steer libraries, and the same clean set of them for all that is timed.
 
-A variable such as `OPENBLAS_CORETYPE` or `ONEDNN_MAX_CPU_ISA` makes a library take slower code than
-the machine has. Whoever compares with a library that is held down compares with nothing.
+A variable such as `OPENBLAS_CORETYPE` or `ONEDNN_MAX_CPU_ISA` lets a library use slower code than
+the machine supports. A comparison with a library that is slowed down means nothing.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ PyTorch allocates every result it gives, and would pay for new pages in every ca
 
 
 SECRETS = frozenset({"TILEWRIGHT_API_KEY", "TILEWRIGHT_DB", "PGPASSWORD", "PGPASSFILE"})
-"""What processes that compile or run kernels have no use for, and others may read of them."""
+"""Secrets that processes that compile or run kernels must not have in their environment."""
 
 
 def steering(environ: Mapping[str, str]) -> dict[str, str]:
@@ -75,7 +75,7 @@ def openmp_environment(threads: int) -> dict[str, str]:
 
 
 def child_environment(threads: int, **more: str) -> dict[str, str]:
-    """The environment of our helper processes: ours, with our import path, `threads` a library and
-    nothing that steers one. What is timed there is timed under the settings of a benchmark."""
+    """The environment of our helper processes: this one with our import path, `threads` threads for
+    each library and no variable that steers one, as in a benchmark."""
     path = os.pathsep.join(p for p in sys.path if p)
     return {**clean_environment(os.environ, threads), "PYTHONPATH": path, **more}

@@ -1,7 +1,7 @@
 """Messages over pipes: a JSON document and raw bytes, each with its length in front.
 
-The processes of one tuning run talk in these and in nothing else: no sockets, and no pickle but
-the cases that a fork of the runner hands to it (`case_builder`).
+All processes of a tuning run communicate by frames: no sockets, and no pickle except for the cases
+that a fork of the runner builds for it (`case_builder`).
 """
 
 from __future__ import annotations
@@ -13,13 +13,15 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
+from tilewright.schedules.errors import WorkloadError
+
 _HEADER = struct.Struct("<IQ")
 _CHUNK_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One message: `document` is JSON data, `blob` what travels beside it unencoded."""
+    """One message: `document` is JSON data, `blob` raw bytes."""
 
     document: dict[str, Any]
     blob: bytes = b""
@@ -35,7 +37,7 @@ def write_frame(fd: int, frame: Frame) -> None:
 
 @dataclass(slots=True)
 class FrameReader:
-    """Puts frames together from whatever pieces `fd` hands out."""
+    """Reads frames from `fd`, in whatever pieces they arrive."""
 
     fd: int
     ended: bool = False
@@ -80,3 +82,15 @@ class FrameReader:
             blob = bytes(self._buffer[_HEADER.size + text_bytes : end])
             self._complete.append(Frame(json.loads(text), blob))
             del self._buffer[:end]
+
+
+def refusal(error: WorkloadError) -> Frame:
+    """The answer of a process that cannot take the workload it was given."""
+    return Frame({"refused": {"detail": str(error), "code": error.code, "pointer": error.pointer}})
+
+
+def raise_refusal(document: dict[str, Any]) -> None:
+    """WorkloadError if `document` is such an answer."""
+    if "refused" in document:
+        said = document["refused"]
+        raise WorkloadError(said["detail"], code=said["code"], pointer=said["pointer"])

@@ -54,8 +54,7 @@ def address_space_bytes() -> int:
 
 
 def limit_address_space(byte_count: int) -> None:
-    """Bound the address space of this process, or leave the limit that it was started with where
-    that is less."""
+    """Limit the address space of this process, unless an inherited limit is lower."""
     _, most = resource.getrlimit(resource.RLIMIT_AS)
     limit = byte_count if most == resource.RLIM_INFINITY else min(byte_count, most)
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
@@ -71,8 +70,7 @@ def resident_bytes(pid: int) -> int:
 
 
 def reserve(size_bytes: int, *, shared: bool = False) -> int:
-    """Address of `size_bytes` of address space that no access is allowed to, private or `shared`
-    with children.
+    """Address of `size_bytes` of inaccessible address space, private or `shared` with children.
 
     It lies far from everything the system places by itself: code reaches its constants by 32-bit
     offsets, so the gaps LLVM loads code into must not be gigabytes of guards apart.
@@ -97,7 +95,7 @@ def reserve(size_bytes: int, *, shared: bool = False) -> int:
 
 
 def release(address: int, size_bytes: int) -> None:
-    """Give back what `reserve` gave."""
+    """Unmap what `reserve` returned."""
     if libc().munmap(address, size_bytes):
         raise _fail("cannot unmap")
 
@@ -120,8 +118,8 @@ def inherit(address: int, size_bytes: int, *, inherited: bool) -> None:
 
 
 def keep_freed_memory() -> None:
-    """Have `malloc` use what was freed again rather than give it back to the system, whatever its
-    size: fresh pages cost more than most work on them."""
+    """Let `malloc` keep freed memory instead of returning it to the system, whatever its size: new
+    pages cost more than most work on them."""
     for parameter, value in ((_M_MMAP_MAX, 0), (_M_TRIM_THRESHOLD, 2**31 - 1), (_M_ARENA_MAX, 1)):
         libc().mallopt(parameter, value)
 
@@ -134,7 +132,8 @@ def readable(fd: int, timeout_secs: float = 0.0) -> bool:
 
 
 def process_age_secs() -> float:
-    """How long ago this process was started, imports included; 0 where the kernel does not say."""
+    """Seconds since this process was started, imports included; 0 if the kernel does not report
+    it."""
     try:
         with open("/proc/self/stat") as stat:
             ticks = int(stat.read().rpartition(")")[2].split()[19])

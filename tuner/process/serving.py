@@ -1,5 +1,5 @@
-"""What a helper process does before it serves: it takes its pipes over, ends with whoever
-started it, and limits its memory."""
+"""The start of a helper process: it takes over its pipes, ends with its parent, limits its
+memory."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import select
 from . import linux
 
 MEMORY_BYTES = 4 << 30
-"""How much more memory than it has at its start a helper may take."""
+"""Memory that a helper may use beyond that at its start."""
 
 
 def end_with(lifeline: int) -> None:
-    """End this process when nobody can send it work any more, even in the midst of a compile."""
+    """End this process once the other end of pipe `lifeline` is closed, even during a compile."""
     poller = select.poll()
     poller.register(lifeline, 0)
     poller.poll()
@@ -22,7 +22,7 @@ def end_with(lifeline: int) -> None:
 
 
 def take_over_pipes() -> tuple[int, int]:
-    """Descriptors to read requests from and to write answers to; 0 and 1 lead nowhere now."""
+    """Descriptors for reading requests and writing answers; 0 and 1 are /dev/null from now on."""
     requests, answers = os.dup(0), os.dup(1)
     nowhere = os.open(os.devnull, os.O_RDWR)
     os.dup2(nowhere, 0)
@@ -31,7 +31,7 @@ def take_over_pipes() -> tuple[int, int]:
 
 
 def limit_memory() -> None:
-    """Let this process take `MEMORY_BYTES` more, or what whoever started it was left, and leave no
-    image of itself when it crashes."""
+    """Limit this process to `MEMORY_BYTES` more memory, or to an inherited lower limit, and disable
+    core dumps."""
     linux.limit_address_space(linux.address_space_bytes() + MEMORY_BYTES)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -1,4 +1,4 @@
-"""The seam every search strategy stands behind: `ask` for candidates, `tell` what they took.
+"""The protocol of search strategies: `ask` for candidates, `tell` their results.
 
 Every implementation is held to `tests/contracts/strategy_contract.py`.
 """
@@ -20,9 +20,9 @@ Observation: TypeAlias = tuple[Candidate, MeasureResult]
 class SearchGoal:
     """What a strategy may know besides the space.
 
-    `seed` fixes every random choice. `bound_secs` is a time no candidate can beat, or None where
-    nobody knows one well enough to stop at it; whoever runs the search may correct it meanwhile.
-    `check` is called again and again where a choice takes long; what it raises ends the search.
+    `seed` fixes every random choice. `bound_secs` is a time no candidate can beat, None where no
+    reliable one is known; the session may correct it during the search. `check` is called
+    repeatedly during long computations; an exception it raises ends the search.
     """
 
     seed: int = 0
@@ -34,8 +34,8 @@ class SearchStrategy(Protocol):
     """Proposes candidates to measure and learns from the results.
 
     No clock, files, threads or global random state: the same space, seed and results give the same
-    candidates in any process. What is asked does not depend on how many trials are still to come,
-    so a longer run begins with exactly the trials of a shorter one.
+    candidates in any process. Proposals do not depend on the number of trials still to come, so a
+    longer run begins with exactly the trials of a shorter one.
     """
 
     @property
@@ -49,40 +49,39 @@ class SearchStrategy(Protocol):
         ...
 
     def tell(self, results: Sequence[Observation]) -> None:
-        """Take in results of asked candidates, in any order and in part; of a candidate told before
-        the later one counts."""
+        """Add results of proposed candidates, in any order and not necessarily all; the latest
+        result of a candidate counts."""
         ...
 
-    def resume(self, told: Sequence[Observation]) -> None:
-        """Go on where an earlier process ended: it asked for these candidates, in this order.
+    def resume(self, observations: Sequence[Observation]) -> None:
+        """Continue the search of an earlier process, which proposed these candidates in this order.
 
-        Called before anything is asked. What follows is new and follows from them, though a run
-        that was never interrupted may ask for something else."""
+        Called before the first `ask`. Later proposals are new and follow from these results, though
+        an uninterrupted run may propose others."""
         ...
 
     def correct(self, target: Target) -> None:
-        """`target` is the space's own with probes that were too low corrected: what is asked from
-        here on should not go by the old ones."""
+        """Use the corrected probes of `target`, otherwise the space's own, for later proposals."""
         ...
 
     @property
     def stop_reason(self) -> str | None:
-        """Why going on costs more than it can bring, for people; None while it may."""
+        """Why the search should stop, for people; None while more trials may pay."""
         ...
 
     @property
     def prior_trust(self) -> float | None:
-        """Probability, 0..1, by what was measured, that the differences the analytic prior sees
-        are real on this machine; None where too little was measured, or nobody asks."""
+        """Posterior probability, 0..1, that differences predicted by the analytic prior are real on
+        this machine; None where too little was measured, or the strategy does not estimate it."""
         ...
 
     @property
     def gain_over_prior(self) -> float | None:
-        """How many times as fast the best is as the best of what the analytic prior chose, >= 1;
-        None where nothing was chosen by it, or none of that could be measured."""
+        """Time of the prior's fastest choice divided by the best time, >= 1; None where the prior
+        chose nothing, or none of its choices could be measured."""
         ...
 
     @property
     def predictions(self) -> Mapping[Candidate, float]:
-        """log2 seconds that were predicted for each asked candidate before it was measured."""
+        """log2 seconds predicted for each proposed candidate before it was measured."""
         ...

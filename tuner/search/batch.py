@@ -1,4 +1,4 @@
-"""Choosing a batch: good candidates that are not all the same."""
+"""Choosing a batch of good and diverse candidates."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from tilewright.costmodel.programs import program_counts
 from tilewright.schedules.arrays import FloatArray, IntArray
 from tilewright.schedules.space import Candidate, ScheduleSpace
 
-from .lattice import Codes, SettingGrid
+from .setting_grid import Codes, SettingGrid
 
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """A candidate with the model's log2 seconds, its doubt, and `score` (higher is better)."""
+    """A candidate with its predicted log2 seconds, the standard deviation `sigma` of that
+    prediction, and `score` (higher is better)."""
 
     candidate: Candidate
     log2_secs: float
@@ -57,7 +58,7 @@ def diverse(pool: Sequence[Scored], count: int, novelty: float) -> list[Scored]:
 
 
 def _facts(pool: Sequence[Scored]) -> IntArray:
-    """(P, J) a number > 0 for every (sketch, knob, value) a candidate has; 0 where it has none."""
+    """(P, J) a number > 0 for each (sketch, knob, value) of a candidate; 0 beyond its last knob."""
     width = max((len(item.candidate.setting) for item in pool), default=0)
     values = 1 + max((max(item.candidate.setting, default=0) for item in pool), default=0)
     facts = np.zeros((len(pool), width), np.int64)
@@ -71,9 +72,9 @@ def _facts(pool: Sequence[Scored]) -> IntArray:
 def distinct_tiles(space: ScheduleSpace, pool: Sequence[Scored], count: int) -> list[Scored]:
     """The best `count` of `pool` (best first) of which no two have the same register tile.
 
-    A register tile is told by its accumulators and live registers: what the prior is least sure
-    of is how well the code of one tile schedules, so each early trial should try another one.
-    Filled up with the best of the rest when there are too few tiles.
+    A register tile is identified by its accumulators and live registers: the prior is least sure
+    of how well the code of a tile schedules, so early trials should differ in it. If there are too
+    few tiles, the best of the rest follow.
     """
     chosen: list[Scored] = []
     rest: list[Scored] = []

@@ -1,17 +1,28 @@
-"""The schedule chosen with no measurement at all."""
+"""The schedule chosen without measurement."""
 
 from __future__ import annotations
+
+from typing import Any
 
 from tilewright.schedules.sketches import space_for
 from tilewright.schedules.target import Target
 from tilewright.schedules.trace import Trace
 from tilewright.schedules.workload.workload import Workload
 
-from .first_look import default_look
+from ..process.frames import Frame
+from .prior_ranking import rank_for_default
 
 
 def default_trace(workload: Workload, target: Target) -> Trace:
-    """The analytic prior's best of the space that is legal. ScheduleError: no kernel can be made of
-    the workload at all, as where its intermediate tensors exceed `MAX_WORKSPACE_BYTES`.
-    Deterministic; needs neither LLVM nor xgboost."""
-    return default_look(space_for(workload, target)).default_trace
+    """The analytic prior's best legal candidate. ScheduleError if there is none, as for a workload
+    whose intermediate tensors exceed `MAX_WORKSPACE_BYTES`. Deterministic; needs neither LLVM nor
+    xgboost."""
+    return rank_for_default(space_for(workload, target)).default_trace
+
+
+def default_of_document(document: dict[str, Any]) -> Frame:
+    """What a helper process calls: the default trace of `workload` on `target`."""
+    trace = default_trace(
+        Workload.from_json(document["workload"]), Target.from_json(document["target"])
+    )
+    return Frame({"trace": trace.to_json()})

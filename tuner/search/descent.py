@@ -1,8 +1,8 @@
-"""Descent by two knobs at a time: what a walk from many places leaves undone near its best point.
+"""Steepest descent over pairs of knobs, which refines the best points of an annealing walk.
 
-Annealing refuses infeasible moves one by one, and limits tie knobs together: a tile of more rows
-wants fewer taps written out. Such steps need both at once, which a walk tries by luck and a list
-of all pairs surely: there are some thousands, of which a few hundred are feasible.
+Annealing rejects infeasible moves, and limits couple knobs: a tile of more rows needs fewer
+unrolled taps. Such a step changes two knobs at once. A walk finds it by chance, an enumeration of
+all pairs always: there are some thousands, of which a few hundred are feasible.
 """
 
 from __future__ import annotations
@@ -11,29 +11,29 @@ import numpy as np
 
 from tilewright.schedules.arrays import FloatArray, IntArray
 
-from .chains import Score
-from .lattice import SettingGrid
+from .annealing_walk import Score
+from .setting_grid import SettingGrid
 
-MOST_NEIGHBOURS = 8192
-"""Settings looked at in a round. Programs of many parts have more pairs of knobs: some of them."""
+MAX_NEIGHBOURS = 8192
+"""Settings scored in a round; of programs with more pairs of knobs, a random sample."""
 
 ROUNDS = 6
 
 
 def descend(
-    lattice: SettingGrid, score: Score, start: IntArray, rng: np.random.Generator
+    grid: SettingGrid, score: Score, start: IntArray, rng: np.random.Generator
 ) -> tuple[IntArray, FloatArray]:
-    """Codes and scores of feasible settings met on the way from `start` (J,), itself feasible, to
-    one that no change of one or two knobs improves, or for `ROUNDS` steps; higher is better."""
+    """Codes and scores of all feasible settings scored from `start` (J,), itself feasible, to one
+    that no change of one or two knobs improves, at most `ROUNDS` steps; higher is better."""
     here, best = start, float(score(start[None])[0])
-    codes, scores = [lattice.encode(start[None])], [np.array([best])]
+    codes, scores = [grid.encode(start[None])], [np.array([best])]
     for _ in range(ROUNDS):
-        near = neighbours(lattice, here, rng)
-        near = near[lattice.sketch.feasible(near)]
+        near = neighbours(grid, here, rng)
+        near = near[grid.sketch.feasible(near)]
         if not len(near):
             break
         found = score(near)
-        codes.append(lattice.encode(near))
+        codes.append(grid.encode(near))
         scores.append(found)
         top = int(np.argmax(found))
         if found[top] <= best:
@@ -42,17 +42,17 @@ def descend(
     return np.concatenate(codes), np.concatenate(scores)
 
 
-def neighbours(lattice: SettingGrid, setting: IntArray, rng: np.random.Generator) -> IntArray:
+def neighbours(grid: SettingGrid, setting: IntArray, rng: np.random.Generator) -> IntArray:
     """(N, J) settings that differ from `setting` (J,) in one knob or two, at most
-    `MOST_NEIGHBOURS` of them."""
-    knob = np.repeat(np.arange(len(lattice.sizes)), lattice.sizes)
-    value = np.concatenate([np.arange(size) for size in lattice.sizes])
+    `MAX_NEIGHBOURS` of them."""
+    knob = np.repeat(np.arange(len(grid.sizes)), grid.sizes)
+    value = np.concatenate([np.arange(size) for size in grid.sizes])
     changes = np.flatnonzero(value != setting[knob])
     first, second = (changes[i] for i in np.triu_indices(len(changes)))
     apart = (knob[first] != knob[second]) | (first == second)
     first, second = first[apart], second[apart]
-    if len(first) > MOST_NEIGHBOURS:
-        drawn = rng.choice(len(first), MOST_NEIGHBOURS, replace=False)
+    if len(first) > MAX_NEIGHBOURS:
+        drawn = rng.choice(len(first), MAX_NEIGHBOURS, replace=False)
         first, second = first[drawn], second[drawn]
     near = np.repeat(setting[None], len(first), axis=0)
     rows = np.arange(len(first))

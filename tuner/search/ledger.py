@@ -1,4 +1,4 @@
-"""What a strategy has asked and been told: the memory all strategies share."""
+"""The record of a search: proposed candidates, their predictions and results."""
 
 from __future__ import annotations
 
@@ -12,44 +12,44 @@ from .base import Observation
 
 
 class Ledger:
-    """Asked candidates in order, results in the order told, and the predictions made for them."""
+    """Candidates in the order they were proposed, with their predictions and results."""
 
     def __init__(self) -> None:
-        self.asked: dict[Candidate, int] = {}
+        self.proposed: dict[Candidate, int] = {}
         self.results: dict[Candidate, MeasureResult] = {}
         self.predictions: dict[Candidate, float] = {}
 
     def new(self, candidates: Iterable[Candidate]) -> list[Candidate]:
-        """Those not asked before, each once, in order."""
-        return [c for c in dict.fromkeys(candidates) if c not in self.asked]
+        """Those not proposed before, each once, in order."""
+        return [c for c in dict.fromkeys(candidates) if c not in self.proposed]
 
     def ask(self, candidate: Candidate, predicted_log2_secs: float | None = None) -> None:
-        self.asked[candidate] = len(self.asked)
+        self.proposed[candidate] = len(self.proposed)
         if predicted_log2_secs is not None:
             self.predictions[candidate] = predicted_log2_secs
 
-    def resume(self, told: Sequence[Observation]) -> None:
-        """Enter what an earlier process asked and was told; what it predicted is not known."""
-        for candidate, result in told:
+    def resume(self, observations: Sequence[Observation]) -> None:
+        """Enter what an earlier process proposed and observed, without its predictions."""
+        for candidate, result in observations:
             self.ask(candidate)
             self.results[candidate] = result
 
     def tell(self, results: Sequence[Observation]) -> None:
-        """ValueError for a candidate that was never asked: it belongs to another run."""
+        """ValueError for a candidate that was never proposed: it belongs to another run."""
         for candidate, result in results:
-            if candidate not in self.asked:
+            if candidate not in self.proposed:
                 raise ValueError(f"tell: {candidate} was not asked by this strategy")
             self.results[candidate] = result
 
     @property
     def samples(self) -> list[Sample]:
-        """All results as training data, in the order the candidates were asked."""
-        order = sorted(self.results, key=self.asked.__getitem__)
+        """All results as training data, in the order the candidates were proposed."""
+        order = sorted(self.results, key=self.proposed.__getitem__)
         return [Sample(c, run_secs(self.results[c])) for c in order]
 
     def fastest(self, count: int) -> list[Candidate]:
-        """The `count` fastest successful candidates, fastest first; ties as asked."""
-        timed = [(s.run_secs, self.asked[s.candidate], s.candidate) for s in self.samples
+        """The `count` fastest successful candidates, fastest first; ties as proposed."""
+        timed = [(s.run_secs, self.proposed[s.candidate], s.candidate) for s in self.samples
                  if s.run_secs is not None]  # fmt: skip
         return [candidate for _, _, candidate in sorted(timed, key=lambda t: t[:2])[:count]]
 

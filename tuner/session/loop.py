@@ -1,4 +1,4 @@
-"""The loop of a run: ask -> measure -> store -> tell."""
+"""The loop of a tuning run: ask the strategy, measure, store, tell the strategy."""
 
 from __future__ import annotations
 
@@ -14,69 +14,79 @@ from tilewright.schedules.target import Target
 from tilewright.schedules.trace import Trace
 from tilewright.schedules.trace_document import trace_key
 
-from ..machine.probed import misleading
+from ..machine.probe_merging import is_misleading
 from ..measure.protocol import MeasureRequest
 from ..process.control import Activity, MeasurementAborted, OutOfTime
 from ..search.base import SearchGoal
-from .ending import MAX_BATCH, StoppingRule
-from .report import MOST_KNOBS_TOLD, TrialEvent
-from .state import TuningRun
+from .report import MAX_KNOBS_REPORTED, TrialEvent
+from .stopping_rule import MAX_BATCH, StoppingRule
 from .trials import Trial
+from .tuning_run import TuningRun
 
-MOST_LOOKED_AT = 8
-"""Trials of an earlier process whose traces are written again, to see that they are of this space:
-what a record says is right anyhow, its place in the space is what the search learns from."""
+MAX_TRACES_COMPARED = 8
+"""Trials of an earlier process whose traces are compared with those of this space. Records are
+right in any space; the search learns from where their settings lie in this one."""
 
 
 class Stopped(BaseException):
-    """Ends a batch from within, or the choice of one, for the reason given; no measurer and no
-    strategy may take it for a failure."""
+    """Ends a batch, or the choice of one, for the reason given. A BaseException, so that no
+    measurer and no strategy handles it as a failure."""
 
 
 @dataclass(frozen=True, slots=True)
-class _New:
-    """A candidate this run has not met before, and what an earlier run measured of it. `document`
-    is its trace as records hold it, `key` what `trace_key` gives for these."""
+class _NewTrial:
+    """A candidate that is new to this run. `document` is its trace as records store it, `key` the
+    `trace_key` of such records, `earlier` the record of an earlier run, if there is one."""
 
     candidate: Candidate
     trace: Trace
     document: list[Any]
     key: bytes
-    known: TuningRecord | None
+    earlier: TuningRecord | None
 
 
 @dataclass
 class TuningLoop:
-    """The batches of `run`. `goal` is what its strategy looks at, `searched` the target whose
-    probes it goes by; `known` are results of earlier runs, by trace."""
+    """Proposes and measures the batches of `run`.
+
+    `goal` is the input of the strategy, `searched` the target whose probes it uses;
+    `earlier_records` has the records of earlier runs, and `candidates_of` the candidates proposed
+    so far, both by trace key.
+    """
 
     run: TuningRun
     goal: SearchGoal
     searched: Target
-    known: dict[bytes, TuningRecord]
-    asked: dict[bytes, list[Candidate]] = field(default_factory=dict)
+    earlier_records: dict[bytes, TuningRecord]
+    candidates_of: dict[bytes, list[Candidate]] = field(default_factory=dict)
     predictions: Mapping[Candidate, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.ending = StoppingRule(self.run, self.goal, self.asked)
+        self.ending = StoppingRule(self.run, self.goal, self.candidates_of)
 
-    def take_up(self) -> None:
-        """Enter the trials that an earlier process of this run told; the strategy goes on from
-        there. Where they are of another space, nothing is taken up: all is asked for again."""
+    def resume(self) -> None:
+        """Enter the trials that an earlier process of this run reported; the strategy goes on from
+        there. If they belong to another space, the run starts over, with stored results."""
         run = self.run
-        stored = {record.key: record for record in run.stored()} if run.options.begun else {}
-        found = list(takewhile(lambda begun: begun.record_key in stored, run.options.begun))
+        stored = (
+            {record.key: record for record in run.stored_records()}
+            if run.options.previous_trials
+            else {}
+        )
+        found = list(
+            takewhile(lambda begun: begun.record_key in stored, run.options.previous_trials)
+        )
         pairs = [(begun.candidate, stored[begun.record_key]) for begun in found]
-        if not pairs or not all(self._is_of_space(*pair) for pair in _some(pairs)):
+        if not pairs or not all(self._is_of_space(*pair) for pair in _sampled(pairs)):
             return
         run.strategy.resume([(candidate, record.result) for candidate, record in pairs])
         for number, (candidate, record) in enumerate(pairs, start=1):
             key, trace = record.trace_key, Trace.from_json(record.trace)
-            self.asked.setdefault(key, []).append(candidate)
-            self._enter(number, _New(candidate, trace, record.trace, key, record), record)
+            self.candidates_of.setdefault(key, []).append(candidate)
+            self._enter(number, _NewTrial(candidate, trace, record.trace, key, record), record)
 
     def step(self) -> str | None:
-        """One batch; the reason to stop after it, or None."""
+        """Run one batch. The reason to stop after it, or None."""
         run = self.run
         count = min(MAX_BATCH, run.budget.trials - len(run.trials))
         if count <= 0:
@@ -89,11 +99,11 @@ class TuningLoop:
         except Stopped as stopped:
             return str(stopped)
         finally:
-            run.spend("propose")
+            run.charge_phase("propose")
         if not batch:
             return "every candidate of the space has been tried"
         told: list[tuple[Candidate, MeasureResult]] = []
-        new: list[_New] = []
+        new: list[_NewTrial] = []
         waiting: dict[bytes, list[Candidate]] = {}
         for candidate, trace in made:
             if trace is None:
@@ -101,7 +111,7 @@ class TuningLoop:
                 continue
             document = trace.to_json()
             key = trace_key(document)
-            self.asked.setdefault(key, []).append(candidate)
+            self.candidates_of.setdefault(key, []).append(candidate)
             if key in run.by_trace:
                 # Two settings, one trace: the same candidate, already measured.
                 told.append((candidate, run.result_of(run.by_trace[key])))
@@ -109,7 +119,9 @@ class TuningLoop:
                 waiting[key].append(candidate)
             else:
                 waiting[key] = [candidate]
-                new.append(_New(candidate, trace, document, key, self.known.get(key)))
+                new.append(
+                    _NewTrial(candidate, trace, document, key, self.earlier_records.get(key))
+                )
         try:
             self._enter_all(new)
         except Stopped as stopped:
@@ -121,78 +133,78 @@ class TuningLoop:
         for key, candidates in waiting.items():
             told += [(candidate, run.by_trace[key].record.result) for candidate in candidates]
         run.strategy.tell(told)
-        run.spend("propose")
+        run.charge_phase("propose")
         if run.best_secs is not None:
-            self.ending.hold_bound_against(run.best_secs)
+            self.ending.check_bound(run.best_secs)
             self.goal.bound_secs = self.ending.bound_to_end_at
         reason = self.ending.reason()
-        if reason is None and misleading(self.searched.probes, run.limit.target.probes):
-            self.searched = run.limit.target
+        if reason is None and is_misleading(self.searched.probes, run.bound.target.probes):
+            self.searched = run.bound.target
             run.strategy.correct(self.searched)
-        run.spend("propose")
+        run.charge_phase("propose")
         return reason
 
     def _is_of_space(self, candidate: Candidate, record: TuningRecord) -> bool:
-        """Whether a candidate of this space has the trace of a record."""
+        """Whether `candidate` has the record's trace in this space."""
         try:
             trace = self.run.space.trace(candidate)
         except (ScheduleError, IndexError, ValueError):
             return False
         return trace_key(trace.to_json()) == record.trace_key
 
-    def _enter_all(self, new: list[_New]) -> None:
-        """Measure what is not known; store each result durably as it comes, and only then tell.
+    def _enter_all(self, new: list[_NewTrial]) -> None:
+        """Measure candidates without a record; store each result before it is reported.
 
-        Numbers are given in the order in which candidates were asked for, so that a resumed run
-        has those of a whole one, and trials are told in that order. Stopped ends the run.
+        Trials are numbered and reported in the order in which they were proposed, so that a resumed
+        run has the numbers of an uninterrupted one. Stopped ends the run.
         """
         run = self.run
         first = len(run.trials) + 1
         numbered = dict(enumerate(new, start=first))
-        records = {number: n.known for number, n in numbered.items() if n.known is not None}
-        requests = [MeasureRequest(i, n.trace) for i, n in numbered.items() if n.known is None]
-        untold = list(numbered)
+        records = {number: n.earlier for number, n in numbered.items() if n.earlier is not None}
+        requests = [MeasureRequest(i, n.trace) for i, n in numbered.items() if n.earlier is None]
+        unreported = list(numbered)
 
-        def tell(number: int) -> None:
-            untold.remove(number)
+        def report(number: int) -> None:
+            unreported.remove(number)
             self._enter(number, numbered[number], records[number])
 
-        def tell_ready() -> None:
-            while untold and untold[0] in records:
-                tell(untold[0])
+        def report_ready() -> None:
+            while unreported and unreported[0] in records:
+                report(unreported[0])
 
         results: list[MeasureResult] = []
 
         def on_result(position: int, result: MeasureResult) -> None:
-            run.spend_on_batch()
+            run.charge_batch()
             reserve_secs = run.control.reserve_secs
             number = requests[position].trial
             record = self._record(number, numbered[number], result)
             run.sink.add([record])
             records[number] = record
             results.append(result)
-            tell_ready()
-            run.spend("store")
+            report_ready()
+            run.charge_phase("store")
             reason = run.out_of_time(reserve_secs) if len(results) < len(requests) else None
             if reason is not None:
                 raise Stopped(reason)
 
-        tell_ready()
+        report_ready()
         if not requests:
             return
         try:
             run.measurer.measure(requests, on_result)
         except (Stopped, MeasurementAborted):
-            for number in [number for number in untold if number in records]:
-                tell(number)
+            for number in [number for number in unreported if number in records]:
+                report(number)
             raise
         finally:
-            run.share_out(results)
+            run.apportion_batch(results)
 
-    def _enter(self, number: int, new: _New, record: TuningRecord) -> None:
-        """Count a trial whose record is durable, and report it."""
+    def _enter(self, number: int, new: _NewTrial, record: TuningRecord) -> None:
+        """Count a trial whose record is stored, and report it."""
         run = self.run
-        is_stored = new.known is not None
+        is_stored = new.earlier is not None
         trial = Trial(number, new.candidate, new.trace, record, is_stored, new.key)
         run.trials.append(trial)
         run.by_trace[new.key] = trial
@@ -214,11 +226,11 @@ class TuningLoop:
             result=trial.record.result,
             is_best=is_best,
             best_run_secs=best,
-            fraction_of_bound=run.limit.fraction(best) if best else None,
+            fraction_of_bound=run.bound.fraction(best) if best else None,
             wall_secs=elapsed,
             eta_secs=self._eta_secs(trial.number),
             record_key=trial.record.key,
-            reused=trial.stored,
+            reused=trial.reused,
             predicted_secs=self._predicted_secs(trial.candidate),
             sketch=run.space.sketches[trial.candidate.sketch].name,
             knobs=self._knobs(trial.candidate),
@@ -226,10 +238,10 @@ class TuningLoop:
         )
 
     def _eta_secs(self, number: int) -> float | None:
-        """How long the trials after `number`, the final race and the full check should take, as far
-        as there is time; None before anything was measured."""
+        """Expected time of the trials after `number`, the final race and the full check, at most
+        the time that is left; None before anything was measured."""
         run = self.run
-        measured = sum(not t.stored for t in run.trials)
+        measured = sum(not t.reused for t in run.trials)
         if not measured:
             return None
         since = run.control.used_secs - run.phases["start"]
@@ -242,16 +254,16 @@ class TuningLoop:
         return None if predicted is None else float(2.0**predicted)
 
     def _knobs(self, candidate: Candidate) -> dict[str, Any]:
-        """The values of the knobs that leave a choice, by name."""
+        """The candidate's values of knobs that have more than one, by name."""
         knobs = self.run.space.sketches[candidate.sketch].knobs
         values = {
             knob.name: knob.values[index]
             for knob, index in zip(knobs, candidate.setting, strict=True)
             if len(knob.values) > 1
         }
-        return dict(islice(values.items(), MOST_KNOBS_TOLD))
+        return dict(islice(values.items(), MAX_KNOBS_REPORTED))
 
-    def _record(self, number: int, new: _New, result: MeasureResult) -> TuningRecord:
+    def _record(self, number: int, new: _NewTrial, result: MeasureResult) -> TuningRecord:
         run = self.run
         return TuningRecord(
             workload_key=run.workload.key,
@@ -266,16 +278,16 @@ class TuningLoop:
         )
 
     def _trace(self, candidate: Candidate) -> Trace | None:
-        """The candidate's trace; None where the sketch cannot hold it after all."""
+        """The candidate's trace; None where a primitive refuses it."""
         self.run.control.check()
         try:
             return self.run.space.trace(candidate)
         except ScheduleError:
-            self.run.refused += 1
+            self.run.illegal += 1
             return None
 
 
-def _some(pairs: list[tuple[Candidate, TuningRecord]]) -> list[tuple[Candidate, TuningRecord]]:
-    """A few of many, the first and the last among them."""
-    step = max((len(pairs) - 1) // (MOST_LOOKED_AT - 1), 1)
+def _sampled(pairs: list[tuple[Candidate, TuningRecord]]) -> list[tuple[Candidate, TuningRecord]]:
+    """At most MAX_TRACES_COMPARED of `pairs`, the first and the last among them."""
+    step = max((len(pairs) - 1) // (MAX_TRACES_COMPARED - 1), 1)
     return [*pairs[:-1:step], pairs[-1]]

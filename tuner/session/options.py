@@ -1,4 +1,4 @@
-"""What may differ between two runs of the same search."""
+"""The options of a tuning session."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from ..process.control import Control
-from .limit import MeasuringMachine
-from .report import Begun, TrialEvent
+from .report import PreviousTrial, TrialEvent
+from .roofline_bound import MeasuringMachine
 
 EventHandler = Callable[[TrialEvent], None]
 
@@ -17,14 +17,14 @@ EventHandler = Callable[[TrialEvent], None]
 class SessionOptions:
     """What may differ between two runs of the same search.
 
-    `fresh` ignores what is stored. `machine` can be probed again where a kernel beats the bound;
-    None where times come from elsewhere. `timestamp` is the time of day for `created_at`.
-    `should_stop` is asked after every trial; once true, nothing more is measured, and the best so
-    far is confirmed and promoted as ever. `control` is the clock of the run, bounds it by the
-    seconds of its budget, hears what it does, and is asked all the time, also while candidates are
-    chosen; its `pause`, which may wait, is called before each batch and before the best is
-    confirmed. `begun` are the first trials of this run, as an earlier process of it told them: they
-    are entered as they are, as far as their records are stored, and the search goes on from there.
+    `fresh` ignores stored records. `machine` is probed again where a kernel beats the bound; None
+    where times come from elsewhere. `timestamp` gives the time of day for `created_at`.
+    `should_stop` is called after every trial; once it is true, nothing more is measured, and the
+    best so far is confirmed and promoted. `control` is the clock of the run: it ends the run with
+    the seconds of its budget, is told what the run does, and can abort it at any time; its `pause`,
+    which may wait, is called before each batch and before the best is confirmed. `previous_trials`
+    are the first trials of this run, as an earlier process reported them: those with stored records
+    are entered as they are, and the search goes on from there.
     """
 
     fresh: bool = False
@@ -32,4 +32,4 @@ class SessionOptions:
     timestamp: Callable[[], str] = lambda: datetime.now(UTC).isoformat(timespec="milliseconds")
     should_stop: Callable[[], bool] = lambda: False
     control: Control = field(default_factory=Control)
-    begun: Sequence[Begun] = ()
+    previous_trials: Sequence[PreviousTrial] = ()

@@ -1,4 +1,4 @@
-"""What a tuning run is asked for, tells while it goes, and returns: plain values."""
+"""The budget, the events, the record sink and the report of a tuning run."""
 
 from __future__ import annotations
 
@@ -14,21 +14,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What a run may use. `trials` counts every candidate ever measured for this workload and
-    target by this strategy and seed, earlier runs included; `seconds` is wall time of this run from
-    its start to its end, without that in which other jobs of a service work; None for no limit."""
+    """What a run may use.
+
+    `trials` counts every candidate measured for this workload and target by this strategy and seed,
+    earlier runs included. `seconds` is the wall time of this run, without the time in which other
+    jobs of a service use the machine; None for no limit.
+    """
 
     trials: int = 64
     seconds: float | None = None
 
 
-MOST_KNOBS_TOLD = 48
-"""Programs of many parts have hundreds; who wants them all has the trace."""
+MAX_KNOBS_REPORTED = 48
+"""Programs of many parts have hundreds of knobs; the trace has them all."""
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
-    """A trial that an earlier process of the same run told: what was asked, and its record."""
+class PreviousTrial:
+    """A trial that an earlier process of the same run reported."""
 
     candidate: Candidate
     record_key: str
@@ -38,12 +41,12 @@ class Begun:
 class TrialEvent:
     """One trial ended and is durably stored. `reused`: by an earlier run, not measured now.
 
-    Trials are told in the order of their numbers; `eta_secs` is None before one was measured.
+    Trials are reported in the order of their numbers; `eta_secs` is None before one was measured.
     `fraction_of_bound` is None also where the best time proves the bound wrong. `predicted_secs` is
-    what the strategy expected before it was measured, None where it expected nothing. `sketch` and
+    the strategy's prediction before the measurement, None where it made none. `sketch` and
     `knobs` are the candidate's settings: of each knob with a choice its value, at most
-    `MOST_KNOBS_TOLD` of them. `candidate` is for who resumes the run (`SessionOptions.begun`): the
-    same in numbers, which mean something in this space alone.
+    `MAX_KNOBS_REPORTED` of them. `candidate` serves to resume the run
+    (`SessionOptions.previous_trials`); its numbers have a meaning in this space alone.
     """
 
     trial: int
@@ -63,7 +66,7 @@ class TrialEvent:
 
 
 class RecordSink(Protocol):
-    """Where a session keeps what it found, and finds what was known. `db` satisfies it."""
+    """Where a session stores records and finds earlier ones. `db` satisfies it."""
 
     def add(self, records: Sequence[TuningRecord]) -> None:
         """Durable when it returns. Adding a record that is there already changes nothing."""
@@ -99,13 +102,12 @@ class BestFound:
     rewritten: dict[str, Any] | None = None
     """Of a trace that begins with rewrites of their own error: `tilewright.schedules.rewritten`."""
     evidence: dict[str, Any] | None = None
-    """What its full check compared, `tilewright.schedules.record.Evidence`; None where that is not
-    known."""
+    """What its full check compared, `tilewright.schedules.record.Evidence`; None if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """A candidate that looked better than the best, and why it is not: it failed the full check.
+    """A candidate that was faster than the best and failed the full check.
 
     `record_key` is that check's record, or the trial's where the check was lost and left none.
     """
@@ -137,7 +139,7 @@ class TuneReport:
     """The fastest few, timed once more in turns at the end: `trial` (None: of an earlier run) and
     `run_secs`, fastest first. Empty where none was close to the fastest."""
     bound: dict[str, Any] = field(default_factory=dict)
-    """Of what `best.fraction_of_bound` is a share: `limit.Limit.to_json`."""
+    """Of what `best.fraction_of_bound` is a share: `roofline_bound.RooflineBound.to_json`."""
     out_of_time: dict[str, Any] | None = None
     """Where the seconds of the budget ended the run in the midst of something: `during` which phase
     (`control.PHASES`), `done` of `total` parts of it, and seconds that `would_do_secs`."""

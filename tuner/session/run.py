@@ -1,9 +1,8 @@
-"""The tuning session: ask -> measure -> store -> tell, until budget, bound or sense end it.
+"""The tuning session: ask -> measure -> store -> tell, until the stopping rule ends it.
 
-This is the one place that sees every part; each part is handed in. An interrupted run goes on by
-running it again: the strategy is deterministic, so it asks for the same candidates, and those whose
-results are stored are not measured a second time. Whoever kept what was asked (`begun`) goes on
-without asking again, in no time.
+This is the one place that sees every part; each part is an argument. An interrupted run is resumed
+by running it again: the strategy is deterministic, so it proposes the same candidates, and those
+with a stored record are not measured again. With `previous_trials` it need not propose them either.
 """
 
 from __future__ import annotations
@@ -14,19 +13,19 @@ from typing import Any
 from tilewright.schedules.space import ScheduleSpace
 from tilewright.schedules.workload.workload import Workload
 
-from ..machine.work import least_work
+from ..machine.least_work import least_work
 from ..measure.protocol import Measurer, TakesBound
 from ..process.control import MeasurementAborted, OutOfTime
 from ..search.base import SearchGoal
 from ..search.strategies import make_strategy
 from . import summary
-from .best import confirm_best, confirmed_before
-from .limit import RooflineBound
+from .confirmation import confirm_best, confirmed_before
 from .loop import Stopped, TuningLoop
 from .options import EventHandler, SessionOptions
 from .report import Budget, RecordSink, TuneReport
-from .state import TuningRun
+from .roofline_bound import RooflineBound
 from .trials import explain
+from .tuning_run import TuningRun
 
 DEFAULT_BUDGET = Budget()
 
@@ -45,22 +44,22 @@ def run_session(
 ) -> TuneReport:
     """Tune `workload` over `space` and return the whole report.
 
-    Every trial is in `sink` as soon as it is measured, and before `on_event` hears of it, which
-    hears of the trials of earlier runs too. The best is rebuilt and verified in full, stored and
-    promoted; `report.best` is None where nothing passed. StrategyError for an unknown strategy.
+    Every trial is stored in `sink` as soon as it is measured, and then reported to `on_event`, as
+    are reused trials of earlier runs. The best candidate is rebuilt, verified in full, stored and
+    promoted; `report.best` is None where none passed. StrategyError for an unknown strategy.
 
-    What `on_event` raises, and KeyboardInterrupt, ends the run at once and passes through; what was
-    measured stays stored. MeasurementAborted, by the measurer or `options.control`, ends it with
-    the best that was confirmed before, if any; so does OutOfTime, where the seconds of the budget,
-    which count from the control's start, are over before the full check is.
+    An exception of `on_event`, and KeyboardInterrupt, ends the run at once and passes through; what
+    was measured stays stored. MeasurementAborted, by the measurer or `options.control`, ends it
+    with the best that was confirmed before, if any; so does OutOfTime, where the seconds of the
+    budget, counted from the control's start, end before the full check does.
     """
     options = options or SessionOptions()
     control = options.control
     control.allow(budget.seconds)
     control.reserve_secs = 0.0
-    limit = RooflineBound(least_work(workload, space.forms), space.target, options.machine)
+    bound = RooflineBound(least_work(workload, space.forms), space.target, options.machine)
     if isinstance(measurer, TakesBound):
-        measurer.take_bound(limit.current)
+        measurer.take_bound(bound.current)
 
     def check() -> None:
         control.check()
@@ -68,7 +67,7 @@ def run_session(
         if reason is not None:
             raise Stopped(reason)
 
-    goal = SearchGoal(seed, limit.goal_secs, check)
+    goal = SearchGoal(seed, bound.goal_secs, check)
     run = TuningRun(
         workload=workload,
         space=space,
@@ -79,18 +78,18 @@ def run_session(
         seed=seed,
         on_event=on_event,
         options=options,
-        limit=limit,
+        bound=bound,
     )
-    return _carried_out(run, goal)
+    return _run_to_end(run, goal)
 
 
-def _carried_out(run: TuningRun, goal: SearchGoal) -> TuneReport:
+def _run_to_end(run: TuningRun, goal: SearchGoal) -> TuneReport:
     control = run.control
-    loop = TuningLoop(run, goal, run.space.target, run.known())
-    run.spend("start")
+    loop = TuningLoop(run, goal, run.space.target, run.reusable_records())
+    run.charge_phase("start")
     reason, out_of_time = None, None
     try:
-        loop.take_up()
+        loop.resume()
         while reason is None:
             control.pause()
             reason = loop.step()
@@ -103,16 +102,20 @@ def _carried_out(run: TuningRun, goal: SearchGoal) -> TuneReport:
     except MeasurementAborted as aborted:
         best, reason = confirmed_before(run), str(aborted)
     if best is not None and best.result.run_secs_estimate is not None:
-        loop.ending.hold_bound_against(best.result.run_secs_estimate)
-        run.limit.settle(best.result.run_secs_estimate, keep=run.measured_now)
-    run.spend("store")
-    why = explain(reason, run.trials, run.failed.values(), found=best is not None)
+        loop.ending.check_bound(best.result.run_secs_estimate)
+        run.bound.finalise(best.result.run_secs_estimate, keep=run.measured_now)
+    run.charge_phase("store")
+    why = explain(reason, run.trials, run.rejected.values(), found=best is not None)
     report = summary.report(run, best, why)
-    return report if out_of_time is None else replace(report, out_of_time=_told(run, out_of_time))
+    return (
+        report
+        if out_of_time is None
+        else replace(report, out_of_time=_out_of_time_document(run, out_of_time))
+    )
 
 
-def _told(run: TuningRun, over: OutOfTime) -> dict[str, Any]:
-    """That the end of the budget cut the run off, and in the midst of what."""
+def _out_of_time_document(run: TuningRun, over: OutOfTime) -> dict[str, Any]:
+    """What the run was doing when the seconds of its budget ended."""
     activity = run.control.activity
     return {
         "during": activity.phase,

@@ -1,4 +1,4 @@
-"""What a run tells at its end: the report, made of its trials and what is known of its bound."""
+"""The report of a tuning run, from its trials and its bound."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from tilewright.schedules.record import MeasureStatus, TuningRecord
 from tilewright.schedules.rewritten import rewritten_document
 
 from .report import BestFound, Rejected, TuneReport
-from .state import TuningRun
 from .trials import prediction_quality, statuses
+from .tuning_run import TuningRun
 
-MOST_COUNTED = 2**63 - 1
-"""What a report says of a space with that many settings or more: readers of JSON and databases
-have integers of 64 bits."""
+MAX_SPACE_SIZE = 2**63 - 1
+"""Largest space size in a report: readers of JSON and databases have integers of 64 bits."""
 
 
 def report(run: TuningRun, best: TuningRecord | None, reason: str) -> TuneReport:
@@ -33,17 +32,17 @@ def report(run: TuningRun, best: TuningRecord | None, reason: str) -> TuneReport
             "key": target.key,
             "cpu": target.cpu,
             "threads": target.threads,
-            "peak_gflops": run.limit.current.peak_gflops,
-            "bandwidth_gbs": run.limit.current.bandwidth_gbs,
+            "peak_gflops": run.bound.current.peak_gflops,
+            "bandwidth_gbs": run.bound.current.bandwidth_gbs,
         },
         strategy=run.strategy.name,
         seed=run.seed,
-        space_size=min(run.space.size, MOST_COUNTED),
+        space_size=min(run.space.size, MAX_SPACE_SIZE),
         trials={
             "total": len(run.trials),
             "ok": counts[MeasureStatus.OK],
-            "measured_now": sum(not t.stored for t in run.trials),
-            "refused": run.refused,
+            "measured_now": sum(not t.reused for t in run.trials),
+            "refused": run.illegal,
             "by_status": by_status,
         },
         wall_secs=sum(run.phases.values()),
@@ -59,16 +58,16 @@ def report(run: TuningRun, best: TuningRecord | None, reason: str) -> TuneReport
             run.strategy.gain_over_prior,
         ),
         final_race=_final_race(run),
-        bound=run.limit.to_json(),
+        bound=run.bound.to_json(),
         dropped_sketches=[asdict(sketch) for sketch in run.space.dropped],
         rejected=_rejected(run),
     )
 
 
 def _rejected(run: TuningRun) -> list[Rejected]:
-    """What failed the full check, in the order in which it was checked."""
+    """The candidates that failed the full check, in the order of their trials."""
     found = []
-    for key, record in run.failed.items():
+    for key, record in run.rejected.items():
         trial = run.by_trace.get(key)
         lost = record.result.status is MeasureStatus.LOST
         found.append(
@@ -84,7 +83,7 @@ def _rejected(run: TuningRun) -> list[Rejected]:
 
 def _final_race(run: TuningRun) -> list[dict[str, Any]]:
     """Who raced once more at the end, fastest first."""
-    fastest_first = sorted(run.raced.items(), key=lambda entry: entry[1])
+    fastest_first = sorted(run.race_times.items(), key=lambda entry: entry[1])
     trials = {trace: trial.number for trace, trial in run.by_trace.items()}
     return [{"trial": trials.get(trace), "run_secs": secs} for trace, secs in fastest_first]
 
@@ -102,7 +101,7 @@ def _default(run: TuningRun, best: TuningRecord | None) -> dict[str, float] | No
         return None
     if best is not None and best.result.run_secs_estimate is not None:
         key = first.trace_key
-        if key in run.failed:
+        if key in run.rejected:
             return None
         secs = best.result.run_secs_estimate * _times_as_long(run, key, best)
     return {"run_secs": secs, "gflops": run.workload.flops / secs / 1e9}
@@ -114,7 +113,7 @@ def _times_as_long(run: TuningRun, trace: bytes, best: TuningRecord) -> float:
     found = best.trace_key
     if trace == found:
         return 1.0
-    for secs in (run.raced, _searched_secs(run)):
+    for secs in (run.race_times, _searched_secs(run)):
         if trace in secs and found in secs:
             return max(secs[trace] / secs[found], 1.0)
     return 1.0
@@ -137,8 +136,8 @@ def _best_found(run: TuningRun, record: TuningRecord) -> BestFound:
         record_key=record.key,
         run_secs=secs,
         gflops=run.workload.flops / secs / 1e9,
-        fraction_of_bound=run.limit.share(secs),
-        bound=run.limit.current.binds,
+        fraction_of_bound=run.bound.share(secs),
+        bound=run.bound.current.binds,
         trial=record.trial if here is None else here.number,
         verified=record.verified_level == "full",
         trace=record.trace,

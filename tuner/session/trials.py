@@ -1,4 +1,4 @@
-"""The trials of a run, and what they say together."""
+"""The trials of a run: their counts, why the run ended, and how good predictions were."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ RECALL_K = 16
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One candidate of this run: number from 1, its record, whether it came from the sink, and the
-    `trace_key` of its record."""
+    """One candidate of this run, numbered from 1. `reused`: its record is of an earlier run; `key`
+    is the record's `trace_key`."""
 
     number: int
     candidate: Candidate
     trace: Trace
     record: TuningRecord
-    stored: bool
+    reused: bool
     key: bytes
 
 
@@ -35,8 +35,8 @@ def statuses(trials: Sequence[Trial]) -> Counter[MeasureStatus]:
 def explain(
     reason: str, trials: Sequence[Trial], rejected: Iterable[TuningRecord], *, found: bool
 ) -> str:
-    """Why the run ended; where nothing was found, also what went wrong most often, and what full
-    checks said of the candidates that were `rejected`."""
+    """Why the run ended; where it found nothing, also the most frequent failures, and why full
+    checks failed the candidates that were `rejected`."""
     if found and not reason.startswith("stopped:"):
         return reason
     checks = [f"{r.result.status}: {r.result.detail or 'no detail'}" for r in rejected]
@@ -58,7 +58,7 @@ def prediction_quality(
     prior_trust: float | None = None,
     gain_over_prior: float | None = None,
 ) -> dict[str, float | None]:
-    """How well times were ranked before they were taken; None where too few were taken to say.
+    """How well predictions ranked the times that were measured; None where there are too few.
 
     `prior_trust` and `gain_over_prior` are the strategy's, see `SearchStrategy`.
     """

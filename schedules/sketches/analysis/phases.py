@@ -31,14 +31,14 @@ def inserts_zeros(stage: Stage) -> bool:
     found = [congruence_of(cond) for cond in body.cond.conds]
     spread = any(c is not None and c.modulus > 1 for c in found)
     zero = isinstance(body.on_false, Const) and body.on_false.value == 0
-    return spread and zero and isinstance(body.on_true, Load) and stage.reducer is None
+    return spread and zero and isinstance(body.on_true, Load) and stage.is_elementwise
 
 
 def is_padding(stage: Stage) -> bool:
     """Whether `stage` copies a tensor with zeros around it: what reads it in windows can read the
     tensor itself, and tiles make padded copies of what they need."""
     match stage.body:
-        case Select(All(conds), Load(_, index), Const() as other) if stage.reducer is None:
+        case Select(All(conds), Load(_, index), Const() as other) if stage.is_elementwise:
             plain = all(
                 isinstance(atom, Var) and coefficient == 1
                 for i in index

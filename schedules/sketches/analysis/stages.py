@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from math import prod
+from typing import assert_never
 
 from ...algebra.affine import (
     Affine,
@@ -45,6 +46,7 @@ from ...nest.loop_ir import Nest, StoreElement, Update
 from ...primitives import Inline, Solve, Split
 from ...primitives.places import find_loop
 from ...trace import Trace
+from ...workload.tensors import Elementwise, Reduction, StageKind
 from ...workload.workload import Workload
 from .phases import phase_steps
 
@@ -196,8 +198,18 @@ def _view(workload: Workload, name: str, nest: Nest, *, whole: bool) -> StageVie
         value=value,
         dtype=stage.tensor.dtype,
         shape=stage.tensor.shape,
-        reducer=leaf.reducer if isinstance(leaf, Update) else None,
+        reducer=_reducer_of(stage.kind),
     )
+
+
+def _reducer_of(kind: StageKind) -> Reducer | None:
+    match kind:
+        case Elementwise():
+            return None
+        case Reduction(reducer):
+            return reducer
+        case _:
+            assert_never(kind)
 
 
 def _dim_of(index: tuple[Affine, ...], loop: str) -> int:

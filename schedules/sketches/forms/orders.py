@@ -23,7 +23,7 @@ from ..analysis.tile_roles import assign_roles
 def permute_axes(workload: Workload, target: Target) -> tuple[PermuteAxes, ...]:
     """The steps for all stages of `workload` (in normal form) with an axis that fits better."""
     steps: list[PermuteAxes] = []
-    for _ in range(sum(stage.reducer is not None for stage in workload.stages)):
+    for _ in range(sum(stage.is_reduction for stage in workload.stages)):
         found = (_step(workload, stage, target) for stage in workload.stages)
         step = next((step for step in found if step), None)
         if step is None:
@@ -34,7 +34,7 @@ def permute_axes(workload: Workload, target: Target) -> tuple[PermuteAxes, ...]:
 
 
 def _step(workload: Workload, stage: Stage, target: Target) -> PermuteAxes | None:
-    if stage.reducer is None or len(stage.axes) < 2:
+    if not stage.is_reduction or len(stage.axes) < 2:
         return None
     view = view_stage(workload, stage.name)
     last = stage.axes[-1].extent
@@ -61,7 +61,7 @@ def _is_tiled(workload: Workload, stage: Stage, step: PermuteAxes) -> bool:
     except ScheduleError:
         return False
     copied = {load.tensor for s in new.stages if isinstance(load := s.body, Load)}
-    found = [s.name for s in new.stages if s.reducer is not None and s.name in copied]
+    found = [s.name for s in new.stages if s.is_reduction and s.name in copied]
     return bool(found) and all(assign_roles(view_stage(new, name)) is not None for name in found)
 
 

@@ -90,4 +90,4 @@ def _names(factors: Sequence[Scalar]) -> set[str]:
 
 
 def _extent(stage: Stage, names: set[str]) -> int:
-    return prod(a.extent for a in (*stage.axes, *stage.reduce_axes) if a.name in names)
+    return prod(a.extent for a in stage.all_axes if a.name in names)

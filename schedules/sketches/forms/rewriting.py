@@ -51,7 +51,7 @@ def common_formulas(workload: Workload) -> Iterator[ExtractCommonStage]:
         for part, formula in enumerate(each):
             if used[formula.text] < 2 or not math_calls(formula.node):
                 continue
-            if formula.node == stage.body and stage.reducer is None:
+            if formula.node == stage.body and stage.is_elementwise:
                 continue  # a stage of its own already: the normal form merges those
             if prod(axis.extent for axis in formula.axes) <= most:
                 yield ExtractCommonStage(stage.name, part)

@@ -96,7 +96,7 @@ class TileStage(TileOperands):
     def padding(self) -> tuple[Cond, ...]:
         """All conditions of padding: those that loops outside of a tile decide can be tested there,
         whatever the rows do."""
-        reducer = self.workload.stage(self.view.name).reducer
+        reducer = self.view.reducer
         conds = () if reducer is None else neutral_conditions(self.view.value, reducer)
         return tuple(dict.fromkeys(conds))
 

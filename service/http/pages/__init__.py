@@ -1,6 +1,7 @@
-"""The dashboard: pages for people over the same answers the API gives.
+"""The dashboard: HTML pages on top of the same state as the API.
 
-`routes` know paths, `views` are frozen values that templates print, `inspect` shows what takes long
-to make (loops, assembly, bounds) through a helper process. Templates escape everything; scripts and
-styles are files of `static/`, so that the content policy forbids all others.
+Modules with routes know paths, `views` has frozen values that templates print, and `inspector` gets
+views that take long to compute (loops, assembly, bounds) from a helper process. Templates escape
+everything; scripts and styles are files of `static/`, so that the content policy forbids all
+others.
 """

@@ -1,9 +1,9 @@
-"""`/docs`: every route of the API on one page, made from the OpenAPI document."""
+"""`/docs`: every route of the API on one page, generated from the OpenAPI document."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -11,8 +11,9 @@ from typing import Any
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
 
-from tilewright.service.error_table import TABLE, Kind
 from tilewright.service.http.pages.render import page
+from tilewright.service.problems import documented_classes, status_of
+from tilewright.tuner.measure.fleet import address as _fleet_errors  # noqa: F401  # to be listed
 
 router = APIRouter(include_in_schema=False)
 
@@ -24,10 +25,10 @@ TITLES = {
     "fleet": "Fleet",
     "operation": "Operation",
 }
-"""What the groups of routes are called, by their tags."""
+"""Titles of the groups of routes, by tag."""
 
 Pieces = tuple[tuple[str, bool], ...]
-"""Text, piece by piece, and whether a piece is code."""
+"""Pieces of text, and whether each is code."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +40,8 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One route. `anchor` names it in addresses; `scope` is "" where no key is asked for; `body` is
-    an example, or the fields of what is sent."""
+    """One route. `anchor` is its id on the page; `scope` is "" if no key is required; `body` is an
+    example, or the fields of the body."""
 
     anchor: str
     method: str
@@ -63,9 +64,9 @@ class Group:
 def docs(request: Request) -> HTMLResponse:
     """The API on one page."""
     openapi = request.app.openapi()
-    problems = sorted(
-        [(kind.code, kind.status, kind.title, pieces(kind.advice)) for kind in _kinds()]
-    )
+    problems = [
+        (cls.code, status_of(cls)[0], cls.title, pieces(cls.advice)) for cls in documented_classes()
+    ]
     return page(
         request,
         "docs.html",
@@ -118,21 +119,21 @@ def _operation(
 
 
 def _about(parameter: Mapping[str, Any], openapi: Mapping[str, Any]) -> str:
-    """What a parameter is, in its own words or those of its type."""
+    """The description of a parameter or of its type."""
     schema = _resolved(parameter.get("schema", {}), openapi)
-    told = parameter.get("description") or schema.get("description") or ""
+    text = parameter.get("description") or schema.get("description") or ""
     choices = schema.get("enum") or next(
         (part["enum"] for part in schema.get("anyOf", []) if "enum" in part), None
     )
     if choices:
-        told = f"{told} One of {', '.join(f'`{choice}`' for choice in choices)}.".strip()
-    return str(told)
+        text = f"{text} One of {', '.join(f'`{choice}`' for choice in choices)}.".strip()
+    return str(text)
 
 
 def _outcome(answer: Mapping[str, Any]) -> str:
-    """FastAPI's own words for an answer say nothing."""
-    told = str(answer.get("description", ""))
-    return "Done: the document below `200` in `/openapi.json`." if _is_bare(told) else told
+    """The description of a response; FastAPI's default has no content."""
+    text = str(answer.get("description", ""))
+    return "Done: the document below `200` in `/openapi.json`." if _is_bare(text) else text
 
 
 def _is_bare(text: str) -> bool:
@@ -162,8 +163,3 @@ def _fields(schema: Mapping[str, Any]) -> dict[str, str]:
         name: str(field.get("description") or field.get("type") or field.get("enum") or "...")
         for name, field in schema.get("properties", {}).items()
     }
-
-
-def _kinds() -> Sequence[Kind]:
-    """One of each code: some classes share theirs."""
-    return list({kind.code: kind for kind in TABLE.values()}.values())

@@ -1,5 +1,5 @@
-"""The files of `static/`: ours and two libraries, served from memory under names that change with
-their bytes, so that a browser may keep them for ever."""
+"""Static files: ours and two libraries, served from memory under URLs that contain a digest, so
+that a browser may cache them permanently."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ router = APIRouter(include_in_schema=False)
 
 @dataclass(frozen=True, slots=True)
 class Asset:
-    """A file as served. `digest` is the beginning of its sha256."""
+    """A served file. `digest` is the beginning of its sha256."""
 
     name: str
     media_type: str
@@ -53,13 +53,13 @@ def assets() -> dict[str, Asset]:
 
 
 def asset_url(name: str) -> str:
-    """Where a file of `static/` is, as it is now. KeyError for one that is not there."""
+    """The URL of a file of `static/`. KeyError if it does not exist."""
     return assets()[name].url
 
 
 @router.api_route("/static/{name}", methods=["GET", "HEAD"])
 def static(request: Request, name: str, v: str = "") -> Response:
-    """One file. It needs no key: it says nothing about what is stored."""
+    """One file. It needs no key, as it contains no stored data."""
     asset = assets().get(name)
     if asset is None:
         raise NotFound(f"there is nothing at {request.url.path[:200]}")

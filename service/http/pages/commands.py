@@ -1,4 +1,4 @@
-"""Commands that a page offers to copy: what to type to have the same in a terminal."""
+"""Commands to copy that reproduce a page's content in a terminal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tilewright.service.resolve import workloads
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """What to type, and what it does."""
+    """A command line, and its effect."""
 
     text: str
     does: str
@@ -20,7 +20,7 @@ class Command:
 
 @lru_cache(maxsize=1024)
 def spelling(name: str, key: str) -> str | None:
-    """How a shell spells the workload of `key`; None where its name is not its spelling."""
+    """The workload of `key` as a shell argument; None if its name is not its spelling."""
     try:
         return shlex.quote(name) if workloads.workload_of(name).key == key else None
     except TilewrightError:
@@ -30,9 +30,9 @@ def spelling(name: str, key: str) -> str | None:
 def record_commands(
     name: str, workload_key: str, record_key: str, threads: int, *, best: bool, native: bool
 ) -> tuple[Command, ...]:
-    """For a record: see it, and where it is the best here, emit and verify it.
+    """Commands for a record: show it and, if it is the best here, emit and verify it.
 
-    `native`: it is of the machine this service runs on. A target of another is a file first.
+    `native`: the record is of the machine this service runs on; another target needs a file first.
     """
     found = spelling(name, workload_key)
     where = (f" --threads {threads}" if threads != 1 else "") if native else " --target target.json"
@@ -44,6 +44,6 @@ def record_commands(
             commands += [
                 Command(f"tilewright emit {found}{where} -o kernels", "object and header, for C"),
                 Command(f"tilewright verify {found}{where}", "rebuild it and check it again"),
-                Command(f"tilewright bench {found}{where}", "time it beside libraries"),
+                Command(f"tilewright bench {found}{where}", "compare it with libraries"),
             ]
     return tuple(commands)

@@ -1,4 +1,4 @@
-"""`/fleet`: the machines that measure, and what waits for them."""
+"""`/fleet`: the machines that measure, and the queue."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
 
-from tilewright.service.http.deps import Asking, State
-from tilewright.service.http.pages.active import active_jobs, job_counts
+from tilewright.service.http.deps import Caller, State
 from tilewright.service.http.pages.machines import joined_views, own_view
+from tilewright.service.http.pages.open_jobs import active_jobs, job_counts
 from tilewright.service.http.pages.render import page, wants_part
 from tilewright.service.http.pages.views import ACTIVE
 from tilewright.service.http.state import ServiceState
@@ -20,9 +20,9 @@ router = APIRouter(include_in_schema=False)
 
 
 @router.api_route("/fleet", methods=["GET", "HEAD"])
-def fleet(request: Request, state: State, asking: Asking) -> HTMLResponse:
-    """This machine, those that joined, and the queue."""
-    owner = asking.jobs_of
+def fleet(request: Request, state: State, caller: Caller) -> HTMLResponse:
+    """This machine, the machines of the fleet, and the queue."""
+    owner = caller.visible_owner
     counts = job_counts(state, owner)
     rows = active_jobs(state, owner, counts, RUNNING)[:RUNNING]
     more = sum(counts[name] for name in ACTIVE) - len(rows)
@@ -36,7 +36,7 @@ def fleet(request: Request, state: State, asking: Asking) -> HTMLResponse:
 
 @router.get("/fleet/machines")
 def machines(request: Request, state: State) -> HTMLResponse:
-    """Those that joined: asked of the fleet's scheduler, which may be slow to answer."""
+    """The machines of the fleet, from its scheduler, which may be slow to answer."""
     address = _address(state)
     return page(
         request,
@@ -47,5 +47,5 @@ def machines(request: Request, state: State) -> HTMLResponse:
 
 
 def _address(state: ServiceState) -> str:
-    """The fleet's scheduler, "" for a service that has none."""
+    """The address of the fleet's scheduler, "" if there is none."""
     return state.settings.fleet

@@ -1,4 +1,4 @@
-"""What a form sent, read within a limit. `middleware.Door` lets no other origin's through."""
+"""Parses a form within a size limit. `middleware.OriginFilter` rejects forms of other origins."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Fields = dict[str, str]
 async def read_form(request: Request) -> Fields:
     """The fields of a form, each once. BadRequest, TooLarge, UnsupportedMedia."""
     media = request.headers.get("content-type", "").split(";")[0].strip().lower()
-    if media not in (MEDIA_TYPE, ""):  # a form without fields may say nothing
+    if media not in (MEDIA_TYPE, ""):  # a form without fields may have no type
         raise UnsupportedMedia(f"Content-Type is {media[:60] or 'missing'!r}: send {MEDIA_TYPE}")
     limit = state_of(request).limits.body_bytes
     data = b""

@@ -1,7 +1,7 @@
-"""Which lines of an assembly listing are its hot loop.
+"""Finds the hot loop in an assembly listing.
 
-The innermost loop that computes most: a jump back to a label with no other such jump in between,
-and of those the one with the most vector arithmetic. This reads text; it runs nothing.
+The hot loop is the innermost loop with the most vector arithmetic: a jump back to a label without
+another such jump in between. This reads text and runs nothing.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _ARITHMETIC = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class HotLoop:
-    """Lines `first` to `last`, from 0, both included; `instructions` in it, and how many of them
-    are `arithmetic`."""
+    """Lines `first` to `last`, from 0, inclusive, with `instructions` and how many of them are
+    `arithmetic`."""
 
     first: int
     last: int
@@ -30,7 +30,7 @@ class HotLoop:
 
 
 def hot_loop(assembly: str) -> HotLoop | None:
-    """The hot loop of a listing in LLVM's syntax; None where nothing loops."""
+    """The hot loop of a listing in LLVM's syntax; None if there is no loop."""
     lines = assembly.splitlines()
     labels: dict[str, int] = {}
     loops: list[tuple[int, int]] = []

@@ -1,12 +1,12 @@
-"""How much of the difference between trials goes with which setting.
+"""Importance of knobs: how much of the variation between trials each explains.
 
-For each knob the trials are grouped by its value, and the share of the variance of the ranks of
-their times that lies between the groups is taken (eta squared of Kruskal and Wallis, 1952: ranks,
-as one slow trial would else be all the variance there is). Groups of few trials differ by chance
-alone: of k groups among n trials the share would be (k - 1) / (n - 1) in the mean if the
-values were dealt out at random, and that much is taken off (epsilon squared; Kelley 1935). It is
-what goes together in the trials of one search, one knob at a time, and no proof of a cause: a
-search that draws what it expects to be fast moves knobs together, and they share what they explain.
+For each knob the trials are grouped by its value. The importance is the share of the variance of
+the ranks of their times that lies between the groups (eta squared of Kruskal and Wallis, 1952;
+ranks, because a single slow trial would dominate the variance of times). Small groups differ by
+chance: random values for k groups among n trials would give (k - 1) / (n - 1) on average, which is
+subtracted (epsilon squared; Kelley 1935). This is correlation within the trials of one search, one
+knob at a time, not causation: a search that draws candidates it expects to be fast moves knobs
+together, and these share what they explain.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from statistics import fmean, median
 from typing import Any
 
 ONE_IN_A_HUNDRED = 2.326
-"""How many standard deviations of a normal distribution that is."""
+"""Standard deviations of a normal distribution that are exceeded with probability 0.01."""
 
 LEAST_TRIALS = 12
-"""Fewer tell chance from knobs too badly."""
+"""With fewer trials, chance and effects cannot be separated."""
 
 Settings = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Importance:
-    """One knob: the share of the variance that goes with it, 0 where chance may give as much, over
-    how many `values` it was varied, and the one whose trials are the fastest in the median."""
+    """One knob: its share of the variance (0 if chance may explain it), its number of `values`, and
+    the value with the fastest median."""
 
     name: str
     share: float
@@ -40,8 +40,8 @@ class Importance:
 
 
 def importances(trials: Sequence[tuple[Settings, float]]) -> list[Importance]:
-    """The knobs that were varied, the most important first; empty where there is too little to say.
-    `trials` are settings by names and seconds, of those that passed."""
+    """The varied knobs, the most important first; empty for too few trials. `trials` are settings
+    by name and seconds of passed trials."""
     if len(trials) < LEAST_TRIALS:
         return []
     times = [secs for _, secs in trials]
@@ -68,19 +68,19 @@ def importances(trials: Sequence[tuple[Settings, float]]) -> list[Importance]:
 
 
 def _most_by_chance(freedom: int) -> float:
-    """What chance alone exceeds once in a hundred times: the quantile of chi squared, which the
-    statistic follows then (Wilson and Hilferty, 1931)."""
+    """The share that chance exceeds with probability 0.01: the quantile of chi squared, the
+    statistic's asymptotic distribution (Wilson and Hilferty, 1931)."""
     part = 2.0 / (9.0 * freedom)
     return freedom * (1.0 - part + ONE_IN_A_HUNDRED * math.sqrt(part)) ** 3
 
 
 def _ranks(values: Sequence[float]) -> list[float]:
-    """The place of each value in their order; equal ones share the mean of theirs."""
+    """The rank of each value; equal values share the mean of their ranks."""
     order = sorted(values)
     return [(bisect_left(order, value) + bisect_right(order, value)) / 2 for value in values]
 
 
 def _spread(values: Sequence[float]) -> float:
-    """The sum of squares around the mean."""
+    """The sum of squared deviations from the mean."""
     middle = fmean(values)
     return sum((value - middle) ** 2 for value in values)

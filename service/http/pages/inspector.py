@@ -1,5 +1,5 @@
-"""What takes long to make of a record: loops, assembly, its bound. Made in a helper process with a
-deadline, once; a record never changes, so neither does what is shown of it."""
+"""Views of records that take long to compute: loops, assembly, bound. A helper process computes
+each once, with a deadline, and the result is cached: records never change."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from tilewright.service import timeouts
 from tilewright.service.errors import TooBusy
-from tilewright.service.http.state import Gate
-from tilewright.tuner.compiling.aside import Aside
+from tilewright.service.http.state import ConcurrencyLimit
+from tilewright.tuner.compiling.helper_process import HelperProcess
 
-DEADLINE_SECS = 20.0
 MOST_WAITING = 4
-"""Requests that may wait for the helper: each holds a thread that answers others."""
+"""Requests that may wait for the helper: each occupies a thread."""
 CACHE_BYTES = 32 << 20
 
 Document = dict[str, Any]
@@ -24,18 +24,18 @@ Document = dict[str, Any]
 
 @dataclass(slots=True)
 class Inspector:
-    """Asks the helper, and remembers what it said. Safe to call from any thread."""
+    """Calls the helper and caches its results. Thread-safe."""
 
     ask: Callable[[str, Document, str], Document]
     most_bytes: int = CACHE_BYTES
-    _gate: Gate = field(default_factory=lambda: Gate(MOST_WAITING))
+    _gate: ConcurrencyLimit = field(default_factory=lambda: ConcurrencyLimit(MOST_WAITING))
     _known: OrderedDict[tuple[str, str], Document] = field(default_factory=OrderedDict)
     _bytes: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def show(self, what: str, key: str, document: Document) -> Document:
-        """What `what` of `tilewright.service.answers.shown` makes of `document`, which `key` names
-        for good.
+        """What function `what` of `tilewright.service.answers.helper_views` makes of `document`.
+        `key` names the document permanently.
 
         TooBusy; DeadlineError; CompileError; ScheduleError.
         """
@@ -73,17 +73,17 @@ def _size(document: Document) -> int:
     return sum(len(str(value)) for value in document.values())
 
 
-_helper = Aside(DEADLINE_SECS)
+_helper = HelperProcess(timeouts.INSPECTION_SECS)
 atexit.register(_helper.close)
 
 
 def _ask_helper(what: str, document: Document, named: str) -> Document:
-    return _helper.call(f"tilewright.service.answers.shown:{what}", document, named).document
+    return _helper.call(f"tilewright.service.answers.helper_views:{what}", document, named).document
 
 
 _shared = Inspector(_ask_helper)
 
 
 def shared() -> Inspector:
-    """The inspector of this process; its helper ends with it."""
+    """The inspector of this process; its helper ends with the process."""
     return _shared

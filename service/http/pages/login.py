@@ -1,4 +1,4 @@
-"""`/login` and `/logout`: a browser keeps an API key, or forgets it."""
+"""`/login` and `/logout`: store an API key in a browser, or delete it."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from tilewright.service.http.pages.session import (
     is_signed_in,
     keep_key,
 )
-from tilewright.service.http.rules import RULES, Rules
+from tilewright.service.http.route_rules import RULES, Rules
 
 KEY_CHARACTERS = frozenset(ascii_letters + digits + "-._~+/=")
-"""Those of a bearer token (RFC 6750)."""
+"""Characters of a bearer token (RFC 6750)."""
 
 HOME = "/"
 MOST_PATH_CHARACTERS = 2000
@@ -31,13 +31,13 @@ router = APIRouter(include_in_schema=False)
 
 @router.api_route("/login", methods=["GET", "HEAD"])
 def login_page(request: Request, next: str = "") -> HTMLResponse:
-    """Where a key is typed in. `next` is where to go on with it."""
+    """The form for a key. `next` is where to continue."""
     return page(request, "login.html", signed_in=is_signed_in(request), next_path=path_here(next))
 
 
 @router.post("/login")
 def login(request: Request, fields: Form) -> Response:
-    """Keep the key and go on to `next`. Whether the key is good, that page says."""
+    """Store the key and continue at `next`, which checks the key."""
     key = fields.get("key", "")
     if not (0 < len(key) <= MAX_KEY_CHARACTERS and set(key) <= KEY_CHARACTERS):
         raise InvalidField("key: this is no API key", pointer="/key")
@@ -48,16 +48,16 @@ def login(request: Request, fields: Form) -> Response:
 
 @router.post("/logout")
 def logout(fields: Form) -> Response:
-    """Forget the key."""
+    """Delete the key."""
     response = RedirectResponse("/login", status_code=303)
     forget_key(response)
     return response
 
 
 def path_here(text: str) -> str:
-    """`text` if it is a path of this service that a key may be needed for, with a query or none;
-    the first page for everything else. A link from elsewhere may have written it, so nothing passes
-    that a browser could take for another host."""
+    """`text` if it is a path of this service that may need a key, with or without a query; else the
+    first page. A link from elsewhere may have set it, so nothing passes that a browser could take
+    for another host."""
     if len(text) > MOST_PATH_CHARACTERS or not text.isascii() or not text.isprintable():
         return HOME
     if not text.startswith("/") or text.startswith("//") or "\\" in text or " " in text:

@@ -1,4 +1,4 @@
-"""Machines as pages show them: the one this service runs on, and those that joined its fleet."""
+"""Views of machines: this one, and those of its fleet."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tilewright.schedules.errors import TargetError
+from tilewright.service import timeouts
 from tilewright.service.http.pages.views import MachineView, machine_view
 from tilewright.service.resolve import targets
 
@@ -13,13 +14,9 @@ if TYPE_CHECKING:
     from tilewright.db import Store
     from tilewright.schedules.target import Target
 
-PATIENCE_SECS = 2.0
-SILENT_SECS = 10.0
-"""A machine not heard of for so long is said to be silent."""
-
 
 def this_machine() -> Target | None:
-    """With the probes that were taken, none of them now; None where it cannot be described."""
+    """This machine with its known probes; takes none. None if it cannot be described."""
     try:
         return targets.target_of("native", None)
     except TargetError:
@@ -27,8 +24,8 @@ def this_machine() -> Target | None:
 
 
 def own_view(store: Store) -> list[MachineView]:
-    """The machine this service runs on, if it can be described; with the probes of its last job
-    where none are kept beside it."""
+    """The machine this service runs on, if it can be described; with the probes of its last job if
+    none are cached."""
     target = this_machine()
     if target is None:
         return []
@@ -39,16 +36,16 @@ def own_view(store: Store) -> list[MachineView]:
 
 
 def is_probed(document: Mapping[str, Any]) -> bool:
-    """Whether the rates of a target document were measured."""
+    """Whether a target document has measured rates."""
     return bool((document.get("probes") or {}).get("peak_gflops"))
 
 
 def joined_views(address: str) -> list[MachineView]:
-    """The machines that joined the fleet at `address`. MeasurerError; FleetError."""
-    # Start-up: a service without a fleet loads nothing of it.
+    """The machines of the fleet at `address`. MeasurerError; FleetError."""
+    # Start-up: a service without a fleet loads none of its code.
     from tilewright.tuner.measure.fleet.machines import fleet_status
 
-    found = [machine.to_json() for machine in fleet_status(address, PATIENCE_SECS)]
+    found = [machine.to_json() for machine in fleet_status(address, timeouts.FLEET_STATUS_SECS)]
     return [
         machine_view(m["name"], _doing(m), m["target"], m["target"]["key"], _silent(m))
         for m in sorted(found, key=lambda m: (m["target"]["key"], m["name"]))
@@ -56,7 +53,7 @@ def joined_views(address: str) -> list[MachineView]:
 
 
 def _silent(machine: dict[str, Any]) -> bool:
-    return float(machine["silent_secs"]) > SILENT_SECS
+    return float(machine["silent_secs"]) > timeouts.MACHINE_SILENT_SECS
 
 
 def _doing(machine: dict[str, Any]) -> str:

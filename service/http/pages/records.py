@@ -21,10 +21,10 @@ from tilewright.service.http.deps import State, checked_key
 from tilewright.service.http.pages.commands import record_commands
 from tilewright.service.http.pages.hot_loop import HotLoop, hot_loop
 from tilewright.service.http.pages.inspector import Document, shared
+from tilewright.service.http.pages.job_form import form_query, spelled
 from tilewright.service.http.pages.machines import is_probed, this_machine
 from tilewright.service.http.pages.render import page, wants_part
 from tilewright.service.http.pages.roofline import Roofline, level_of, roofline
-from tilewright.service.http.pages.submitting import form_query, spelled
 from tilewright.service.http.pages.views import Check, Pair, RecordView, made_by
 from tilewright.service.http.state import ServiceState
 from tilewright.service.resolve import toolchains
@@ -32,14 +32,14 @@ from tilewright.service.units import duration, speed
 
 OTHERS = 8
 MOST_LINES = 6000
-"""Lines of a listing that a page shows; the files have them all."""
+"""Lines of a listing that a page shows; files have all of them."""
 
 router = APIRouter(include_in_schema=False)
 
 
 @router.api_route("/records/{key}", methods=["GET", "HEAD"])
 def record_page(request: Request, state: State, key: str) -> HTMLResponse:
-    """One record: how fast, how far checked, with which schedule."""
+    """One record: its speed, its checks, its schedule."""
     view = _view(state, key)
     record = view.record
     native = _native(record) is not None
@@ -70,7 +70,7 @@ def record_page(request: Request, state: State, key: str) -> HTMLResponse:
 
 
 def _again(state: ServiceState, view: RecordView, native: bool) -> str:
-    """The query of the form that asks for this work once more."""
+    """The query of the form that submits this task again."""
     document = _document(state, view.record)
     return form_query({
         "workload": spelled(view.name, view.record.workload_key, document["workload"]),
@@ -81,7 +81,7 @@ def _again(state: ServiceState, view: RecordView, native: bool) -> str:
 
 @router.get("/records/{key}/nests")
 def nests(request: Request, state: State, key: str) -> Response:
-    """The loops before and after, which take a moment to make."""
+    """The loop nests before and after the schedule, computed on demand."""
     view = _view(state, key)
     shown = shared().show("nests", view.key, _document(state, view.record))
     texts = {side: _cut(shown[side]) for side in ("before", "after")}
@@ -90,7 +90,7 @@ def nests(request: Request, state: State, key: str) -> Response:
 
 @router.get("/records/{key}/assembly")
 def assembly(request: Request, state: State, key: str) -> Response:
-    """The assembly with its hot loop marked."""
+    """The assembly, with its hot loop marked."""
     view = _view(state, key)
     text = shared().show("assembly", view.key, _document(state, view.record))["text"]
     return _part(request, view, "_assembly.html", listing=_listing(text))
@@ -98,15 +98,15 @@ def assembly(request: Request, state: State, key: str) -> Response:
 
 @router.get("/records/{key}/roofline")
 def roof(request: Request, state: State, key: str) -> Response:
-    """Where the kernel stands under its machine's roof."""
+    """The kernel in the roofline of its machine."""
     view = _view(state, key)
     document = _document(state, view.record)
     native = None if view.mocked else _native(view.record)
     if native is not None and is_probed(
         native.to_json()
-    ):  # the same machine, as it was probed last
+    ):  # the same machine with its latest probes
         document["target"] = native.to_json()
-    # Probes are no part of a target's key, and are taken again.
+    # Probes are not part of a target's key, and may be newer.
     work = hashlib.sha256(canonical_bytes([document["workload"], document["target"]])).hexdigest()
     limits = shared().show("limits", work, document)
     return _part(request, view, "_roof.html", limits=limits, drawing=_drawing(limits, view))
@@ -172,12 +172,12 @@ def _view(state: ServiceState, key: str) -> RecordView:
 def _steps(record: TuningRecord) -> tuple[str, ...]:
     try:
         return tuple(str(step) for step in Trace.from_json(record.trace).steps)
-    except ScheduleError:  # of a version that knew other steps: as it is stored
+    except ScheduleError:  # of another version: as stored
         return tuple(str(step) for step in record.trace)
 
 
 def _checks(record: TuningRecord, withdrawn: str | None) -> tuple[Check, ...]:
-    """What was checked before this record's time counted, and what has been said of it since."""
+    """The checks of this record, and a later withdrawal."""
     mocked = record.toolchain.codegen_version == 0
     level, passed = record.verified_level, record.result.ok
     quick = "none" if mocked else ("yes" if passed and level in ("quick", "full") else "no")
@@ -187,10 +187,12 @@ def _checks(record: TuningRecord, withdrawn: str | None) -> tuple[Check, ...]:
     )  # fmt: skip
     found = [
         Check("Exact inputs", quick, "small whole numbers, the result right bit for bit"),
-        Check("Poison and guard pages", quick, "all of the output written, nothing beside it"),
+        Check("Poison and guard pages", quick, "all of the output written, nothing outside of it"),
         Check("Rebuilt in a fresh process", full, "compiled again from the trace, checked again"),
         Check("Real inputs", full, "within an error bound derived for this computation"),
-        Check("Made by what is installed here", ours, "else it is verified again before it counts"),
+        Check(
+            "Made by the installed toolchain", ours, "else it is verified again before it is used"
+        ),
     ]
     if level == "imported":
         found.append(Check("Measured here", "no", "imported: a claim until it is verified here"))
@@ -200,7 +202,7 @@ def _checks(record: TuningRecord, withdrawn: str | None) -> tuple[Check, ...]:
 
 
 def _document(state: ServiceState, record: TuningRecord) -> Document:
-    """What the helper needs to know of a record."""
+    """The helper's input for a record."""
     entry, target = state.store.workload(record.workload_key), state.store.target(record.target_key)
     assert entry is not None
     assert target is not None
@@ -208,7 +210,7 @@ def _document(state: ServiceState, record: TuningRecord) -> Document:
 
 
 def _part(request: Request, view: RecordView, template: str, **values: Any) -> Response:
-    """A part of the record's page, or a page of its own for who has no scripts."""
+    """A part of the record's page, or a whole page for clients without scripts."""
     if wants_part(request):
         return page(request, template, record=view, **values)
     return page(request, "record_part.html", record=view, part=template, **values)
@@ -222,7 +224,7 @@ def _cut(text: str) -> str:
 
 
 def _listing(text: str) -> dict[str, Any]:
-    """Lines before, in and after the hot loop."""
+    """The lines before, in and after the hot loop."""
     lines = text.splitlines()
     found = hot_loop(text)
     shown = HotLoop(0, -1, 0, 0) if found is None else found
@@ -241,7 +243,7 @@ def _listing(text: str) -> dict[str, Any]:
 
 
 def _native(record: TuningRecord) -> Target | None:
-    """The machine this service runs on, if it is the record's."""
+    """The machine this service runs on, if it is the record's target."""
     machine = this_machine()
     if machine is None or record.threads > machine.cores:
         return None
@@ -285,7 +287,7 @@ def _threads(count: int) -> str:
 
 
 def _step_pairs(left: tuple[str, ...], right: tuple[str, ...]) -> list[Pair]:
-    """The steps, those alike beside each other."""
+    """The steps of both schedules, equal ones on the same line."""
     from difflib import SequenceMatcher
 
     found: list[Pair] = []

@@ -1,4 +1,4 @@
-"""Templates, and the headers every page is sent with."""
+"""Templates, and the headers of every page."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ CONTENT_POLICY = "; ".join(
         "frame-ancestors 'none'",
     )
 )
-"""Nothing inline, nothing from elsewhere: what a workload is called can run nowhere."""
+"""No inline scripts and no other sources: the name of a workload cannot be executed."""
 
 HEADERS = {
     "Content-Security-Policy": CONTENT_POLICY,
     "X-Content-Type-Options": "nosniff",
-    # "no-referrer" would have forms send `Origin: null`.
+    # "no-referrer" would make forms send `Origin: null`.
     "Referrer-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cache-Control": "private, no-cache",
@@ -46,7 +46,7 @@ CLIENT_SETTINGS = {
     "selfRequestsOnly": True,
     "historyCacheSize": 0,
 }
-"""htmx as the content policy needs it: no `eval`, no style element of its own."""
+"""Settings of htmx for the content policy: no `eval`, no style element of its own."""
 
 
 def page(
@@ -57,7 +57,7 @@ def page(
     headers: Mapping[str, str] | None = None,
     **values: Any,
 ) -> HTMLResponse:
-    """A page, or the part of one that `template` is."""
+    """A rendered template: a page or a part of one."""
     text = environment().get_template(template).render(
         path=request.url.path, client_settings=CLIENT_SETTINGS, **values
     )  # fmt: skip
@@ -65,13 +65,13 @@ def page(
 
 
 def wants_part(request: Request) -> bool:
-    """Whether htmx asks, which puts a part of a page into the page that is there."""
+    """Whether htmx sends the request, to replace a part of a page."""
     return request.headers.get("hx-request") == "true"
 
 
 @cache
 def environment() -> Environment:
-    """Escapes everything; a name that is not given is an error, not nothing."""
+    """The template environment: escapes everything; an undefined name is an error."""
     made = Environment(
         loader=FileSystemLoader(Path(__file__).parent / "templates"),
         autoescape=True,
@@ -106,7 +106,7 @@ def moment(at: datetime | str | None) -> str:
 
 
 def minute(at: datetime | str | None) -> str:
-    """`2026-11-22 22:10 UTC`; scripts put it in the reader's own time."""
+    """`2026-11-22 22:10 UTC`; scripts convert it to the reader's time zone."""
     found = _moment(at)
     return found.strftime("%Y-%m-%d %H:%M UTC") if found else "-"
 
@@ -118,5 +118,5 @@ def _moment(at: datetime | str | None) -> datetime | None:
         return at.astimezone(UTC)
     try:
         return datetime.fromisoformat(at).astimezone(UTC)
-    except ValueError:  # of an import: anybody may have written it
+    except ValueError:  # imported text may have any format
         return None

@@ -1,4 +1,4 @@
-"""The roofline as coordinates of a drawing: speed against operations a byte, both in octaves.
+"""The roofline chart: speed against arithmetic intensity, both logarithmic.
 
 Source: Williams, Waterman and Patterson, CACM 52(4), 2009, doi:10.1145/1498765.1498785.
 """
@@ -15,7 +15,7 @@ LABEL_STEP = 15
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Where a label stands along its axis."""
+    """The position of a label on its axis."""
 
     at: float
     text: str
@@ -23,7 +23,7 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One kernel: its place, where its name stands, what it is, and how it is marked."""
+    """One kernel: its position, the position of its label, its name, and its kind of mark."""
 
     x: float
     y: float
@@ -34,7 +34,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Slope:
-    """Where bytes come from, at what rate, and the line that is."""
+    """A level of the memory hierarchy, its bandwidth, and its line."""
 
     name: str
     gbs: float
@@ -43,8 +43,8 @@ class Slope:
 
 @dataclass(frozen=True, slots=True)
 class Roofline:
-    """Everything the template draws, in pixels of a `WIDTH` x `HEIGHT` drawing. The first of
-    `slopes` is of the level that the data lives in, drawn up to the peak and along it."""
+    """Everything in the chart, in pixels of a `WIDTH` x `HEIGHT` drawing. The first of `slopes` is
+    the level that holds the data, drawn up to the peak and along it."""
 
     slopes: tuple[Slope, ...]
     points: tuple[Point, ...]
@@ -68,9 +68,9 @@ def roofline(
     kernels: list[tuple[str, str, float]],
     nearer: tuple[str, float] | None = None,
 ) -> Roofline | None:
-    """The drawing for `kernels` (name, kind, seconds a call); None where there is nothing to draw:
-    no operations, no bytes, or no rates. `nearer` is a cache that all the data fits in, by name and
-    GB/s; its slope then is the roof, and that of memory is drawn as well."""
+    """The chart of `kernels` (name, kind, seconds a call); None without operations, bytes or rates.
+    `nearer` is a cache that holds all data, by name and GB/s: its slope is the roof then, and that
+    of memory is drawn as well."""
     if not (flops > 0 and moved_bytes > 0 and peak_gflops > 0 and bandwidth_gbs > 0 and kernels):
         return None
     rates = [("memory", bandwidth_gbs)]
@@ -112,7 +112,7 @@ def roofline(
 
 
 def level_of(binds: str, bound_secs: float, moved_bytes: float) -> tuple[str, float] | None:
-    """The cache that binds, with its rate in GB/s: what the bound says of it. None for another."""
+    """The cache that the bound names, with its rate in GB/s; None for other bounds."""
     if not binds.startswith("L") or bound_secs <= 0:
         return None
     return binds, moved_bytes / bound_secs / 1e9

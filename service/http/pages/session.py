@@ -1,7 +1,7 @@
-"""The key that a browser keeps after `/login`; `guard.key_text` reads it.
+"""The key that a browser stores after `/login`; `guard.key_text` reads it.
 
-The cookie holds the API key itself. A script cannot read it (HttpOnly), and a page of another
-origin cannot have it sent (SameSite=Strict). Whether the key is good is not asked here.
+The cookie holds the API key itself. Scripts cannot read it (HttpOnly), and pages of other origins
+cannot send it (SameSite=Strict). It is not validated here.
 """
 
 from __future__ import annotations
@@ -9,23 +9,23 @@ from __future__ import annotations
 from fastapi import Request
 from starlette.responses import Response
 
-from tilewright.service.http.cookie import COOKIE
+from tilewright.service import timeouts
 
+COOKIE = "tilewright_key"
 MAX_KEY_CHARACTERS = 512
-KEPT_SECS = 30 * 86_400
 
 
 def is_signed_in(request: Request) -> bool:
-    """Whether a browser keeps a key, good or not."""
+    """Whether the browser stores a key, valid or not."""
     return bool(request.cookies.get(COOKIE))
 
 
 def keep_key(response: Response, request: Request, key: str) -> None:
-    """Have the browser send `key` from now on, over the same kind of connection only."""
+    """Make the browser send `key` from now on, over the same kind of connection only."""
     response.set_cookie(
         COOKIE,
         key,
-        max_age=KEPT_SECS,
+        max_age=timeouts.SESSION_COOKIE_SECS,
         httponly=True,
         samesite="strict",
         secure=request.url.scheme == "https",
@@ -34,5 +34,5 @@ def keep_key(response: Response, request: Request, key: str) -> None:
 
 
 def forget_key(response: Response) -> None:
-    """Have the browser forget its key."""
+    """Make the browser delete its key."""
     response.delete_cookie(COOKIE, path="/", httponly=True, samesite="strict")

@@ -1,4 +1,4 @@
-"""All trials of a job as a table that sorts, as CSV, and what their settings explain."""
+"""All trials of a job as a sortable table and as CSV, and the importance of knobs."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import csv
 import io
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, StreamingResponse
 
+from tilewright.db.values.jobs import StoredJob
 from tilewright.service.http.deps import State
 from tilewright.service.http.pages.importance import LEAST_TRIALS, importances
 from tilewright.service.http.pages.render import page, wants_part
@@ -19,26 +20,23 @@ from tilewright.service.http.pages.views import job_view
 from tilewright.service.http.routes.jobs import stored_job
 from tilewright.service.http.state import ServiceState
 
-if TYPE_CHECKING:
-    from tilewright.db.job_rows import StoredJob
-
 router = APIRouter(include_in_schema=False)
 
 PAGE = 1000
 SHOWN = 1000
-"""Rows a page shows; the CSV has them all."""
+"""Rows on a page; the CSV has all of them."""
 MOST_READ = 20_000
-"""Trials that a table is sorted from, and importance is found in."""
+"""Trials that are read for sorting and for importance."""
 MOST_KNOBS = 12
 
 COLUMNS = ("trial", "at", "time", "speed", "predicted", "status", "sketch")
-"""What the table may be sorted by, besides knobs."""
+"""Sortable columns, besides knobs."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrialRow:
-    """One trial. `at_secs` is since the job began; it, `predicted_secs` and `knobs` (by their names
-    in records) are not known of trials of an earlier run."""
+    """One trial. `at_secs` is since the job began. It, `predicted_secs` and `knobs` (by their names
+    in records) are unknown for trials of an earlier run."""
 
     trial: int
     status: str
@@ -52,7 +50,7 @@ class TrialRow:
     knobs: Mapping[str, Any] | None = None
 
     def value(self, column: str) -> Any:
-        """What the table is sorted by."""
+        """The sort key of a column."""
         match column:
             case "trial":
                 return self.trial
@@ -70,7 +68,7 @@ class TrialRow:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Its knobs in words."""
+        """Its knobs under display names."""
         return in_words(self.knobs or {})
 
 
@@ -86,14 +84,14 @@ def in_words(knobs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def rows_of(state: ServiceState, job: StoredJob) -> Iterator[TrialRow]:
-    """Every trial, in order, a page of the database at a time."""
-    told = _events(state, job)
-    event = next(told, None)
+    """Every trial, in order, read page by page."""
+    events = _events(state, job)
+    event = next(events, None)
     last = 0
     while lines := state.store.catalogue.trials(job.id, last, PAGE):
         for line in lines:
             while event is not None and event["trial"] < line.trial:
-                event = next(told, None)
+                event = next(events, None)
             mine = event if event is not None and event["trial"] == line.trial else {}
             yield TrialRow(
                 trial=line.trial,
@@ -111,7 +109,7 @@ def rows_of(state: ServiceState, job: StoredJob) -> Iterator[TrialRow]:
 
 
 def _events(state: ServiceState, job: StoredJob) -> Iterator[dict[str, Any]]:
-    """What was told of trials, with the seconds since the job began, in the order of the trials."""
+    """Trial events with the seconds since the job began, in the order of the trials."""
     begun, after = job.started_at or job.created_at, 0
     while events := state.store.events_after(job.id, after, PAGE):
         for event in events:
@@ -122,7 +120,7 @@ def _events(state: ServiceState, job: StoredJob) -> Iterator[dict[str, Any]]:
 
 
 def varied(rows: Sequence[TrialRow]) -> list[str]:
-    """Knobs, in words, that have more than one value among the trials, the most varied last."""
+    """Display names of knobs with more than one value among the trials, the most varied last."""
     values: dict[str, set[str]] = {}
     for row in rows:
         for name, value in row.settings.items():
@@ -164,23 +162,23 @@ def table(
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
-    """A column's name, the query that sorts by it, and how it is sorted now (None: not)."""
+class ColumnHeader:
+    """A column's name, the query that sorts by it, and its present direction (None: not sorted)."""
 
     name: str
     query: str
     sorted: str | None
 
 
-def _head(name: str, column: str, *, down: bool) -> Head:
+def _head(name: str, column: str, *, down: bool) -> ColumnHeader:
     mine = name == column
     order = "up" if mine and down else "down" if mine else "up"
     now = ("descending" if down else "ascending") if mine else None
-    return Head(name, urlencode({"sort": name, "order": order}), now)
+    return ColumnHeader(name, urlencode({"sort": name, "order": order}), now)
 
 
 def _sortable(value: Any) -> tuple[int, float, str]:
-    """Numbers before words."""
+    """A sort key that puts numbers before text."""
     if isinstance(value, int | float):
         return 0, float(value), ""
     return 1, 0.0, str(value)
@@ -192,7 +190,7 @@ def _first(rows: Iterator[TrialRow], count: int) -> list[TrialRow]:
 
 @router.get("/jobs/{job_id}/trials.csv")
 def as_csv(state: State, job_id: str) -> StreamingResponse:
-    """Every trial with every setting, in the names of records."""
+    """Every trial with every setting, under the names in records."""
     job = stored_job(state, job_id)
     names = sorted({name for row in rows_of(state, job) for name in row.knobs or {}})
     flops = float(job.request["workload_summary"].get("flops") or 0)
@@ -229,21 +227,21 @@ def _line(values: Sequence[Any]) -> str:
 
 
 def _cell(value: Any) -> Any:
-    """A text that a spreadsheet would take for a formula is told to be text."""
+    """The cell's value; text that a spreadsheet would take for a formula is marked as text."""
     return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@") else value
 
 
 @router.get("/jobs/{job_id}/importance")
 def importance(request: Request, state: State, job_id: str) -> HTMLResponse:
-    """How much of the difference between trials goes with which knob."""
+    """The importance of each knob."""
     job = stored_job(state, job_id)
     rows = _first(rows_of(state, job), MOST_READ)
-    told = [row for row in rows if row.run_secs and row.knobs]
-    sketches = len({row.sketch for row in told}) > 1
+    events = [row for row in rows if row.run_secs and row.knobs]
+    sketches = len({row.sketch for row in events}) > 1
     found = importances(
         [
             ({**({"sketch": row.sketch} if sketches else {}), **row.settings}, row.run_secs or 0.0)
-            for row in told
+            for row in events
         ]
     )
     return page(
@@ -252,6 +250,6 @@ def importance(request: Request, state: State, job_id: str) -> HTMLResponse:
         job=job_view(job),
         found=found[:MOST_KNOBS],
         others=len(found[MOST_KNOBS:]),
-        told=len(told),
+        events=len(events),
         least=LEAST_TRIALS,
     )

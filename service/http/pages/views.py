@@ -1,4 +1,4 @@
-"""What pages show, as frozen values made from what is stored."""
+"""Values for page templates, made from stored rows."""
 
 from __future__ import annotations
 
@@ -6,15 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from statistics import quantiles
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from tilewright.db.values.jobs import StoredJob
+from tilewright.db.values.whole import JobLine, KnownBest
+from tilewright.schedules.record import Evidence, Toolchain, TuningRecord
 from tilewright.service.jobs.document import job_document
 from tilewright.service.units import duration
-
-if TYPE_CHECKING:
-    from tilewright.db.catalogue import JobLine, KnownBest
-    from tilewright.db.job_rows import StoredJob
-    from tilewright.schedules.record import Toolchain, TuningRecord
 
 MOCKED = ("simulated", "replay")
 """Kinds of measurers that run no kernel."""
@@ -25,17 +23,18 @@ STATES = {
     "CANCELLING": "stops after the trial it is at",
     "SUCCEEDED": "has a verified best",
     "FAILED": "ended without a best",
-    "CANCELLED": "was stopped; what it found is kept",
+    "CANCELLED": "was stopped; its results are kept",
 }
 
 
 ACTIVE = ("RUNNING", "CANCELLING", "QUEUED")
-"""States of jobs that have not ended, those at work first."""
+"""States of unfinished jobs, running ones first."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobListing:
-    """A job in a list. Times in seconds; `position` is that in the queue, from 1, 0 outside."""
+    """A job in a list. Times in seconds; `position` is that in the queue, from 1, 0 if it does not
+    wait."""
 
     id: str
     state: str
@@ -63,7 +62,7 @@ class JobListing:
 @dataclass(frozen=True, slots=True)
 class JobView:
     """One job in full. `result` is the document of `tune --json`, None before the end; `doing` is
-    what a running job does now."""
+    the current activity of a running job."""
 
     row: JobListing
     min_bytes: float
@@ -85,19 +84,20 @@ class JobView:
 
     @property
     def waited_secs(self) -> float:
-        """What the time from its start to its end has besides the run's own: turns of others."""
+        """The part of the time from its start to its end that is not the run's own: turns of other
+        jobs."""
         run_secs = float((self.result or {}).get("wall_secs") or 0.0)
         whole = (self.elapsed_secs or 0.0) - (self.queued_secs or 0.0)
         return max(whole - run_secs, 0.0)
 
     @property
     def decided(self) -> str:
-        """What made the best the best, in words."""
+        """How the best was decided, in words."""
         if self.result is None or self.best is None:
             return ""
         race = self.result.get("final_race")
         if race is None:
-            return "not told by this version's jobs"
+            return "not reported by this version's jobs"
         if not race:
             return "the search alone: none other was within a tenth of it, or none was new"
         times = ", ".join(f"{_racer(one['trial'])} {duration(one['run_secs'])}" for one in race)
@@ -113,39 +113,45 @@ class JobView:
         return self.result.get("best") if self.result else None
 
     @property
+    def compared(self) -> str:
+        """What the full check of the best compared; "" where that is not known."""
+        evidence = (self.best or {}).get("evidence")
+        return str(Evidence(**evidence)) if evidence else ""
+
+    @property
     def rejected(self) -> list[dict[str, Any]]:
-        """The candidates that failed the full check, as the report has them."""
+        """The candidates that failed the full check, as in the report."""
         return (self.result.get("rejected") or []) if self.result else []
 
     @property
     def failed_checks(self) -> dict[int, str]:
-        """How the full check of a trial ended that failed it, by the trial's number."""
+        """The failed full checks, by trial number."""
         return {int(one["trial"]): str(one["status"]) for one in self.rejected}
 
     @property
     def default_secs(self) -> float | None:
-        """A call of the schedule chosen without measuring, where it was timed."""
+        """The time of the schedule chosen without measurement, if measured."""
         default = self.result.get("default") if self.result else None
         return default.get("run_secs") if default else None
 
     @property
     def gain(self) -> float | None:
-        """How many times as fast as that the best is."""
+        """The speed-up of the best over that schedule."""
         best = self.row.best_run_secs
         return self.default_secs / best if self.default_secs and best else None
 
     @property
     def says(self) -> str:
-        """What the job does, or what its state means."""
+        """The current activity, or the meaning of the state."""
         if self.doing and not self.row.done:
             return self.doing
         if self.row.state == "SUCCEEDED" and self.row.mocked:
-            return "has a best; nothing was run to verify it"
+            return "has a best; it was not verified, because no kernel was run"
         return STATES[self.row.state]
 
     @property
     def bound_secs(self) -> float | None:
-        """The time no schedule can beat, as far as it is known by now."""
+        """The currently known lower bound on the time."""
         bound = (self.result or {}).get("bound") or {}
         if bound.get("secs"):
             return float(bound["secs"])
@@ -168,9 +174,8 @@ def job_row(line: JobLine) -> JobListing:
     return replace(row, error=str((line.error or {}).get("detail") or ""))
 
 
-def in_turn(rows: Iterable[JobListing], queue: Sequence[str]) -> list[JobListing]:
-    """Jobs that have not ended: those at work, then those that wait in the order of `queue`, which
-    holds their ids."""
+def in_run_order(rows: Iterable[JobListing], queue: Sequence[str]) -> list[JobListing]:
+    """Unfinished jobs: running ones, then waiting ones in the order of `queue`, a list of ids."""
     places = {job_id: number for number, job_id in enumerate(queue, start=1)}
     placed = [replace(row, position=places.get(row.id, 0)) for row in rows]
     return sorted(placed, key=lambda row: (row.state == "QUEUED", row.position))
@@ -240,7 +245,7 @@ def _row(
 
 @dataclass(frozen=True, slots=True)
 class BestListing:
-    """What is best for one workload on one target."""
+    """The best record of one workload on one target."""
 
     name: str
     workload_key: str
@@ -255,7 +260,7 @@ class BestListing:
 
 
 def best_row(best: KnownBest, here: Toolchain) -> BestListing:
-    """A line of the list of workloads; `here` makes code now."""
+    """A line of the list of workloads; `here` is the installed toolchain."""
     mocked = best.codegen_version == 0
     made = (best.codegen_version, best.llvmlite)
     return BestListing(
@@ -274,8 +279,7 @@ def best_row(best: KnownBest, here: Toolchain) -> BestListing:
 
 @dataclass(frozen=True, slots=True)
 class RecordView:
-    """One record with all that says how far it can be trusted. `best_key` is the best of the same
-    work, "" where there is none."""
+    """One record with its checks. `best_key` is the best of the same task, "" if there is none."""
 
     key: str
     record: TuningRecord
@@ -306,8 +310,8 @@ class RecordView:
 
     @property
     def spread(self) -> float | None:
-        """How far the middle half of the samples lies apart, as a share of their median: a few
-        samples that something else disturbed do not count."""
+        """The interquartile range of the samples, as a fraction of their median: robust against a
+        few disturbed samples."""
         samples = self.record.result.run_secs
         if len(samples) < 2:
             return None
@@ -316,7 +320,7 @@ class RecordView:
 
 
 def made_by(record: TuningRecord) -> str:
-    """What made the code that was timed, or that there was none."""
+    """The toolchain of the measured code, or a note that there was none."""
     tools = record.toolchain
     if tools.codegen_version == 0:
         return f"nothing: {tools.llvmlite} timings ({tools.llvm})"
@@ -325,7 +329,7 @@ def made_by(record: TuningRecord) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that was checked or not: `state` is "yes", "no" or "none" (does not apply)."""
+    """One check: `state` is "yes", "no" or "none" (does not apply)."""
 
     name: str
     state: str
@@ -347,7 +351,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class CacheListing:
-    """A cache of a machine; `bytes` of one of them."""
+    """A cache of a machine; `bytes` is the size of one of them."""
 
     level: str
     bytes: int
@@ -357,7 +361,7 @@ class CacheListing:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """What was measured of a machine, a value a thread count."""
+    """A measurement of a machine, one value per thread count."""
 
     name: str
     values: tuple[float, ...]
@@ -366,7 +370,7 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class MachineView:
-    """A machine and what is known of it. `joined` says how it takes part."""
+    """A machine and its description. `joined` says how it takes part."""
 
     name: str
     joined: str
@@ -383,7 +387,7 @@ class MachineView:
     silent: bool = False
 
     def rate(self, name: str) -> str:
-        """What a probe found with all threads, `-` where nothing was probed."""
+        """A probe's value with all threads, `-` if it was not measured."""
         for probe in self.probes:
             if probe.name == name and probe.values:
                 return f"{probe.values[-1]:.4g} {probe.unit}"

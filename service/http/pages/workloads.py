@@ -1,4 +1,4 @@
-"""`/workloads`: what is known, by workload and machine."""
+"""`/workloads`: the best records, by workload and machine."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def workloads(
     cpu: Text = "",
     after: Annotated[str | None, Query(max_length=200)] = None,
 ) -> HTMLResponse:
-    """The best of every workload on every machine, last found first."""
+    """The best record of every workload on every machine, newest first."""
     found = state.store.catalogue.bests(q, cpu, after, PAGE)
-    asked = {name: value for name, value in (("q", q), ("cpu", cpu)) if value}
+    parameters = {name: value for name, value in (("q", q), ("cpu", cpu)) if value}
     here = toolchains.toolchain()
     return page(
         request,
@@ -39,6 +39,6 @@ def workloads(
         q=q,
         cpu=cpu,
         after=after or "",
-        first_query=urlencode(asked),
-        next_query=urlencode({**asked, "after": found.next_token}) if found.next_token else "",
+        first_query=urlencode(parameters),
+        next_query=urlencode({**parameters, "after": found.next_token}) if found.next_token else "",
     )

@@ -1,2 +1,2 @@
-"""The routes of `/v1` and the operational ones. They hold no query and know no status codes of
-errors: they raise, `tilewright.service.error_table` says how."""
+"""The routes of `/v1` and the operational ones. They contain no queries and no status codes of
+errors: they raise errors, which `tilewright.service.problems` maps."""

@@ -1,4 +1,4 @@
-"""Kernels as builds pin them: the object of a name, for one CPU or for any, made here."""
+"""Kernels for builds: the object of a kernel, for one CPU or for any."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from pydantic import BaseModel
 
 from tilewright.service.answers.links import MEDIA_TYPES
 from tilewright.service.build.kernels import BuildIn, build_kernel
-from tilewright.service.build.locked import LockedKernel
+from tilewright.service.build.lock_file import LockedKernel
 from tilewright.service.build.pins import refused_pins
 from tilewright.service.http.deps import JobBody, LookupBody, State, parse_body
-from tilewright.service.http.problems import problem_responses
-from tilewright.service.http.schemas import PinsIn, PinsOut, schema_ref
+from tilewright.service.http.schemas import PinsIn, PinsOut, problem_responses, schema_ref
 from tilewright.service.resolve.requests import located, read_model
 
 router = APIRouter(prefix="/v1", tags=["builds"])
@@ -51,14 +50,14 @@ class BuildOut(BaseModel):
     responses=problem_responses(400, 404, 413, 415, 422, 507),
 )
 def build(state: State, body: JobBody) -> dict[str, Any]:
-    """Make a kernel's object and header from the best records, and keep them as blobs.
+    """Make a kernel's object and header from the best records, and store them as blobs.
 
-    The same request and records give the same bytes; nothing is measured. Compiling happens in a
-    process of its own.
+    The same request and records give the same bytes; nothing is measured. Compilation runs in a
+    separate process.
     """
-    asked = read_model(BuildIn, parse_body(body, state.limits.json_nodes))
+    request = read_model(BuildIn, parse_body(body, state.limits.json_nodes))
     state.room.check()
-    built = build_kernel(state.store, asked)
+    built = build_kernel(state.store, request)
     for file in built.files:
         state.store.put_blob(file.data, MEDIA_TYPES[file.kind])
     return {"kernel": built.kernel.to_json(), "targets": built.targets}
@@ -72,11 +71,11 @@ def build(state: State, body: JobBody) -> dict[str, Any]:
     responses=problem_responses(400, 413, 415, 422),
 )
 def check(state: State, body: LookupBody) -> dict[str, Any]:
-    """Hold entries of a lock file against what is known by now: a schedule that failed a full check
-    since it was pinned is not to be used. Nothing is built."""
-    asked = read_model(PinsIn, parse_body(body, state.limits.lookup_json_nodes))
+    """Check entries of a lock file against current knowledge: a schedule that failed a full check
+    since it was pinned must not be used. Nothing is built."""
+    request = read_model(PinsIn, parse_body(body, state.limits.lookup_json_nodes))
     kernels = [
         located(f"/kernels/{number}", partial(LockedKernel.from_json, entry))
-        for number, entry in enumerate(asked.kernels)
+        for number, entry in enumerate(request.kernels)
     ]
     return {"refused": [pin.to_json() for pin in refused_pins(state.store, kernels)]}

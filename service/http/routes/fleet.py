@@ -10,21 +10,18 @@ from typing import Any
 from fastapi import APIRouter
 from pydantic import BaseModel
 
+from tilewright.service import timeouts
 from tilewright.service.http.deps import State
-from tilewright.service.http.problems import problem_responses
+from tilewright.service.http.schemas import problem_responses
 from tilewright.service.resolve.targets import target_summary
 
 router = APIRouter(prefix="/v1", tags=["fleet"])
 
-FRESH_SECS = 1.0
-"""Who asks more often gets the same answer: the fleet's scheduler has other things to do."""
-
-_PATIENCE_SECS = 2.0
-
 
 class MachineOut(BaseModel):
-    """A machine that has joined. `target` names its kind, for one thread; a job's `target` may be
-    its `name` or the beginning of `target.key`. `silent_secs`: since it was last heard of."""
+    """A machine of the fleet. `target` describes its kind, for one thread; a job's `target` may be
+    its `name` or a prefix of `target.key`. `silent_secs` is the time since its last sign of life.
+    """
 
     name: str
     target: dict[str, Any]
@@ -37,7 +34,7 @@ class MachineOut(BaseModel):
 
 
 class FleetOut(BaseModel):
-    """`fleet` says whether this service has one: jobs with the measurer `dask` need it."""
+    """`fleet`: whether this service has a fleet, which jobs with the measurer `dask` need."""
 
     fleet: bool
     machines: list[MachineOut]
@@ -45,7 +42,7 @@ class FleetOut(BaseModel):
 
 @dataclass
 class _LastStatus:
-    """What was answered last, by the address of the fleet that was asked."""
+    """The last answer of a fleet, by its address."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     address: str = ""
@@ -60,21 +57,22 @@ _known = _LastStatus()
     "/fleet", operation_id="getFleet", response_model=FleetOut, responses=problem_responses(503)
 )
 def get_fleet(state: State) -> dict[str, Any]:
-    """The machines of the service's fleet, by name; none, and `fleet` false, where it has none.
-
-    503 `fleet_unavailable` while the fleet's scheduler does not answer.
-    """
+    """The machines of the service's fleet, by name; none, and `fleet` false, if it has no fleet.
+    503 `fleet_unavailable` while the fleet's scheduler does not answer."""
     address = state.settings.fleet
     return {"fleet": bool(address), "machines": _machines(address) if address else []}
 
 
 def _machines(address: str) -> list[dict[str, Any]]:
-    """One look for all who ask within a second. FleetError."""
-    # Start-up: a service without a fleet loads nothing of it.
+    """The machines, read at most once per second. FleetError."""
+    # Start-up: a service without a fleet loads none of its code.
     from tilewright.tuner.measure.fleet.machines import fleet_status
 
     with _known.lock:
-        if _known.address != address or time.monotonic() - _known.at >= FRESH_SECS:
+        if (
+            _known.address != address
+            or time.monotonic() - _known.at >= timeouts.FLEET_STATUS_CACHE_SECS
+        ):
             _known.machines = [
                 {
                     "name": m.name,
@@ -86,7 +84,7 @@ def _machines(address: str) -> list[dict[str, Any]]:
                     "measured": m.measured,
                     "silent_secs": m.silent_secs,
                 }
-                for m in fleet_status(address, _PATIENCE_SECS)
+                for m in fleet_status(address, timeouts.FLEET_STATUS_SECS)
             ]
             _known.address, _known.at = address, time.monotonic()
         return _known.machines

@@ -1,4 +1,4 @@
-"""For operators: is it up, can it work, how is it doing, what does it accept."""
+"""Operational routes: liveness, readiness, metrics, limits."""
 
 from __future__ import annotations
 
@@ -14,50 +14,50 @@ from anyio.to_thread import run_sync
 from fastapi import APIRouter, Request, Response
 
 from tilewright.schedules.errors import TilewrightError
-from tilewright.service.error_table import problem_of
+from tilewright.service import timeouts
 from tilewright.service.errors import Unavailable
 from tilewright.service.http.deps import state_of
-from tilewright.service.http.problems import problem_responses
+from tilewright.service.http.schemas import problem_responses
 from tilewright.service.http.state import ServiceState
-from tilewright.service.jobs.pulse import Role
+from tilewright.service.jobs.heartbeat import Role
+from tilewright.service.problems import problem_of
 
 router = APIRouter(tags=["operation"])
 
-PATIENCE_SECS = 2.0
 LEAST_FREE_BYTES = 16 << 20
 
 T = TypeVar("T")
 
 
-# These take the request, not `State`, and threads of their own: what is asked in an outage must
-# not stand in the row behind those who suffer from it.
+# These take the request, not `State`, and threads of their own: health checks must not queue behind
+# requests that wait for the database in an outage.
 
 
 @router.get("/healthz", operation_id="health")
 async def healthz() -> dict[str, Any]:
-    """The process answers, whatever the database does."""
+    """The process answers, whatever the state of the database."""
     return {"status": "ok", "version": _version(), "sqlite": sqlite3.sqlite_version}
 
 
 @router.get("/readyz", operation_id="ready", responses=problem_responses(503))
 async def readyz(request: Request) -> dict[str, Any]:
-    """The database answers and can be written, and a worker is at work or stands by while another
-    process leads (`role`); else 503 says why not."""
+    """The database answers and can be written, and a worker runs, or stands by while another
+    process leads (`role`); otherwise 503 with the reason."""
     state = state_of(request)
-    code, records, reasons = "not_ready", None, [state.identity.trouble(), _no_room(state)]
+    code, records, reasons = "not_ready", None, [state.identity.problem(), _quota_problem(state)]
     health = state.worker()
     if health is not None and not health.ready:
         reasons.append(health.reason)
     try:
         records = (await _soon(state.store.counts)).records
     except TimeoutError:
-        reasons.append(f"the database did not answer within {PATIENCE_SECS:g} s")
+        reasons.append(f"the database did not answer within {timeouts.HEALTH_CHECK_SECS:g} s")
     except TilewrightError as error:
         reasons.append(str(error))
         code = problem_of(error).code
-    told = [reason for reason in reasons if reason]
-    if told:
-        raise Unavailable("; ".join(told), code=code)
+    problems = [reason for reason in reasons if reason]
+    if problems:
+        raise Unavailable("; ".join(problems), code=code)
     role = Role.REPLICA if health is None else health.role
     answer: dict[str, Any] = {"status": "ok", "role": role, "records": records}
     if health is not None:
@@ -72,7 +72,7 @@ async def readyz(request: Request) -> dict[str, Any]:
     responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
 )
 async def metrics(request: Request) -> Response:
-    """Prometheus text format. What the process counted is there while the database is not."""
+    """Prometheus text format. Counts of the process are there even without the database."""
     state = state_of(request)
     try:
         limit_bytes = state.room.limit_bytes
@@ -80,16 +80,16 @@ async def metrics(request: Request) -> Response:
     except TimeoutError:
         state.metrics.store_error()
         with_store = False
-    tell = partial(state.metrics.exposition, version=_version(), with_store=with_store)
+    exposition = partial(state.metrics.exposition, version=_version(), with_store=with_store)
     return Response(
-        await run_sync(tell, state.worker(), limiter=_threads()),
+        await run_sync(exposition, state.worker(), limiter=_threads()),
         media_type="text/plain; version=0.0.4; charset=utf-8",
     )
 
 
 @router.get("/limits", operation_id="limits")
 async def limits(request: Request) -> dict[str, Any]:
-    """Bytes, seconds and counts this service accepts."""
+    """Limits of this service in bytes, seconds and counts."""
     state = state_of(request)
     settings = state.settings
     return {
@@ -100,9 +100,9 @@ async def limits(request: Request) -> dict[str, Any]:
 
 
 async def _soon(function: Callable[[], T]) -> T:
-    """What `function` gives, from a thread of its own. TimeoutError after `PATIENCE_SECS`; the
-    thread is then left to itself."""
-    with anyio.fail_after(PATIENCE_SECS):
+    """The result of `function` in a separate thread. TimeoutError after `HEALTH_CHECK_SECS`; the
+    thread is then abandoned."""
+    with anyio.fail_after(timeouts.HEALTH_CHECK_SECS):
         return await run_sync(function, limiter=_threads(), abandon_on_cancel=True)
 
 
@@ -111,7 +111,7 @@ def _threads() -> CapacityLimiter:
     return CapacityLimiter(4)
 
 
-def _no_room(state: ServiceState) -> str:
+def _quota_problem(state: ServiceState) -> str:
     path = state.store.path
     if path is None:
         return ""

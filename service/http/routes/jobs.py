@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import anyio
 from anyio.to_thread import run_sync
@@ -12,12 +12,13 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from tilewright.db.errors import BadPageToken
-from tilewright.db.job_states import JobState
+from tilewright.db.values.job_states import JobState
+from tilewright.db.values.jobs import JobQuota, Sharing, StoredJob
 from tilewright.schedules.canonical import canonical_bytes
 from tilewright.service.access.keys import Principal, key_of_owner
 from tilewright.service.errors import InvalidField, NotFound, TooBusy
 from tilewright.service.http.deps import (
-    Asking,
+    Caller,
     JobBody,
     PageSize,
     PageToken,
@@ -28,19 +29,19 @@ from tilewright.service.http.deps import (
     parse_body,
 )
 from tilewright.service.http.events import EventStream, job_events
-from tilewright.service.http.problems import problem_responses
-from tilewright.service.http.schemas import JobOut, JobPage, StateName, TrialPage, schema_ref
-from tilewright.service.http.sharing import sharing_document
+from tilewright.service.http.schemas import (
+    JobOut,
+    JobPage,
+    StateName,
+    TrialPage,
+    problem_responses,
+    schema_ref,
+)
 from tilewright.service.http.state import ServiceState
-from tilewright.service.jobs.counts import open_jobs
-from tilewright.service.jobs.document import job_document
-from tilewright.service.jobs.queue import place
+from tilewright.service.jobs.document import job_document, trial_document
+from tilewright.service.jobs.queue import open_jobs, position_of
 from tilewright.service.jobs.request import JobRequest, read_job
-from tilewright.service.jobs.trials import trial_document
 from tilewright.service.resolve.requests import JobIn
-
-if TYPE_CHECKING:
-    from tilewright.db.job_rows import StoredJob
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
@@ -81,37 +82,35 @@ IdempotencyKey = Annotated[
 )
 async def submit(
     state: State,
-    asking: Asking,
+    caller: Caller,
     body: JobBody,
     response: Response,
     validate_only: Annotated[
-        bool, Query(description="Check the request and say what would be done; queue nothing.")
+        bool,
+        Query(description="Check the request and return the job it would create; queue nothing."),
     ] = False,
     idempotency_key: IdempotencyKey = None,
 ) -> dict[str, Any]:
-    """Ask for a tuning job. The same work in flight is the same job."""
+    """Submit a tuning job. The same task in flight is the same job."""
     _check_idempotency_key(idempotency_key)
     document, request = await run_sync(_read, state, body)
     if validate_only:
         response.status_code = 200
         return preview(request)
-    await run_sync(_check_room, state)
-    # Start-up: what documents the routes loads no SQLAlchemy.
-    from tilewright.db.job_owners import JobQuota
-
+    await run_sync(_check_open_jobs, state)
     job, _ = await state.write(
         state.store.create_job,
         request.to_json(),
         body_hash=hashlib.sha256(canonical_bytes(document)).hexdigest(),
         flight_key=request.flight_key,
-        idempotency_key=key_of_owner(asking, idempotency_key),
-        owner=asking.owner,
+        idempotency_key=key_of_owner(caller, idempotency_key),
+        owner=caller.owner,
         quota=JobQuota(state.limits.owner_open_jobs, state.limits.owner_open_trials),
         priority=document.get("priority", 0),
     )
     response.headers["Location"] = f"/v1/jobs/{job.id}"
     response.headers["Retry-After"] = "1"
-    return await run_sync(_shown, state, asking, job)
+    return await run_sync(_shown, state, caller, job)
 
 
 @router.get(
@@ -119,15 +118,17 @@ async def submit(
 )
 def list_jobs(
     state: State,
-    asking: Asking,
+    caller: Caller,
     size: PageSize,
     page_token: PageToken = None,
     only: Annotated[StateName | None, Query(alias="state")] = None,
 ) -> dict[str, Any]:
     """Jobs, newest first."""
-    page = state.store.list_jobs(page_token, size, JobState(only) if only else None, asking.jobs_of)
+    page = state.store.list_jobs(
+        page_token, size, JobState(only) if only else None, caller.visible_owner
+    )
     return {
-        "jobs": _listed(state, asking, page.items),
+        "jobs": _listed(state, caller, page.items),
         "next_page_token": page.next_token,
     }
 
@@ -139,12 +140,13 @@ def list_jobs(
     responses=problem_responses(404, 422),
 )
 async def read(
-    state: State, asking: Asking, waited: Waited, job_id: str, wait: Wait
+    state: State, caller: Caller, waited: Waited, job_id: str, wait: Wait
 ) -> dict[str, Any]:
-    """One job. With `?wait=30s`, answered as soon as it is done, at the latest after that."""
+    """One job. With `?wait=30s` the response is sent when the job is finished, at the latest after
+    that time."""
     checked_job_id(job_id)
     if not wait:
-        return await run_sync(_job, state, asking, job_id)
+        return await run_sync(_job, state, caller, job_id)
     deadline = anyio.current_time() + wait
     async with state.feeds.of(job_id) as feed:
         while True:
@@ -152,7 +154,7 @@ async def read(
             is_over = await feed.is_over()
             left = deadline - anyio.current_time()
             if is_over or left <= 0 or state.stopping.is_set():
-                return await run_sync(_job, state, asking, job_id)
+                return await run_sync(_job, state, caller, job_id)
             with waited.on_purpose():
                 await feed.changed_since(version, left)
 
@@ -163,14 +165,16 @@ async def read(
     operation_id="cancelJob",
     responses=problem_responses(404, 409, 503),
 )
-async def cancel(state: State, asking: Asking, job_id: str) -> dict[str, Any]:
-    """Stop the job; what it found is kept. Cancelling again changes nothing.
+async def cancel(state: State, caller: Caller, job_id: str) -> dict[str, Any]:
+    """Stop the job; its results are kept. Cancelling again changes nothing.
 
-    A job that others asked for too goes on for them: only the owner of the key withdraws from it
-    (`sharing`), and with the last owner it stops. A key with the scope admin stops it for all.
+    A job of several owners continues for the others: the key's owner withdraws from it (`sharing`),
+    and the job stops with its last owner. A key with the scope admin stops it for all.
     """
-    job = await state.write(state.store.request_cancel, checked_job_id(job_id), asking.jobs_of)
-    return await run_sync(_shown, state, asking, job)
+    job = await state.write(
+        state.store.request_cancel, checked_job_id(job_id), caller.visible_owner
+    )
+    return await run_sync(_shown, state, caller, job)
 
 
 @router.get(
@@ -191,9 +195,9 @@ async def events(
     request: Request,
     state: State,
     job_id: str,
-    last_event_id: Annotated[str | None, Header(description="Go on after this event.")] = None,
+    last_event_id: Annotated[str | None, Header(description="Continue after this event.")] = None,
 ) -> StreamingResponse:
-    """Server-sent events of the job, from the database: all of them, then live until it is done."""
+    """Server-sent events of the job: all stored ones, then new ones until the job is finished."""
     checked_job_id(job_id)
     after = _event_id(last_event_id)
     if not state.feeds.knows(job_id):
@@ -232,7 +236,7 @@ def trials(
 
 
 def preview(request: JobRequest) -> dict[str, Any]:
-    """The job that would be made: no id, nothing done."""
+    """The job that would be created: no id, nothing done."""
     form = request.to_json()
     return {
         "id": None,
@@ -260,33 +264,33 @@ def _read(state: ServiceState, body: bytes) -> tuple[Any, JobRequest]:
 
 
 def stored_job(state: ServiceState, job_id: str) -> StoredJob:
-    """The job of an id. NotFound."""
+    """The job with this id. NotFound."""
     job = state.store.get_job(job_id)
     if job is None:
-        raise NotFound(f"job {job_id}: there is no such job")
+        raise NotFound(f"job {job_id}: no such job")
     return job
 
 
-def _job(state: ServiceState, asking: Principal, job_id: str) -> dict[str, Any]:
-    return _shown(state, asking, stored_job(state, job_id))
+def _job(state: ServiceState, caller: Principal, job_id: str) -> dict[str, Any]:
+    return _shown(state, caller, stored_job(state, job_id))
 
 
-def _shown(state: ServiceState, asking: Principal, job: StoredJob) -> dict[str, Any]:
-    """The job's document; of one that waits, with its place in the queue."""
+def _shown(state: ServiceState, caller: Principal, job: StoredJob) -> dict[str, Any]:
+    """The job's document, with the queue position if it waits."""
     waits = job.state is JobState.QUEUED
-    found = place(state.store.job_queue(), job.id) if waits else None
+    found = position_of(state.store.job_queue(), job.id) if waits else None
     sharing = state.store.job_sharing([job.id])[job.id]
-    return job_document(job, found, sharing_document(sharing, asking))
+    return job_document(job, found, sharing_document(sharing, caller))
 
 
 def _listed(
-    state: ServiceState, asking: Principal, jobs: Sequence[StoredJob]
+    state: ServiceState, caller: Principal, jobs: Sequence[StoredJob]
 ) -> list[dict[str, Any]]:
     sharing = state.store.job_sharing([job.id for job in jobs])
-    return [job_document(job, sharing=sharing_document(sharing[job.id], asking)) for job in jobs]
+    return [job_document(job, sharing=sharing_document(sharing[job.id], caller)) for job in jobs]
 
 
-def _check_room(state: ServiceState) -> None:
+def _check_open_jobs(state: ServiceState) -> None:
     state.room.check()
     if sum(open_jobs(state.store).values()) >= state.limits.open_jobs:
         raise TooBusy(f"{state.limits.open_jobs} jobs are open already", retry_after_secs=10)
@@ -295,7 +299,7 @@ def _check_room(state: ServiceState) -> None:
 def _check_idempotency_key(key: str | None) -> None:
     if key is not None and not (1 <= len(key) <= 255 and key.isascii() and key.isprintable()):
         raise InvalidField(
-            "Idempotency-Key: 1 to 255 printable ASCII characters will do",
+            "Idempotency-Key: must be 1 to 255 printable ASCII characters",
             code="bad_idempotency_key",
         )
 
@@ -305,7 +309,17 @@ def _event_id(text: str | None) -> int:
         return 0
     if not (text.isascii() and text.isdigit() and len(text) <= 18):
         raise InvalidField(
-            f"Last-Event-ID {text[:40]!r}: the id of an event of this stream will do",
+            f"Last-Event-ID {text[:40]!r}: must be the id of an event of this stream",
             code="bad_event_id",
         )
     return int(text)
+
+
+def sharing_document(found: Sharing, caller: Principal) -> dict[str, Any]:
+    """The number of `owners` of a job, whether the caller has `withdrawn`, and the `names` of the
+    owners for callers who see all jobs."""
+    return {
+        "owners": len(found.asking),
+        "withdrawn": caller.owner in found.withdrawn,
+        "names": list(found.asking) if caller.visible_owner is None else None,
+    }

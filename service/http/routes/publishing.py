@@ -1,4 +1,4 @@
-"""Records of others: taken in as claims, which answer nothing before they were verified here."""
+"""Import of records over HTTP: claims, which answer nothing before they are verified here."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pydantic import BaseModel, Field
 
 from tilewright.service.errors import BadRequest, TooLarge
 from tilewright.service.http.deps import NDJSON, LinesBody, State
-from tilewright.service.http.problems import problem_responses
+from tilewright.service.http.schemas import problem_responses
 
 router = APIRouter(prefix="/v1", tags=["stored"])
 
 MOST_LINES = 10_000
-"""Of one request: an export within the limit of a body has far fewer, and each is work."""
+"""Lines per request. An export within the size limit has far fewer; each line is work."""
 MOST_REASON_CHARACTERS = 300
 
 LINES_BODY = {
@@ -36,14 +36,14 @@ LINES_BODY = {
 
 
 class RefusedLine(BaseModel):
-    """A line that was not taken, counted from 1, and why."""
+    """A refused line, counted from 1, and the reason."""
 
     line: int
     reason: str
 
 
 class PublishOut(BaseModel):
-    """What became of the records sent: `new` here or `known` already, and lines `refused`."""
+    """The result for the records: `new` here or `known` already, and `refused` lines."""
 
     new: int
     known: int
@@ -62,14 +62,14 @@ async def publish(state: State, body: LinesBody) -> PublishOut:
     """Store exported records as claims of the sender, as `tilewright import` does.
 
     A claim is never best: it is rebuilt, checked in full and timed here when somebody asks for its
-    workload, and what comes of that may be. Send again what may not have arrived: known records
-    are only counted.
+    workload, and only the resulting record may be best. Sending records again does no harm: known
+    records are only counted.
     """
     if not body.strip():
         raise BadRequest("the body is empty; an export begins with its header", code="no_records")
     if body.count(b"\n") + body.count(b"\r") > MOST_LINES:
         raise TooLarge(f"more than {MOST_LINES} lines", advice="Send them in several requests.")
-    # As a file that is imported: what is no UTF-8 is the trouble of its line alone.
+    # As in a file import: invalid UTF-8 affects its own line only.
     lines = io.TextIOWrapper(io.BytesIO(body), encoding="utf-8", errors="surrogateescape")
     await run_sync(state.room.check)
     report = await state.write(state.store.import_, lines)

@@ -1,4 +1,4 @@
-"""Immutable things by their hash: records and blobs."""
+"""Immutable resources by their hash: records and blobs."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from fastapi.responses import JSONResponse
 
 from tilewright.service.answers.links import MEDIA_TYPES, links
 from tilewright.service.errors import NotFound
-from tilewright.service.http.caching import names
+from tilewright.service.http.caching import etag_matches
 from tilewright.service.http.deps import State, checked_key
-from tilewright.service.http.problems import problem_responses
+from tilewright.service.http.schemas import problem_responses
 
 router = APIRouter(prefix="/v1", tags=["stored"])
 
 IMMUTABLE = "public, max-age=31536000, immutable"
 SAME: dict[int | str, dict[str, Any]] = {
-    304: {"description": "What If-None-Match names: it never changes."}
+    304: {"description": "The client has it (If-None-Match): it never changes."}
 }
 
 IfNoneMatch = Annotated[str | None, Header()]
@@ -29,14 +29,14 @@ IfNoneMatch = Annotated[str | None, Header()]
 def record(state: State, key: str, if_none_match: IfNoneMatch = None) -> Response:
     """One measurement: trace, samples, toolchain; `artefacts` names the files built from it."""
     name = "sha256:" + checked_key(key, "record").removeprefix("sha256:")
-    if names(if_none_match, etag := f'"{name}"') and if_none_match != "*":
-        return _same(etag)  # only what is settled ever had this tag
+    if etag_matches(if_none_match, etag := f'"{name}"') and if_none_match != "*":
+        return _same(etag)  # only an immutable answer had this tag
     found = state.store.record(name)
     if found is None:
         raise NotFound(f"record {name}: not stored here")
     files = links(state.store.artefacts(name))
     document: dict[str, Any] = {"key": name, **found.to_json(), "artefacts": files}
-    # Files may still come, once, to a record that was verified in full.
+    # Files may still be added, once, to a record that was verified in full.
     settled = files or found.verified_level != "full"
     return JSONResponse(
         document,
@@ -62,9 +62,9 @@ def record(state: State, key: str, if_none_match: IfNoneMatch = None) -> Respons
     },
 )  # fmt: skip
 def blob(state: State, key: str, if_none_match: IfNoneMatch = None) -> Response:
-    """Bytes by their sha256. Check them against the name."""
+    """Bytes by their sha256. Verify them against the name."""
     digits = checked_key(key, "blob").removeprefix("sha256:")
-    if names(if_none_match, etag := f'"sha256:{digits}"') and if_none_match != "*":
+    if etag_matches(if_none_match, etag := f'"sha256:{digits}"') and if_none_match != "*":
         return _same(etag)
     found = state.store.blob(digits)
     if found is None:
@@ -75,7 +75,7 @@ def blob(state: State, key: str, if_none_match: IfNoneMatch = None) -> Response:
         headers={
             "ETag": etag,
             "Cache-Control": IMMUTABLE,
-            # What is stored may be anything; a browser must not run it.
+            # A blob may contain anything; a browser must not run it.
             "Content-Disposition": "attachment",
             "X-Content-Type-Options": "nosniff",
         },
@@ -83,5 +83,5 @@ def blob(state: State, key: str, if_none_match: IfNoneMatch = None) -> Response:
 
 
 def _same(etag: str) -> Response:
-    """Who names the tag has the bytes it stands for: nothing needs to be read."""
+    """304 without reading anything: the client has the tag's bytes."""
     return Response(status_code=304, headers={"ETag": etag, "Cache-Control": IMMUTABLE})

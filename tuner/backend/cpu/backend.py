@@ -1,4 +1,4 @@
-"""The CPU as a back end: LLVM makes code, this process loads and calls it, OpenMP deals shares."""
+"""The CPU as a back end: LLVM compiles, this process loads and calls, OpenMP runs threads."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .memory.flat import flat_buffers
 if TYPE_CHECKING:
     from ...emit.kernel import CompiledKernel
 
-# Start-up: whoever only names a back end loads no LLVM, so methods import what does.
+# Start-up: importing this module loads no LLVM; methods that need it import it.
 
 
 class Cpu:
@@ -68,7 +68,7 @@ class Cpu:
         timed = timed_entry(kernel, symbol, needs, arguments)
         whole = whole_entry(kernel, needs, arguments)
         if parallel:
-            timed, whole = _outliving_forks(timed), _outliving_forks(whole)
+            timed, whole = _fork_safe(timed), _fork_safe(whole)
         return Loaded(timed=timed, whole=whole)
 
     def buffers(self, size_bytes: Sequence[int], skip_bytes: int = 0) -> Buffers:
@@ -78,8 +78,8 @@ class Cpu:
         return _Clock(build_helpers(arguments, target.lanes(DType.F32), fault_page=0), arguments)
 
 
-def _outliving_forks(entry: Entry) -> Entry:
-    """`entry`, after whose first call a child of this process can still make calls."""
+def _fork_safe(entry: Entry) -> Entry:
+    """`entry` such that a child forked after its first call can call it too."""
 
     def watched(function: Callable[..., int]) -> Callable[..., int]:
         def call(*pointers: int) -> int:
@@ -94,7 +94,7 @@ def _outliving_forks(entry: Entry) -> Entry:
 
 @dataclass(frozen=True)
 class _Clock:
-    """Calls between two readings of the system's clock, in machine code."""
+    """Times calls with the system's clock, in machine code."""
 
     helpers: Helpers
     arguments: int

@@ -1,7 +1,7 @@
-"""What the runner is asked to do with a kernel: one description for all who ask.
+"""Requests to the runner: how a kernel is checked and timed.
 
-Checks of the checker (`tests/tuner/planting_run.py`) ask with it as well, so that what they say
-about verification is said about the one that candidates go through.
+Tests of the checker (`tests/support/planting/run.py`) use them as well, so that they test the
+verification that candidates undergo.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from typing import Any
 from tilewright.schedules.trace import Trace
 
 from ...codegen.abi import Needs
-from ...judge.teams import checked_teams, further_teams
+from ...judge.team_sizes import checked_team_sizes, further_team_sizes
 
 _REPEATS = 10
 
 
 def kernel_job(symbol: str, threads: int, needs: Needs, trace: Trace) -> dict[str, Any]:
-    """Fields of `job.Job` that say what the kernel `symbol`, made by `trace`, needs of its
-    caller, and what it is held against."""
+    """Fields of `job.CheckJob`: what the kernel `symbol` of `trace` needs of its caller, and the
+    rewrites that decide what it must compute."""
     return {
         "rewrites": Trace(trace.rewrites).to_json(),
         "symbol": symbol,
@@ -31,17 +31,17 @@ def kernel_job(symbol: str, threads: int, needs: Needs, trace: Trace) -> dict[st
 
 
 def checked_in_full(job: dict[str, Any]) -> dict[str, Any]:
-    """`job` for the runner's "check": every entry, each number of threads that `checked_teams`
+    """`job` for the runner's "check": every entry, each number of threads that `checked_team_sizes`
     names, and, for kernels of several threads, repeated on the real runtime."""
     threads = job["threads"]
     return job | {
-        "team_sizes": checked_teams(threads),
-        "further_teams": further_teams(threads),
+        "team_sizes": checked_team_sizes(threads),
+        "further_team_sizes": further_team_sizes(threads),
         "repeats": _REPEATS if threads > 1 else 1,
         "every_entry": True,
     }
 
 
 def full_check_calls(job: dict[str, Any]) -> int:
-    """How many times the work of a quick check's first case the longest case of a full one is."""
-    return _REPEATS + len(checked_teams(job["threads"]))
+    """Work of a full check's longest case, in calls of a quick check's first case."""
+    return _REPEATS + len(checked_team_sizes(job["threads"]))

@@ -1,4 +1,4 @@
-"""The near end of the runner: start it, hand it kernels, survive its death."""
+"""The client of the runner process: starts it, sends it kernels, restarts it when it dies."""
 
 from __future__ import annotations
 
@@ -14,14 +14,12 @@ from typing import IO, Any
 import psutil
 
 from tilewright.schedules.record import MeasureStatus
-from tilewright.tuner.process.child_command import module_command
 
-from ...backend.choose import BACKENDS
+from ...backend.registry import BACKENDS
 from ...process import linux
-from ...process.child_command import tail
+from ...process.child_command import module_command, tail
 from ...process.environment import child_environment
-from ...process.frames import Frame, FrameReader, write_frame
-from ...process.refusals import raise_refusal
+from ...process.frames import Frame, FrameReader, raise_refusal, write_frame
 
 _DEATHS_IN_A_ROW = 3
 
@@ -33,8 +31,8 @@ class RunnerClient:
     Everything is asynchronous: `start` and `submit` do not wait, `result` does. At most one
     kernel is under way. Use as a context manager: leaving it ends the runner and its children.
 
-    `on_note` hears of each case of a full check before a kernel is run on it, `{"case": N, "of":
-    M}` from 0, while the runner waits: what it raises ends the check, and the runner with it.
+    `on_note` is called before each case of a full check with `{"case": N, "of": M}`, N from 0,
+    while the runner waits; an exception it raises ends the check and the runner.
     """
 
     document: dict[str, Any]
@@ -42,7 +40,7 @@ class RunnerClient:
     environment: dict[str, str] = field(default_factory=dict)
     on_note: Callable[[dict[str, Any]], None] = lambda note: None
     opening: dict[str, Any] = field(default_factory=dict)
-    """What the runner said of the workload when it had opened it, empty before."""
+    """The runner's answer to opening the workload, empty before it."""
     _process: subprocess.Popen[bytes] | None = None
     _errors: IO[bytes] | None = None
     _reader: FrameReader | None = None
@@ -86,8 +84,8 @@ class RunnerClient:
         return self._opened
 
     def has_answer(self, timeout_secs: float = 0.0) -> bool:
-        """Whether `result` will not wait, after a wait of up to `timeout_secs` for anything the
-        runner says; also takes note that the workload is open by now, and passes notes on."""
+        """Whether `result` will not wait, after waiting up to `timeout_secs` for a message of the
+        runner. Also handles the answer to opening the workload, and notes."""
         assert self._reader is not None
         while self._answer is None and not self._reader.ended:
             if not (self._reader.buffered or linux.readable(self._reader.fd, timeout_secs)):
@@ -121,9 +119,9 @@ class RunnerClient:
 
     @contextmanager
     def in_background(self) -> Iterator[None]:
-        """While others work: what the runner and its children compute, a reference or the next
-        case, has only the cores that nobody else wants. They are not stopped: a stopped process
-        does not see that whoever started it has ended."""
+        """For the block, let the runner and its children, which compute a reference or the next
+        case, use only idle cores. They are not stopped: a stopped process does not notice that its
+        parent has ended."""
         self._schedule(os.SCHED_IDLE)
         try:
             yield
@@ -140,7 +138,7 @@ class RunnerClient:
                     os.sched_setscheduler(process.pid, policy, os.sched_param(0))
 
     def kill(self) -> None:
-        """End the runner, from another thread: whoever waits for its answer finds it dead."""
+        """End the runner, from another thread; a wait for its answer then ends."""
         process = self._process
         if process is not None:
             process.kill()
@@ -158,7 +156,7 @@ class RunnerClient:
         self._opened = self._busy = False
 
     def wait_open(self) -> dict[str, Any] | None:
-        """Wait until the workload is open; None if the runner died meanwhile. WorkloadError if it
+        """Wait until the workload is open; None if the runner died. WorkloadError if the workload
         cannot be verified."""
         if self._opened:
             return {}
@@ -176,7 +174,7 @@ class RunnerClient:
     ) -> None:
         """Have a kernel verified and timed; `job` holds the other fields of `job.Job`.
 
-        `op` "check" verifies it on every case there is. The deadline is for one case.
+        `op` "check" verifies it on every case. The deadline is for one case.
         """
         if self._process is None:
             self.start()
@@ -218,7 +216,8 @@ class RunnerClient:
         return self._reader is None or self._reader.ended
 
     def _next(self) -> dict[str, Any] | None:
-        """The answer, if that is what the runner says next; a note is passed on, and None."""
+        """The runner's next message if it is the answer; a note is passed to `on_note`, and
+        None."""
         document = self._read()
         if document is None or "case" not in document:
             return document

@@ -5,11 +5,22 @@ from __future__ import annotations
 import re
 import socket
 
-from tilewright.tuner.measure.protocol import MeasurerError
+from tilewright.schedules.errors import ErrorCategory
 
-from .errors import FleetError
+from ..protocol import MeasurerError
 
 _ADDRESS = re.compile(r"(?:(tcp|tls)://)?(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})/?")
+
+
+class FleetError(MeasurerError):
+    """No scheduler answers, no machine of the kind has joined, or it speaks another version."""
+
+    code = "fleet_unavailable"
+    category = ErrorCategory.UNAVAILABLE
+    title = "The fleet cannot measure"
+    advice = (
+        "`tilewright fleet ADDRESS` lists machines; `tilewright worker --join ADDRESS` adds one."
+    )
 
 
 def parse_address(text: str) -> str:

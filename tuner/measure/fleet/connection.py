@@ -1,8 +1,8 @@
-"""The coordinator's line to a Dask scheduler: the only place on this side that uses Dask.
+"""The coordinator's connection to a Dask scheduler: the only coordinator module that uses Dask.
 
-Dask keeps nothing: a scheduler that restarts has forgotten every order, and a client that lost
-its line has lost its futures. So a line that broke is never mended; it is closed and another one
-opened (`Line.broken`), and the caller orders anew what was not answered.
+Dask stores nothing: a restarted scheduler has forgotten every order, and a client that lost its
+connection has lost its futures. So a broken connection is never repaired (`Line.broken`): it is
+closed and another one opened, and the caller orders unanswered candidates again.
 """
 
 from __future__ import annotations
@@ -16,31 +16,27 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from .address import check_listens
-from .errors import FleetError
+from ... import timeouts
+from .address import FleetError, check_listens
+from .heartbeat import HeartbeatMonitor
+from .host import run
 from .machines import FleetMachine, machines_of, resource_name
-from .silence import Silence
-from .task import run
-from .wire import WIRE_VERSION
+from .messages import WIRE_VERSION
 
 if TYPE_CHECKING:
     from distributed import Client, Future
 
 log = logging.getLogger("tilewright.fleet")
 
-LOOK_SECS = 0.5
-"""How often the list of machines is asked for; sooner if the scheduler tells of a change."""
 
 WAKE = b""
-"""Among what was received: nothing was, but somebody wants the reader to look up."""
+"""A message in `Line.received` that only wakes its reader."""
 
 _TOPICS = 16
 _CHANGES = "all"
-"""The topic under which Dask tells of machines that come and go."""
+"""The topic of Dask's events about workers that come and go."""
 
-_CALL_SECS = 10.0
-_CONNECT_SECS = 5.0
-_DASK_SAYS = (
+_DASK_LOGGERS = (
     "distributed.batched",
     "distributed.client",
     "distributed.comm",
@@ -50,7 +46,7 @@ _DASK_SAYS = (
 
 @dataclass(slots=True)
 class Line:
-    """An open line. `received` gives notes as bytes, None where the machines have changed, and
+    """An open connection. `received` has notes as bytes, None when machines have changed, and
     `WAKE`."""
 
     client: Client
@@ -60,24 +56,26 @@ class Line:
     futures: dict[str, Future] = field(default_factory=dict)
     _machines: list[FleetMachine] = field(default_factory=list)
     _looked: float = float("-inf")
-    _silence: Silence = field(default_factory=Silence)
+    _silence: HeartbeatMonitor = field(default_factory=HeartbeatMonitor)
 
     @property
     def broken(self) -> bool:
-        """Whether the scheduler, or the way to it, was lost at some time since this was opened."""
+        """Whether the scheduler, or the connection to it, was lost since this was opened."""
         lost = any(future.status == "cancelled" for future in self.futures.values())
         return lost or self.client.status != "running"
 
     def machines(self) -> list[FleetMachine]:
-        """The machines that were heard of lately, as known at most `LOOK_SECS` ago; FleetError
-        if the line broke."""
+        """The machines with a recent heartbeat, read at most `timeouts.FLEET_POLL_SECS` ago.
+        FleetError if the connection broke."""
         if self.broken:
             raise FleetError("the line to the scheduler was lost")
-        if time.monotonic() - self._looked < LOOK_SECS:
+        if time.monotonic() - self._looked < timeouts.FLEET_POLL_SECS:
             return self._machines
         try:
             identity: dict[str, Any] = self.client.sync(
-                self.client.scheduler.identity, n_workers=-1, callback_timeout=_CALL_SECS
+                self.client.scheduler.identity,
+                n_workers=-1,
+                callback_timeout=timeouts.FLEET_CALL_SECS,
             )
         except Exception as error:  # whatever Dask says when its line breaks
             raise FleetError(f"the scheduler does not answer: {error!r}") from error
@@ -89,15 +87,15 @@ class Line:
         return self._machines
 
     def wake(self) -> None:
-        """Have whoever waits for notes look up, from any thread."""
+        """Wake the reader of `received`, from any thread."""
         self.received.put(WAKE)
 
     def look_again(self) -> None:
-        """The machines have changed: do not go by what was known."""
+        """The machines have changed: read the list again."""
         self._looked = float("-inf")
 
     def order(self, task: str, machine: FleetMachine, payload: bytes) -> None:
-        """Send an order to `machine` and to no other; it waits there for its turn."""
+        """Send an order to `machine` alone; it waits in that machine's queue."""
         self.futures[task] = self.client.submit(
             run,
             payload,
@@ -110,31 +108,31 @@ class Line:
         )
 
     def failure(self, task: str) -> BaseException | None:
-        """What Dask says where an order failed without a word of ours."""
+        """The exception of an order that failed without a note of its machine."""
         future = self.futures.get(task)
         if future is None or future.status not in ("error", "lost"):
             return None
-        found = future.exception(timeout=_CALL_SECS)
+        found = future.exception(timeout=timeouts.FLEET_CALL_SECS)
         return found if isinstance(found, BaseException) else FleetError(str(found))
 
     def is_over(self, task: str) -> bool:
-        """Whether the machine has come to the end of an order."""
+        """Whether the machine has finished an order."""
         future = self.futures.get(task)
         return future is not None and future.status == "finished"
 
     def release(self, task: str) -> None:
-        """The machine is through with an order: nobody needs to remember it."""
+        """Drop an order that has ended."""
         self.futures.pop(task, None)
 
     def forget(self, tasks: list[str]) -> None:
-        """Give orders up: a machine that works on one stops at its next candidate."""
+        """Cancel orders: a machine that measures one stops at its next candidate."""
         futures = [self.futures.pop(task) for task in tasks if task in self.futures]
         if futures and self.client.status == "running":
             with suppress(Exception):  # a line that breaks now has forgotten them as well
                 self.client.cancel(futures, reason="not wanted any more")
 
     def close(self) -> None:
-        """Give everything up. Does not wait for a scheduler that is gone."""
+        """Cancel everything and close. Does not wait for a lost scheduler."""
         self.futures.clear()
         with suppress(Exception):  # what Dask has to say of a line that is given up anyway
             for topic in (self.topic, _CHANGES):
@@ -143,14 +141,14 @@ class Line:
 
 
 def open_line(address: str) -> Line:
-    """A line to the scheduler at `address`; FleetError if there is none."""
-    check_listens(address, _CONNECT_SECS)
+    """A connection to the scheduler at `address`; FleetError if there is none."""
+    check_listens(address, timeouts.FLEET_CONNECT_SECS)
     from distributed import Client
 
     _hush()
     received: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
     try:
-        client = Client(address, timeout=_CONNECT_SECS, set_as_default=False)
+        client = Client(address, timeout=timeouts.FLEET_CONNECT_SECS, set_as_default=False)
     except (OSError, TimeoutError, ValueError) as error:
         raise FleetError(f"no scheduler answers at {address}: {error}") from error
     # A scheduler keeps the last events of every topic for ever: jobs share a fixed few.
@@ -159,7 +157,9 @@ def open_line(address: str) -> Line:
     client.subscribe_topic(_CHANGES, lambda event: _on_change(event[1], received))
     line = Line(client, topic, received, scheduler_id="")
     try:
-        identity = client.sync(client.scheduler.identity, n_workers=0, callback_timeout=_CALL_SECS)
+        identity = client.sync(
+            client.scheduler.identity, n_workers=0, callback_timeout=timeouts.FLEET_CALL_SECS
+        )
         line.scheduler_id = identity["id"]
     except Exception as error:  # whatever Dask says
         line.close()
@@ -173,6 +173,6 @@ def _on_change(event: Any, received: queue.SimpleQueue[bytes | None]) -> None:
 
 
 def _hush() -> None:
-    """Dask's own words about lost lines come as tracebacks; ours say what matters."""
-    for name in _DASK_SAYS:
+    """Silence Dask's log of lost connections, which are tracebacks; ours has one line each."""
+    for name in _DASK_LOGGERS:
         logging.getLogger(name).setLevel(logging.CRITICAL)

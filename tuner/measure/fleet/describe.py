@@ -6,11 +6,11 @@ import socket
 from pathlib import Path
 
 from tilewright.schedules.errors import TargetError
-from tilewright.tuner.machine.native_target import load_target, native_target, unprobed_target
-from tilewright.tuner.measure.here import toolchain_here
-from tilewright.tuner.measure.protocol import MeasurerError
 
-from .wire import MachineDescription
+from ...machine.native_target import load_target, native_target, unprobed_target
+from ..local_spec import local_toolchain
+from ..protocol import MeasurerError
+from .messages import MachineDescription
 
 
 def describe(measurer: str = "local", target: str = "native", name: str = "") -> MachineDescription:
@@ -23,7 +23,7 @@ def describe(measurer: str = "local", target: str = "native", name: str = "") ->
     if measurer == "local":
         if target != "native":
             raise TargetError("a machine that measures is described by itself: leave --target out")
-        return MachineDescription(name, native_target(), toolchain_here(measurer))
+        return MachineDescription(name, native_target(), local_toolchain(measurer))
     kind, _, path = measurer.partition(":")
     if kind not in ("simulated", "replay"):
         raise MeasurerError(
@@ -31,4 +31,4 @@ def describe(measurer: str = "local", target: str = "native", name: str = "") ->
         )
     here = unprobed_target() if target == "native" else load_target(target, 1, probe=False)
     mocked = f"{kind}:{Path(path).resolve()}"
-    return MachineDescription(name, here, toolchain_here(mocked), mocked)
+    return MachineDescription(name, here, local_toolchain(mocked), mocked)

@@ -1,4 +1,4 @@
-"""The machines of a fleet: who has joined, who is like whom, and what `--target` may name."""
+"""The machines of a fleet: which have joined, which are alike, and which a target names."""
 
 from __future__ import annotations
 
@@ -12,30 +12,29 @@ from typing import Any
 from tilewright.schedules.errors import TargetError
 from tilewright.schedules.record import Toolchain
 from tilewright.schedules.target import Probes, Target
-from tilewright.tuner.codegen.version import CODEGEN_VERSION
-from tilewright.tuner.machine.native_target import unprobed_target
 
-from .address import check_listens, parse_address
-from .errors import FleetError
-from .wire import MachineDescription
+from ...codegen.version import CODEGEN_VERSION
+from ...machine.native_target import unprobed_target
+from .address import FleetError, check_listens, parse_address
+from .messages import MachineDescription
 
 log = logging.getLogger("tilewright.fleet")
 
-ALIKE = 1.1
-"""Probed figures of one CPU model that differ by more than its clock does are of two machines."""
+ALIKE_RATIO = 1.1
+"""Machines of one CPU model whose probes differ by more than this are not alike."""
 
 LABEL = "tilewright"
-"""Under this name a Dask worker carries its `MachineDescription`, and what it is doing."""
+"""The key of a Dask worker's `MachineDescription`, and of its metrics."""
 
 _SHORTEST_PREFIX = 6
 
 
 @dataclass(frozen=True, slots=True)
 class FleetMachine:
-    """A machine that has joined: what it is, and what it was doing when it was last heard.
+    """A machine that has joined, and its state at the last heartbeat.
 
     `target` is for one thread, with the machine's probes; `resource` counts what it measures at a
-    time; `silent_secs` is the age of its last sign of life.
+    time; `silent_secs` is the age of that heartbeat.
     """
 
     address: str
@@ -54,7 +53,7 @@ class FleetMachine:
         return self.target.key
 
     def to_json(self) -> dict[str, Any]:
-        """What `tilewright fleet --json` prints of it."""
+        """Its entry in `tilewright fleet --json`."""
         return {
             "name": self.name,
             "address": self.address,
@@ -73,12 +72,13 @@ class FleetMachine:
 
 
 def resource_name(target: Target) -> str:
-    """The Dask resource that a machine of this kind has one of: what it measures at a time."""
+    """The Dask resource of machines of this kind; each has one, so it measures one order at a
+    time."""
     return f"tilewright-{kind(target)}"
 
 
 def kind(target: Target) -> str:
-    """The key of machines that `target` can be measured on: threads are a matter of the kernel."""
+    """The key of machines that can measure `target`, whatever its threads."""
     return replace(target, threads=1).key
 
 
@@ -147,7 +147,7 @@ def machines_of(identity: Mapping[str, Any]) -> list[FleetMachine]:
 
 
 def able(machines: Iterable[FleetMachine], target: Target) -> list[FleetMachine]:
-    """Those that `target` can be measured on, by code of this version."""
+    """The machines that can measure `target` with code of this version."""
     return [
         m
         for m in machines
@@ -158,8 +158,8 @@ def able(machines: Iterable[FleetMachine], target: Target) -> list[FleetMachine]
 
 
 def alike(one: FleetMachine, other: FleetMachine) -> bool:
-    """Whether times taken on both may stand in one search: same kind, same toolchain, and probes
-    that differ by no more than a clock does."""
+    """Whether one search may use times of both: same kind, same toolchain, and probes within
+    `ALIKE_RATIO`."""
     return (
         one.key == other.key
         and one.toolchain == other.toolchain
@@ -177,11 +177,11 @@ def _alike_probes(one: Probes, other: Probes) -> bool:
         for name in known.keys() & found.keys()
         for x, y in zip(known[name], found[name], strict=False)
     ]
-    return all(max(pair) <= ALIKE * min(pair) for pair in pairs)
+    return all(max(pair) <= ALIKE_RATIO * min(pair) for pair in pairs)
 
 
 def largest_group(machines: Sequence[FleetMachine]) -> list[FleetMachine]:
-    """The most machines that are all like one of them, which comes first."""
+    """The largest group of machines that are all alike to its first one."""
     groups = [[m, *(o for o in machines if o is not m and alike(m, o))] for m in machines]
     return max(groups, key=len, default=[])
 
@@ -194,8 +194,8 @@ def fleet_target(
 ) -> Target:
     """The target that `spec` names among the machines: a name, or the beginning of a key.
 
-    "native" is `native`, if such a machine has joined or none at all, or else the only kind there
-    is. With the probes of the largest group of its machines. TargetError lists what there is.
+    "native" is `native` if such a machine has joined, or none at all; else the only kind that has
+    joined. The target has the probes of the largest group of its machines. TargetError lists all.
     """
     if spec == "native" and native is not None and not machines:
         return native.with_threads(threads or 1)

@@ -15,22 +15,20 @@ from tilewright.schedules.errors import TargetError, TilewrightError, WorkloadEr
 from tilewright.schedules.record import MeasureResult, Toolchain
 from tilewright.schedules.target import Target
 from tilewright.schedules.workload.workload import Workload
-from tilewright.tuner.measure.protocol import MeasureRequest, OnResult
-from tilewright.tuner.process.control import Control
 
-from .address import parse_address
-from .bookings import bookings_of, share_of
-from .connection import LOOK_SECS, WAKE, Line, open_line
+from ... import timeouts
+from ...process.control import Control
+from ..protocol import MeasureRequest, OnResult
+from .address import FleetError, parse_address
+from .connection import WAKE, Line, open_line
 from .dispatch import Assignment, Dispatch
-from .errors import FleetError
 from .machines import FleetMachine, able, alike, kind, largest_group
-from .waiting import Wait, aside
-from .wire import Note, Order, Purpose
+from .messages import Note, Order, Purpose
+from .reservations import reservations_of, share_of
+from .waiting import MachineWait, interruptible
 
 log = logging.getLogger("tilewright.fleet")
 
-PATIENCE_SECS = 600.0
-"""How long a job waits for a scheduler, or a machine of its kind, before it ends with an error."""
 
 _OWNERS = count(1)
 
@@ -43,11 +41,11 @@ def _never() -> bool:
 class Fleet:
     """The machines behind the scheduler at `address`; calling it opens a measurer on them.
 
-    `should_stop` is asked while there is nothing to do but to wait.
+    `should_stop` is called while there is no machine to measure on.
     """
 
     address: str
-    patience_secs: float = PATIENCE_SECS
+    patience_secs: float = timeouts.FLEET_WAIT_SECS
     should_stop: Callable[[], bool] = _never
 
     def __call__(self, workload: Workload, target: Target, seed: int) -> FleetMeasurer:
@@ -55,8 +53,8 @@ class Fleet:
 
 
 def read_fleet(address: str, should_stop: Callable[[], bool] | None = None) -> Fleet:
-    """The fleet of a measurer's name; nothing is connected. MeasurerError for a bad address,
-    ModuleNotFoundError without Dask: a job must not wait for machines to find that out."""
+    """The fleet at `address`; nothing is connected. MeasurerError for a bad address;
+    ModuleNotFoundError without Dask, which a job must not discover after a wait for machines."""
     where = parse_address(address)
     if find_spec("distributed") is None:
         raise ModuleNotFoundError("a fleet needs Dask distributed", name="distributed")
@@ -66,11 +64,12 @@ def read_fleet(address: str, should_stop: Callable[[], bool] | None = None) -> F
 class FleetMeasurer:
     """`Measurer` on machines of one kind that have joined a fleet.
 
-    The first machines found decide which others may take part: times of unlike machines are never
-    mixed, and those that are compared, and the full check, come from one machine while it lives.
-    Losing machines, the scheduler or the network costs time and no result; where none comes back
-    for `patience_secs`, FleetError. A machine that refuses the work, or fails in our own code, gets
-    no more of it; once all have, what the last one said: WorkloadError, TargetError, RuntimeError.
+    The first machines decide which others take part: times of unlike machines are never mixed, and
+    compared times, and the full check, come from one machine as long as it is there. The loss of
+    machines, the scheduler or the network costs time and no result; FleetError after
+    `patience_secs` without a machine. A machine that refuses the workload, or fails in our own
+    code, gets no more of it; once all have, the last one's error: WorkloadError, TargetError,
+    RuntimeError.
     """
 
     def __init__(self, fleet: Fleet, workload: Workload, target: Target, seed: int) -> None:
@@ -79,12 +78,12 @@ class FleetMeasurer:
         self._line: Line | None = None
         self._like: FleetMachine | None = None
         self.home = ""
-        """The machine that compares and confirms; "" before there was one."""
-        self._wait = Wait(fleet.address, fleet.patience_secs)
+        """Address of the machine that compares and confirms; "" before there is one."""
+        self._wait = MachineWait(fleet.address, fleet.patience_secs)
         self._refused: set[str] = set()
         self._names: dict[str, str] = {}
         self._control = Control()
-        self._bookings = bookings_of(fleet.address)
+        self._reservations = reservations_of(fleet.address)
         self._owner = next(_OWNERS)
 
     def __enter__(self) -> FleetMeasurer:
@@ -94,7 +93,7 @@ class FleetMeasurer:
         self._hang_up()
 
     def attach(self, control: Control) -> None:
-        """Obey `control`: `abort` ends every wait, and what the machines are at."""
+        """Obey `control`: `abort` ends every wait and cancels all orders."""
         self._control = control
         self._wait.control = control
         control.on_abort(self._wake)
@@ -106,7 +105,7 @@ class FleetMeasurer:
 
     @property
     def toolchain(self) -> Toolchain:
-        """That of the machines; waits for the first of them. FleetError, MeasurementAborted."""
+        """The machines' toolchain; waits for the first machine. FleetError, MeasurementAborted."""
         while self._like is None:
             if not self._machines():
                 self._wait.go_on()
@@ -117,11 +116,11 @@ class FleetMeasurer:
     ) -> list[MeasureResult]:
         """One result a request, in order; see `Measurer`."""
         compared = any(request.compared for request in requests)
-        return self._work(_Run("measure", requests, on_result or _unheard, together=compared))
+        return self._work(_Run("measure", requests, on_result or _ignore_result, together=compared))
 
     def confirm(self, request: MeasureRequest) -> MeasureResult:
         """Rebuilt and checked in full on the machine of the last comparison, if it still lives."""
-        (result,) = self._work(_Run("confirm", [request], _unheard, together=True))
+        (result,) = self._work(_Run("confirm", [request], _ignore_result, together=True))
         return result
 
     def _work(self, run: _Run) -> list[MeasureResult]:
@@ -131,23 +130,23 @@ class FleetMeasurer:
                 self._control.check()
                 self._advance(run)
         finally:
-            self._bookings.leave(self._owner)
+            self._reservations.leave(self._owner)
             if self._line is not None:
                 self._line.forget(list(self._line.futures))
         return [run.batch.results[i] for i in range(run.batch.count)]
 
     def _advance(self, run: _Run) -> None:
-        """Look who is there, give out orders, and take what comes."""
+        """Update the list of machines, send orders, and read notes."""
         machines = {m.address: m for m in self._machines()}
         line = self._line
         if line is None:
-            self._bookings.leave(self._owner)
+            self._reservations.leave(self._owner)
             run.batch.interrupt()
         else:
-            for task in run.with_others_than(machines):
+            for task in run.lost_orders(machines):
                 log.warning("machine %s was lost", self._name(run.batch.under_way[task].machine))
                 self._let_go(line, task)
-                run.tell(run.batch.lose(task))
+                run.report(run.batch.lose(task))
             self._give_out(run, line, machines)
         able_ones = machines.keys() - self._refused
         if line is not None and (run.batch.under_way or able_ones):
@@ -157,7 +156,7 @@ class FleetMeasurer:
             self._wait_for_machines(run, machines)
 
     def _give_out(self, run: _Run, line: Line, machines: dict[str, FleetMachine]) -> None:
-        """Order what there is room for on the machines, beside what other jobs have there."""
+        """Send orders as far as the machines have room beside those of other jobs."""
         if not run.batch.has_more:
             return
         able_ones = [address for address in machines if address not in self._refused]
@@ -170,9 +169,9 @@ class FleetMeasurer:
             made.extend(run.batch.assign(places, share))
             return made
 
-        self._bookings.book(self._owner, able_ones, self._wake, assign)
+        self._reservations.reserve(self._owner, able_ones, self._wake, assign)
         if not run.batch.has_more:
-            self._bookings.forgo(self._owner)
+            self._reservations.withdraw(self._owner)
         for assignment in made:
             if run.batch.together:
                 self.home = assignment.machine
@@ -185,58 +184,60 @@ class FleetMeasurer:
                 workload=self._workload,
                 target=self._target,
                 seed=self._seed,
-                requests={position: run.requests[position] for position in assignment.left},
+                requests={position: run.requests[position] for position in assignment.unanswered},
             )
             line.order(assignment.task, machines[assignment.machine], order.to_bytes())
 
     def _take(self, run: _Run, line: Line) -> None:
-        """What comes within a moment: notes, and what Dask knows of orders that fell silent."""
+        """Read notes for a moment, and Dask's state of orders without notes."""
         for note in _notes(line):
             if note.task not in run.tasks:
                 continue  # of another job, or of a batch that was given up
             if note.kind == "result":
-                self._bookings.answered(note.task)
+                self._reservations.answered(note.task)
             elif note.kind != "begun":
                 line.release(note.task)
-                self._bookings.free(note.task)
-            run.take(note)
+                self._reservations.release(note.task)
+            run.update(note)
             if run.batch.done:
                 return
         for task in list(run.batch.under_way):
             if line.is_over(task):  # its notes came before the news of its end, or never will
                 line.release(task)
-                self._bookings.free(task)
-                run.tell(run.batch.end(task))
+                self._reservations.release(task)
+                run.report(run.batch.end(task))
             elif (failure := line.failure(task)) is not None:
                 machine = self._name(run.batch.under_way[task].machine)
                 log.warning("an order failed on machine %s: %r", machine, failure)
                 self._let_go(line, task)
-                run.tell(run.batch.lose(task))
+                run.report(run.batch.lose(task))
 
     def _let_go(self, line: Line, task: str) -> None:
         line.forget([task])
-        self._bookings.free(task)
+        self._reservations.release(task)
 
     def _wait_for_machines(self, run: _Run, machines: dict[str, FleetMachine]) -> None:
         if run.refusal is not None and run.batch.refused.issuperset(machines):
             raise run.refusal
         if self._fleet.should_stop():
-            run.tell(run.batch.give_up("stopped while no machine of the fleet could measure it"))
+            run.report(run.batch.give_up("stopped while no machine of the fleet could measure it"))
             return
         self._wait.go_on()
 
     def _name(self, address: str) -> str:
         return f"{self._names.get(address, '')} ({address})"
 
-    # -- the line
+    # -- the connection
 
     def _machines(self) -> list[FleetMachine]:
-        """The machines that may work for this job now; none while there is no line."""
+        """The machines that may measure for this job now; none without a connection."""
         try:
             if self._line is None:
                 address = self._fleet.address
-                self._line = aside(lambda: open_line(address), self._control, undo=Line.close)
-            found = able(aside(self._line.machines, self._control), self._target)
+                self._line = interruptible(
+                    lambda: open_line(address), self._control, undo=Line.close
+                )
+            found = able(interruptible(self._line.machines, self._control), self._target)
         except FleetError as error:
             log.info("%s: %s", self._fleet.address, error)
             self._wait.reason = str(error)
@@ -245,7 +246,7 @@ class FleetMeasurer:
         if self._like is None and found:
             self._like = largest_group(found)[0]
         alike_ones = [m for m in found if self._like is not None and alike(m, self._like)]
-        self._wait.reason = _why_not(self._target, found, alike_ones)
+        self._wait.reason = _refusal_reason(self._target, found, alike_ones)
         return alike_ones
 
     def _hang_up(self) -> None:
@@ -260,7 +261,7 @@ class FleetMeasurer:
 
 @dataclass(slots=True)
 class _Run:
-    """One call of `measure` or `confirm`. `tasks` are all orders ever given out for it."""
+    """One call of `measure` or `confirm`. `tasks` are all orders ever sent for it."""
 
     purpose: Purpose
     requests: Sequence[MeasureRequest]
@@ -273,31 +274,31 @@ class _Run:
     def __post_init__(self) -> None:
         self.batch = Dispatch(len(self.requests), lambda: uuid.uuid4().hex, self.together)
 
-    def with_others_than(self, machines: dict[str, FleetMachine]) -> list[str]:
-        """Orders that are with a machine that is not among these."""
+    def lost_orders(self, machines: dict[str, FleetMachine]) -> list[str]:
+        """Orders at machines that are not among `machines`."""
         return [t for t, a in self.batch.under_way.items() if a.machine not in machines]
 
-    def take(self, note: Note) -> None:
-        """Go on from what a machine said."""
+    def update(self, note: Note) -> None:
+        """Update the batch by a machine's note."""
         match note.kind:
             case "begun":
                 self.batch.begin(note.task)
             case "result":
                 if note.result is not None:
-                    self.tell(self.batch.answer(note.task, note.position, note.result))
+                    self.report(self.batch.answer(note.task, note.position, note.result))
             case "ended":
-                self.tell(self.batch.end(note.task))
+                self.report(self.batch.end(note.task))
             case "refused" | "bug":
                 self.refusal = _refusal(note)
                 log.warning("a machine gets no more of this work: %s", self.refusal)
                 self.batch.refuse(note.task)
 
-    def tell(self, settled: Sequence[int]) -> None:
+    def report(self, settled: Sequence[int]) -> None:
         for position in settled:
             self.on_result(position, self.batch.results[position])
 
 
-def _why_not(
+def _refusal_reason(
     target: Target, found: Sequence[FleetMachine], alike_ones: Sequence[FleetMachine]
 ) -> str:
     if alike_ones:
@@ -309,8 +310,8 @@ def _why_not(
 
 
 def _notes(line: Line) -> Iterator[Note]:
-    """Notes as they come: waits for the first for a moment, then gives what is there."""
-    timeout_secs = LOOK_SECS
+    """Notes that have arrived; waits `timeouts.FLEET_POLL_SECS` for the first."""
+    timeout_secs = timeouts.FLEET_POLL_SECS
     while True:
         try:
             received = line.received.get(timeout=timeout_secs)
@@ -331,5 +332,5 @@ def _refusal(note: Note) -> TilewrightError | RuntimeError:
     return TargetError(note.detail)
 
 
-def _unheard(position: int, result: MeasureResult) -> None:
+def _ignore_result(position: int, result: MeasureResult) -> None:
     """Nobody is listening."""

@@ -1,7 +1,7 @@
 """A Dask preload module that makes a worker (`dask worker --preload`) a machine of a fleet.
 
-What the machine is comes in `TILEWRIGHT_MACHINE`, as `MachineDescription.to_bytes` made it;
-`tilewright worker` sets both.
+`TILEWRIGHT_MACHINE` has the machine's description (`MachineDescription.to_bytes`); `tilewright
+worker` sets both.
 """
 
 from __future__ import annotations
@@ -10,14 +10,13 @@ import os
 import threading
 from typing import Any
 
-from .leash import watch_parent
+from ... import timeouts
+from .host import set_up
 from .machines import LABEL
-from .task import set_up
-from .wire import MachineDescription
+from .messages import MachineDescription
+from .parent_watch import watch_parent
 
 ENVIRONMENT = "TILEWRIGHT_MACHINE"
-
-_LEAVE_SECS = 2.0
 
 
 def dask_setup(worker: Any) -> None:
@@ -30,8 +29,8 @@ def dask_setup(worker: Any) -> None:
 
 
 def dask_teardown(worker: Any) -> None:
-    """The worker closes, by request or because its scheduler is gone. What it measures is of no
-    use to anybody, so it is not waited for: its processes end with this one."""
-    leaving = threading.Timer(_LEAVE_SECS, os._exit, args=(0,))
+    """The worker closes, by request or because its scheduler is gone. Nobody will read what it
+    measures, so it does not wait for that: its child processes end with this one."""
+    leaving = threading.Timer(timeouts.LEAVE_SECS, os._exit, args=(0,))
     leaving.daemon = True
     leaving.start()

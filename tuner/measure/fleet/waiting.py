@@ -1,4 +1,4 @@
-"""Waiting for machines, and for a network that may swallow everything, without being stuck."""
+"""Waits for machines and for the network that an abort interrupts."""
 
 from __future__ import annotations
 
@@ -9,33 +9,29 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from tilewright.tuner.process.control import Control
-
-from .errors import FleetError
+from ... import timeouts
+from ...process.control import Control
+from .address import FleetError
 
 log = logging.getLogger("tilewright.fleet")
 
 T = TypeVar("T")
 
-_RETRY_SECS = 0.25
-_LOOK_SECS = 0.1
-_FIRST_REMARK_SECS, _REMARK_SECS = 2.0, 30.0
 
-
-def aside(
-    call: Callable[[], T], control: Control, *, undo: Callable[[T], None] = lambda made: None
+def interruptible(
+    call: Callable[[], T], control: Control, *, undo: Callable[[T], None] = lambda result: None
 ) -> T:
-    """What `call` returns or raises. MeasurementAborted once that is asked for, though `call`
-    goes on; `undo` is given what comes of it then."""
-    return _Aside(call, undo).outcome(control)
+    """What `call` returns or raises, in a thread of its own. MeasurementAborted when `control` is
+    aborted, while `call` goes on; its result is then passed to `undo`."""
+    return _InterruptibleCall(call, undo).outcome(control)
 
 
-class _Aside(Generic[T]):
-    """A call in a thread of its own, so that whoever waits for it can be told not to."""
+class _InterruptibleCall(Generic[T]):
+    """A call in a thread of its own, whose caller can stop waiting for it."""
 
     def __init__(self, call: Callable[[], T], undo: Callable[[T], None]) -> None:
         self._call, self._undo = call, undo
-        self._made: list[T] = []
+        self._results: list[T] = []
         self._error: BaseException | None = None
         self._abandoned = False
         self._lock = threading.Lock()
@@ -44,12 +40,12 @@ class _Aside(Generic[T]):
 
     def _run(self) -> None:
         try:
-            made = self._call()
+            result = self._call()
             with self._lock:
-                self._made.append(made)
+                self._results.append(result)
                 abandoned = self._abandoned
             if abandoned:
-                self._undo(made)
+                self._undo(result)
         except BaseException as error:  # noqa: BLE001  # raised again by `outcome`
             self._error = error
         finally:
@@ -57,35 +53,35 @@ class _Aside(Generic[T]):
 
     def outcome(self, control: Control) -> T:
         """What the call returned or raised. MeasurementAborted."""
-        while not self._over.wait(_LOOK_SECS):
+        while not self._over.wait(timeouts.ABORT_POLL_SECS):
             with self._lock:
-                self._abandoned = control.aborted and not self._made
+                self._abandoned = control.aborted and not self._results
             if self._abandoned:
                 control.check()
         if self._error is not None:
             raise self._error
-        return self._made[0]
+        return self._results[0]
 
 
 @dataclass(slots=True)
-class Wait:
-    """How long nothing could be measured, and for what `reason`. `control` hears of it."""
+class MachineWait:
+    """The time without a machine to measure on, and its `reason`, reported to `control`."""
 
     address: str
     patience_secs: float
     reason: str = ""
     control: Control = field(default_factory=Control)
     _since: float | None = None
-    _remark_at: float = _FIRST_REMARK_SECS
+    _remark_at: float = timeouts.FIRST_REPORT_SECS
 
     def over(self) -> None:
-        """Something is being measured again."""
-        if self._remark_at > _FIRST_REMARK_SECS:
+        """A machine measures again."""
+        if self._remark_at > timeouts.FIRST_REPORT_SECS:
             self.control.waiting("")
-        self._since, self._remark_at = None, _FIRST_REMARK_SECS
+        self._since, self._remark_at = None, timeouts.FIRST_REPORT_SECS
 
     def go_on(self) -> None:
-        """Wait a moment; FleetError if that was so for too long, MeasurementAborted."""
+        """Wait a moment. FleetError once the wait exceeds `patience_secs`, MeasurementAborted."""
         self.control.check()
         now = time.monotonic()
         if self._since is None:
@@ -97,8 +93,8 @@ class Wait:
                 f"let one join: tilewright worker --join {self.address}"
             )
         if waited_secs >= self._remark_at:
-            self._remark_at += _REMARK_SECS
+            self._remark_at += timeouts.REPORT_SECS
             left_secs = self.patience_secs - waited_secs
             log.warning("waiting up to %.0f s more for a machine: %s", left_secs, self.reason)
             self.control.waiting(f"a machine of the fleet: {self.reason}")
-        time.sleep(_RETRY_SECS)
+        time.sleep(timeouts.FLEET_RETRY_SECS)

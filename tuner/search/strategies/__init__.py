@@ -11,7 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tilewright.schedules.errors import TilewrightError
+from tilewright.schedules.errors import ErrorCategory, TilewrightError
 
 if TYPE_CHECKING:
     from tilewright.schedules.space import ScheduleSpace
@@ -36,6 +36,11 @@ class Strategy(StrEnum):
 
 class StrategyError(TilewrightError):
     """There is no strategy of that name."""
+
+    code = "bad_strategy"
+    category = ErrorCategory.INVALID
+    title = "No such strategy"
+    advice = "See `tilewright tune --help`."
 
 
 def make_strategy(name: str, space: ScheduleSpace, goal: SearchGoal) -> SearchStrategy:

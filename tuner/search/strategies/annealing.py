@@ -1,11 +1,11 @@
 """The default strategy: a mixed opening, then simulated annealing on the cost model.
 
-The trials of a run, in order: the prior's best with different register tiles; candidates drawn from
-all over the space, because the prior's favourites alone cannot show that it is wrong; then blocks
-proposed by the model, in which every fourth trial explores; later on, every other block is half
-neighbours of the fastest measured, which need no model to be right. How far the prior is followed
-is the model's business (`costmodel/gaussian.py`). The constants were chosen on the simulated
-machines of `benchmarks/search_comparison.py` that are not held back.
+The trials of a run, in order: the prior's best with different register tiles; uniform samples of
+the space, because the prior's favourites alone cannot show that it is wrong; then blocks proposed
+by the model, in which every fourth trial explores; later, half of every other block are neighbours
+of the fastest candidate, which need no model. The model decides how far to follow the prior
+(`costmodel/gaussian.py`). The constants were chosen on the training machines of
+`benchmarks/search_comparison.py`.
 """
 
 from __future__ import annotations
@@ -24,52 +24,54 @@ from tilewright.schedules.arrays import FloatArray, IntArray
 from tilewright.schedules.space import Candidate, ScheduleSpace
 from tilewright.schedules.target import Target
 
+from ..annealing_walk import Cooling, anneal
 from ..base import Observation, SearchGoal
 from ..batch import Scored, distinct_tiles, diverse, scored
-from ..chains import Cooling, anneal
-from ..first_look import PriorRanking, first_look
-from ..lattice import SettingGrid, lattices
+from ..candidate_pool import CandidatePool
 from ..ledger import Ledger, run_secs
-from ..pool import Pool
-from ..team_choice import other_kind
+from ..prior_ranking import PriorRanking, rank_by_prior
+from ..setting_grid import SettingGrid, setting_grids
+from ..threading_choice import best_with_other_threading
 
 OPENING = (4, 4)
-"""Trials before the first model: the prior's best, then some from all over the space."""
+"""Trials before the first model: the prior's best, then samples of the whole space."""
 
 SMALL_BLOCKS, BLOCK = ((16, 2), (32, 4)), 8
-"""Trials up to which blocks have this many, since early ones teach most, and how many later."""
+"""(trials, size of blocks until then), small at first since early results teach most; then
+BLOCK."""
 
 FIRST_DESCENT = 32
-"""Trials from which every other block is half neighbours of the fastest."""
+"""From this trial on, half of every other block are neighbours of the fastest."""
 
-KAPPA, LEAST_KAPPA, KAPPA_HALVED_AFTER = 2.0, 0.3, 24
-"""Optimism in sigmas: at first, at last, and the trials in which it halves."""
+KAPPA, MIN_KAPPA, KAPPA_HALVED_AFTER = 2.0, 0.3, 24
+"""Optimism in sigmas: at the start, its minimum, and after how many trials it halves."""
 
 NOVELTY = 0.2
-"""Bonus for knob values new to a batch, log2 units."""
+"""Score bonus for knob values new to a batch, in log2 units."""
 
-EXPLORED = 4
-"""One trial in this many goes to what is little known."""
+EXPLORE_ONE_IN = 4
+"""One trial in so many explores."""
 
-CLOSE_TO_BOUND = 1.03
+AT_BOUND_RATIO = 1.03
 SMALL_GAIN = 0.005
 QUIET_TRIALS = 24
-ENOUGH_TRIALS = 32
+MIN_TRIALS = 32
 
-STANDS = 1.01
-"""A prior's choice that nothing is this many times as fast as stands: the prior is right here."""
+PRIOR_BEATEN_RATIO = 1.01
+"""If the best is less than this many times as fast as the prior's choice, the prior is right
+here."""
 
-NEAR_BOUND, ENOUGH_NEAR_BOUND = 1.06, 16
-"""Where the prior's choice stands, and is this near a bound, fewer trials are enough."""
+NEAR_BOUND_RATIO, MIN_TRIALS_NEAR_BOUND = 1.06, 16
+"""Where the prior is right, and its choice this near the bound, fewer trials are enough."""
 
-ELITE = 384
+ELITE_SIZE = 384
 
 
 @dataclass(frozen=True, slots=True)
 class AnnealingSettings:
-    """`chains` walk `steps` moves a round in each of `sketches` sketches, the most promising ones
-    and one in turn. `pool` candidates are remembered over all sketches, `first` of them from the
-    first look; where settings have very many knobs, fewer: `most_numbers` knobs in all."""
+    """`chains` walk `steps` moves a round in each of `sketches` sketches: the most promising ones,
+    and one of the others in turn. Pools hold `pool` candidates over all sketches, `first` of them
+    from the prior's ranking, and at most `most_numbers` knob values in all."""
 
     chains: int = 256
     steps: int = 4
@@ -96,8 +98,8 @@ class AnnealingStrategy:
         self.settings = settings
         self.model: CostModel = model if model is not None else BlendedModel(space)
         self.ledger = Ledger()
-        self._grids = lattices(space)
-        self._pools = [Pool(grid, self.model) for grid in self._grids]
+        self._grids = setting_grids(space)
+        self._pools = [CandidatePool(grid, self.model) for grid in self._grids]
         self._look: PriorRanking | None = None
         self._opening: list[Scored] = []
         self._chains: dict[int, IntArray] = {}
@@ -111,9 +113,9 @@ class AnnealingStrategy:
 
     @property
     def predictions(self) -> Mapping[Candidate, float]:
-        """Those of the opening are the bare prior's; they are moved by one common offset to the
-        level that was measured, so that all can be ranked together."""
-        first = list(self.ledger.asked)[: sum(OPENING)]
+        """Predictions of the opening are the prior's, shifted by one common offset to the measured
+        level, so that all can be ranked together."""
+        first = list(self.ledger.proposed)[: sum(OPENING)]
         opening = [c for c in first if c in self.ledger.predictions]
         told = ((c, run_secs(self.ledger.results[c])) for c in opening if c in self.ledger.results)
         misses = [log2(secs) - self.ledger.predictions[c] for c, secs in told if secs is not None]
@@ -136,80 +138,81 @@ class AnnealingStrategy:
     @property
     def stop_reason(self) -> str | None:
         best, bound = self.ledger.best_secs, self.goal.bound_secs
-        if best is not None and bound is not None and best <= CLOSE_TO_BOUND * bound:
-            return f"within {CLOSE_TO_BOUND - 1:.0%} of the bound: nothing worth its cost is left"
+        if best is not None and bound is not None and best <= AT_BOUND_RATIO * bound:
+            return f"within {AT_BOUND_RATIO - 1:.0%} of the bound: nothing worth its cost is left"
         done = len(self.ledger.results)
-        near = best is not None and bound is not None and best <= NEAR_BOUND * bound
-        enough = ENOUGH_NEAR_BOUND if near else ENOUGH_TRIALS
+        near = best is not None and bound is not None and best <= NEAR_BOUND_RATIO * bound
+        enough = MIN_TRIALS_NEAR_BOUND if near else MIN_TRIALS
         gain = self.gain_over_prior
-        if gain is not None and gain < STANDS and done - self._corrected_at >= enough:
-            return f"nothing in {done} trials is {STANDS - 1:.0%} faster than the prior's choice"
-        if done >= ENOUGH_TRIALS and done - self._last_promise >= QUIET_TRIALS:
+        if gain is not None and gain < PRIOR_BEATEN_RATIO and done - self._corrected_at >= enough:
+            gain = PRIOR_BEATEN_RATIO - 1
+            return f"nothing in {done} trials is {gain:.0%} faster than the prior's choice"
+        if done >= MIN_TRIALS and done - self._last_promise >= QUIET_TRIALS:
             return f"predicted gain under {SMALL_GAIN:.1%} for {QUIET_TRIALS} trials in a row"
         return None
 
     def ask(self, count: int) -> list[Candidate]:
-        number = len(self.ledger.asked) - self._corrected_at
+        number = len(self.ledger.proposed) - self._corrected_at
         if number < self._opening_trials:
             end = OPENING[0] if number < OPENING[0] else sum(OPENING)
             batch = self._from_opening(number, min(end, self._opening_trials))
         else:
-            number = len(self.ledger.asked)
+            number = len(self.ledger.proposed)
             batch = self._from_model(_block_end(number) - number)
         for item in batch[:count]:
             self.ledger.ask(item.candidate, item.log2_secs)
         return [item.candidate for item in batch[:count]]
 
-    def resume(self, told: Sequence[Observation]) -> None:
-        """The prior's own choice is what was asked first; chains begin anew, and so does the wait
-        for something better than the best."""
-        self.ledger.resume(told)
-        asked = list(self.ledger.asked)
-        self._own_choice = asked[: OPENING[0]]
-        self._last_promise = max((asked.index(c) + 1 for c in self.ledger.fastest(1)), default=0)
+    def resume(self, observations: Sequence[Observation]) -> None:
+        """The first trials were the prior's choice. Chains start anew, and the trials without a
+        promising candidate are counted from the best one."""
+        self.ledger.resume(observations)
+        order = list(self.ledger.proposed)
+        self._own_choice = order[: OPENING[0]]
+        self._last_promise = max((order.index(c) + 1 for c in self.ledger.fastest(1)), default=0)
 
     def tell(self, results: Sequence[Observation]) -> None:
         self.ledger.tell(results)
 
     def correct(self, target: Target) -> None:
-        """What was measured stays; the prior is another one, and its choice is tried first."""
+        """Results stay; the choice of the corrected prior is tried next."""
         self.space = replace(self.space, target=target)
         if isinstance(self.model, BlendedModel):
             self.model = BlendedModel(self.space)
-        self._grids = lattices(self.space)
-        self._pools = [Pool(grid, self.model) for grid in self._grids]
+        self._grids = setting_grids(self.space)
+        self._pools = [CandidatePool(grid, self.model) for grid in self._grids]
         self._look, self._opening, self._own_choice = None, [], []
         self._chains, self._fitted = {}, -1
-        self._corrected_at = self._last_promise = len(self.ledger.asked)
+        self._corrected_at = self._last_promise = len(self.ledger.proposed)
 
     # -- the opening
 
     @property
     def _opening_trials(self) -> int:
-        """Those from all over the space are worth as much under another prior."""
+        """Samples of the space need not be repeated under a corrected prior."""
         return sum(OPENING) if self._corrected_at < sum(OPENING) else OPENING[0]
 
     def _first_look(self) -> PriorRanking:
         if self._look is None:
             keep = max(self._share(self.settings.first), 256)
-            self._look = first_look(self.space, self._prior(), keep)
+            self._look = rank_by_prior(self.space, self._prior(), keep)
         return self._look
 
     def _prior(self) -> Prior:
         return Prior(self.space, check=self.goal.check)
 
     def _from_opening(self, number: int, end: int) -> list[Scored]:
-        """Trials `number` to `end` of the opening, which is chosen once."""
+        """Trials `number` to `end` of the opening, all of which are chosen at its start."""
         if not self._opening:
             best = self._prior_best(OPENING[0])
             self._own_choice = [item.candidate for item in best]
             self._opening = best + self._spread(best, self._opening_trials - OPENING[0])
-        left = [i for i in self._opening if i.candidate not in self.ledger.asked]
+        left = [i for i in self._opening if i.candidate not in self.ledger.proposed]
         return left[: end - number] or self._from_model(end - number)
 
     def _prior_best(self, count: int) -> list[Scored]:
-        """The default, the best of the other kind where threads may not pay, and the prior's best
-        with other register tiles."""
+        """The default, the best with the other threading where that may be faster, and the prior's
+        best with other register tiles."""
         look = self._first_look()
         pool = [
             item
@@ -218,7 +221,7 @@ class AnnealingStrategy:
         ]
         pool.sort(key=lambda item: -item.score)
         first = Scored(look.default, pool[0].log2_secs if pool else 0.0, 0.0, 0.0)
-        other = other_kind(self.space, self._prior(), look)
+        other = best_with_other_threading(self.space, self._prior(), look)
         begun = [first] if other is None else [first, other]
         rest = distinct_tiles(self.space, pool, count + 2)
         known = {item.candidate for item in begun}
@@ -238,12 +241,12 @@ class AnnealingStrategy:
     # -- blocks
 
     def _from_model(self, count: int) -> list[Scored]:
-        """The model's choice, with explorers; in a descent block, half neighbours first."""
+        """The model's choice with exploring trials; in a descent block, neighbours first."""
         self._refit()
-        number = len(self.ledger.asked)
-        kappa = max(KAPPA * 0.5 ** (number / KAPPA_HALVED_AFTER), LEAST_KAPPA)
+        number = len(self.ledger.proposed)
+        kappa = max(KAPPA * 0.5 ** (number / KAPPA_HALVED_AFTER), MIN_KAPPA)
         rng = np.random.default_rng([self.goal.seed, 1, number])
-        pool = self._unasked(self._best_predicted(kappa, rng)) or self._unasked(
+        pool = self._new_only(self._best_predicted(kappa, rng)) or self._new_only(
             [
                 item
                 for grid in self._grids
@@ -261,12 +264,12 @@ class AnnealingStrategy:
     def _explored(
         self, picked: list[Scored], pool: Sequence[Scored], rng: np.random.Generator, kappa: float
     ) -> list[Scored]:
-        """`picked` with one trial in `EXPLORED` given to what is little known: in turns the least
-        certain good candidate and the best of some that are drawn at random."""
+        """`picked` with one trial in `EXPLORE_ONE_IN` replaced: alternately by the least certain
+        good candidate and by the best of some random ones."""
         result = list(picked)
         for place in range(len(picked)):
-            turn, rest = divmod(len(self.ledger.asked) + place, EXPLORED)
-            if rest != EXPLORED - 1:
+            turn, rest = divmod(len(self.ledger.proposed) + place, EXPLORE_ONE_IN)
+            if rest != EXPLORE_ONE_IN - 1:
                 continue
             taken = {item.candidate for item in result}
             others = [item for item in pool if item.candidate not in taken]
@@ -274,18 +277,19 @@ class AnnealingStrategy:
                 result[place] = max(others, key=lambda item: item.sigma)
                 continue
             grid = self._grids[int(rng.integers(len(self._grids)))]
-            drawn = self._unasked(self._score(grid, grid.sample(rng, 16), kappa))
+            drawn = self._new_only(self._score(grid, grid.sample(rng, 16), kappa))
             fresh = [item for item in drawn if item.candidate not in taken]
             if fresh:
                 result[place] = max(fresh, key=lambda item: item.score)
         return result
 
     def _descent(self, kappa: float) -> list[Scored]:
-        """Unmeasured neighbours of the three fastest; the fastest one's first, by score."""
+        """Unmeasured neighbours of the three fastest candidates, the fastest one's first, by
+        score."""
         result: dict[Candidate, Scored] = {}
         for best in self.ledger.fastest(3):
             grid = self._grids[best.sketch]
-            around = self._unasked(self._score(grid, grid.neighbours(best.setting), kappa))
+            around = self._new_only(self._score(grid, grid.neighbours(best.setting), kappa))
             for item in sorted(around, key=lambda item: -item.score):
                 result.setdefault(item.candidate, item)
         return list(result.values())
@@ -304,11 +308,11 @@ class AnnealingStrategy:
         codes = grid.encode(settings)
         return scored(grid, codes, prediction.log2_secs, prediction.sigma, kappa)
 
-    def _unasked(self, items: Sequence[Scored]) -> list[Scored]:
-        return [item for item in items if item.candidate not in self.ledger.asked]
+    def _new_only(self, items: Sequence[Scored]) -> list[Scored]:
+        return [item for item in items if item.candidate not in self.ledger.proposed]
 
     def _best_predicted(self, kappa: float, rng: np.random.Generator) -> list[Scored]:
-        """The elite of every sketch by the model, best first, after walks in some of them."""
+        """The elites of all sketches, best first, after walks in some of them."""
         for pool, codes in zip(self._pools, self._first_look().codes, strict=True):
             if not len(pool) and len(codes):
                 pool.add(pool.grid.decode(codes))
@@ -326,17 +330,17 @@ class AnnealingStrategy:
             elites[index] = self._elite(self._pools[index], kappa)
         return sorted((i for items in elites for i in items), key=lambda item: -item.score)
 
-    def _elite(self, pool: Pool, kappa: float) -> list[Scored]:
-        """The best of a pool by the model, with `kappa` sigmas; the pool forgets others."""
+    def _elite(self, pool: CandidatePool, kappa: float) -> list[Scored]:
+        """The best of a pool, optimistic by `kappa` sigmas; drops the rest of a full pool."""
         if not len(pool):
             return []
         prediction = pool.predict()
         optimistic = prediction.log2_secs - kappa * prediction.sigma
         order = np.lexsort((pool.codes, optimistic))
-        best = order[: ELITE + len(self.ledger.asked)]
+        best = order[: ELITE_SIZE + len(self.ledger.proposed)]
         mu, sigma = prediction.log2_secs[best], prediction.sigma[best]
         items = scored(pool.grid, pool.codes[best], mu, sigma, kappa)
-        most = max(self._share(self.settings.pool), 2 * ELITE)
+        most = max(self._share(self.settings.pool), 2 * ELITE_SIZE)
         if len(pool) > most:
             pool.keep(order[:most])
         return items
@@ -347,10 +351,10 @@ class AnnealingStrategy:
         return min(count, self.settings.most_numbers // knobs) // len(self._grids)
 
     def _walk(
-        self, pool: Pool, elite: Sequence[Scored], kappa: float, rng: np.random.Generator
+        self, pool: CandidatePool, elite: Sequence[Scored], kappa: float, rng: np.random.Generator
     ) -> None:
-        """Anneal from the fastest measured and their neighbours, the elite, places drawn at random
-        and where chains ended before; the pool takes in what is met."""
+        """Anneal from the neighbours of the fastest, the elite, random settings and the last ends
+        of the chains; the pool adds every setting on the way."""
         grid, chains = pool.grid, self.settings.chains
         fastest = [c.setting for c in self.ledger.fastest(3) if c.sketch == grid.index]
         parts = [grid.neighbours(setting) for setting in fastest]
@@ -368,18 +372,18 @@ class AnnealingStrategy:
         self._chains[grid.index] = result.chains[-chains:]
 
     def _judge(self, pool: Sequence[Scored]) -> None:
-        """Note when the model promised something worth its cost; see `stop_reason`."""
+        """Note the trial if the model promises a gain worth its cost; see `stop_reason`."""
         best = self.ledger.best_secs
         if best is None:
             return
         promised = max((item.sigma - item.log2_secs for item in pool), default=-np.inf)
         gain = 1.0 - 2.0 ** (-promised) / best if np.isfinite(promised) else 0.0
         if gain >= SMALL_GAIN:
-            self._last_promise = len(self.ledger.asked)
+            self._last_promise = len(self.ledger.proposed)
 
 
 def _block_end(number: int) -> int:
-    """How many trials are done when the block of trial `number` (from 0) is."""
+    """The number of trials at the end of the block that has trial `number` (from 0)."""
     size = next((size for until, size in SMALL_BLOCKS if number < until), BLOCK)
     return (number // size + 1) * size
 

@@ -20,9 +20,9 @@ from tilewright.schedules.target import Target
 
 from ..base import Observation, SearchGoal
 from ..batch import Scored, diverse, scored
-from ..first_look import PriorRanking, first_look
-from ..lattice import SettingGrid, lattices
 from ..ledger import Ledger
+from ..prior_ranking import PriorRanking, rank_by_prior
+from ..setting_grid import SettingGrid, setting_grids
 
 POPULATION = 256
 GENERATIONS = 6
@@ -47,7 +47,7 @@ class EvolutionStrategy:
         self.goal = goal
         self.model: CostModel = model if model is not None else ResidualModel(space)
         self.ledger = Ledger()
-        self._grids = lattices(space)
+        self._grids = setting_grids(space)
         self._look: PriorRanking | None = None
 
     @property
@@ -55,21 +55,21 @@ class EvolutionStrategy:
         return self.ledger.predictions
 
     def ask(self, count: int) -> list[Candidate]:
-        number = len(self.ledger.asked)
+        number = len(self.ledger.proposed)
         if self._look is None:
-            self._look = first_look(self.space, Prior(self.space, check=self.goal.check), 4096)
+            self._look = rank_by_prior(self.space, Prior(self.space, check=self.goal.check), 4096)
         rng = np.random.default_rng([self.goal.seed, 3, number])
         self.model.fit(self.ledger.samples)
         pool = [
             item
             for grid in self._grids
             for item in self._evolve(grid, self._look.codes[grid.index], rng)
-            if item.candidate not in self.ledger.asked
+            if item.candidate not in self.ledger.proposed
         ]
         pool.sort(key=lambda item: -item.score)
         size = FIRST_BATCH if number < FIRST_BATCH else BLOCK
         batch = diverse(pool[:512], size - 1, 0.1)
-        # One of a batch is anyone that lived: the model never learns about what it never asks.
+        # One of a batch is a random survivor: the model learns nothing of what it never proposes.
         taken = {item.candidate for item in batch}
         others = [item for item in pool if item.candidate not in taken]
         batch += [others[int(rng.integers(len(others)))]] if others else []
@@ -82,19 +82,19 @@ class EvolutionStrategy:
             self.ledger.ask(item.candidate, item.log2_secs)
         return [item.candidate for item in batch]
 
-    def resume(self, told: Sequence[Observation]) -> None:
-        self.ledger.resume(told)
+    def resume(self, observations: Sequence[Observation]) -> None:
+        self.ledger.resume(observations)
 
     def tell(self, results: Sequence[Observation]) -> None:
         self.ledger.tell(results)
 
     def correct(self, target: Target) -> None:
-        """The prior's ranking is made again; the model keeps the one it was fitted to."""
+        """Rank by the corrected prior; the model keeps the prior it was fitted to."""
         self.space = replace(self.space, target=target)
         self._look = None
 
     def _evolve(self, grid: SettingGrid, known: IntArray, rng: np.random.Generator) -> list[Scored]:
-        """Everyone that lived in any generation of this sketch, scored."""
+        """All members of all generations of this sketch, scored."""
         measured = [c.setting for c in self.ledger.fastest(PARENTS) if c.sketch == grid.index]
         parts = [grid.decode(known[:POPULATION]), grid.sample(rng, POPULATION // 4)]
         if measured:

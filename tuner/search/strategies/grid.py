@@ -10,32 +10,32 @@ from tilewright.schedules.arrays import IntArray
 from tilewright.schedules.space import Candidate, ScheduleSpace
 
 from ..base import SearchGoal
-from ..lattice import CHUNK, SettingGrid, lattices
-from ..unlearned import Unlearned
+from ..model_free import ModelFreeStrategy
+from ..setting_grid import CHUNK, SettingGrid, setting_grids
 
-MOST_WALKED = 1 << 40
-"""Points of a lattice that is walked as it is, feasible or not."""
+MAX_WALKED_POINTS = 1 << 40
+"""A grid of more points is not walked completely, since feasible points are too rare."""
 
-MOST_OF_A_PART = 4096
-"""Settings of a part that are combined with those of others where it has too many to list."""
+MAX_PART_SETTINGS = 4096
+"""Largest sample of a part's settings, where it has too many to enumerate."""
 
 
-class GridStrategy(Unlearned):
-    """`SearchStrategy` that visits the whole lattice; any prefix is spread evenly over it.
+class GridStrategy(ModelFreeStrategy):
+    """`SearchStrategy` that visits the whole grid; any prefix is spread evenly over it.
 
     Step i of a sketch with N points goes to code i * s mod N, with s near N / golden ratio and
-    prime to N, so every point comes exactly once. Sketches take turns. The seed changes nothing.
-    Of a sketch with more than `MOST_WALKED` points, these are the feasible settings of its parts,
-    combined.
+    prime to N, so every point comes exactly once. Sketches take turns. The seed changes nothing. Of
+    a sketch with more than `MAX_WALKED_POINTS` points, these are the feasible settings of its
+    parts, combined.
     """
 
     name = "grid"
 
     def __init__(self, space: ScheduleSpace, goal: SearchGoal) -> None:
         super().__init__(space, goal)
-        self._walks = [_Walk(grid) for grid in lattices(space)]
+        self._walks = [_Walk(grid) for grid in setting_grids(space)]
 
-    def further(self, found: list[Candidate], count: int) -> list[Candidate]:
+    def extend(self, found: list[Candidate], count: int) -> list[Candidate]:
         while len(found) < count:
             turn = [c for c in (walk.next() for walk in self._walks) if c is not None]
             if not turn:
@@ -45,7 +45,7 @@ class GridStrategy(Unlearned):
 
 
 class _Walk:
-    """The feasible points of one lattice in golden-ratio order."""
+    """The feasible points of one grid in golden-ratio order."""
 
     def __init__(self, grid: SettingGrid) -> None:
         self.grid = grid
@@ -79,12 +79,11 @@ class _Walk:
 
 
 def _tables(grid: SettingGrid) -> list[IntArray]:
-    """Feasible settings of each part of a lattice too large to be walked to its end, where next to
-    no point would be feasible in all parts; none for others. What one part has in too great a
-    number to be listed is a fixed sample of it."""
-    if grid.points <= MOST_WALKED:
+    """Feasible settings of each part of a grid too large to walk, where hardly a point is feasible
+    in all parts; empty for other grids. A part with too many settings gives a fixed sample."""
+    if grid.points <= MAX_WALKED_POINTS:
         return []
-    return [part.some_feasible(MOST_OF_A_PART) for part in grid.parts]
+    return [part.some_feasible(MAX_PART_SETTINGS) for part in grid.parts]
 
 
 def _golden_part(points: int) -> int:

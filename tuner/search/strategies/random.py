@@ -7,11 +7,11 @@ import numpy as np
 from tilewright.schedules.space import Candidate, ScheduleSpace
 
 from ..base import SearchGoal
-from ..lattice import lattices
-from ..unlearned import Unlearned
+from ..model_free import ModelFreeStrategy
+from ..setting_grid import setting_grids
 
 
-class RandomStrategy(Unlearned):
+class RandomStrategy(ModelFreeStrategy):
     """`SearchStrategy`: a sketch uniformly, then one of its feasible settings uniformly.
 
     Only the very first candidate is the default schedule, as for every strategy.
@@ -21,10 +21,10 @@ class RandomStrategy(Unlearned):
 
     def __init__(self, space: ScheduleSpace, goal: SearchGoal) -> None:
         super().__init__(space, goal)
-        self._grids = lattices(space)
+        self._grids = setting_grids(space)
 
-    def further(self, found: list[Candidate], count: int) -> list[Candidate]:
-        rng = np.random.default_rng([self.goal.seed, 2, len(self.ledger.asked)])
+    def extend(self, found: list[Candidate], count: int) -> list[Candidate]:
+        rng = np.random.default_rng([self.goal.seed, 2, len(self.ledger.proposed)])
         # Small spaces run out: after this many fruitless draws, the rest is taken in order.
         for _ in range(20 * count):
             if len(found) >= count:

@@ -1,9 +1,9 @@
-"""The cases of a full check, built by a process of their own while kernels run on earlier ones.
+"""A process that builds the cases of a full check while the kernel runs on earlier ones.
 
-Inputs, values and bounds of a large workload are hundreds of megabytes a case, and fresh pages
-cost more than what is computed in them. This process forks nobody, so it can use its memory again
-and again: pages shared with a child would have to be copied before they are written. What it
-built is handed over in shared memory that only it can write.
+Inputs, values and bounds of a large workload are hundreds of megabytes per case, and new pages cost
+more than the computation on them. This process forks no children, so it can reuse its memory: pages
+shared with a child would be copied before a write. Its results are passed in shared memory that
+only it can write.
 """
 
 from __future__ import annotations
@@ -19,24 +19,23 @@ from tilewright.schedules.errors import WorkloadError
 
 from ....judge.cases import CheckCase
 from ....process import linux
-from ....process.frames import Frame, FrameReader, write_frame
-from ....process.refusals import raise_refusal, refusal
+from ....process.frames import Frame, FrameReader, raise_refusal, refusal, write_frame
 
 _ALIGN_BYTES = 64
 _SLOTS = 2  # one case is read while the next is written
 
 
 class CaseBuilder:
-    """Gives the cases of an iterator, in order, each built ahead; one under way at any time.
+    """The cases of an iterator, each built before it is taken, one at a time.
 
-    A case that was taken is to be looked at until the next one is, and no longer. Use as a context
-    manager: leaving it ends the process.
+    A case is valid until the next one is taken. Use as a context manager: leaving it ends the
+    process.
     """
 
     def __init__(self, cases: Callable[[], Iterator[CheckCase]]) -> None:
         self._cases = cases
         self._memory = [os.memfd_create(f"case-{n}") for n in range(_SLOTS)]
-        self._taken = 0
+        self._cases_taken = 0
 
     def __enter__(self) -> CaseBuilder:
         ours, theirs = os.pipe(), os.pipe()
@@ -62,12 +61,12 @@ class CaseBuilder:
             os.close(fd)
 
     def idle(self) -> bool:
-        """Whether the case that was asked for last is there: nobody computes."""
+        """Whether the next case is built, so that the process computes nothing."""
         return linux.readable(self._answers.fd)
 
     def take(self) -> CheckCase | None:
-        """The next case, None after the last; the one after it is begun. WorkloadError if there is
-        none to hold a kernel to, RuntimeError if it could not be built."""
+        """The next case, None after the last; starts to build the one after it. WorkloadError if no
+        case can judge a kernel, RuntimeError for a bug in our code."""
         frame = self._answers.read_frame()
         if frame is None:
             raise MemoryError("the process that builds cases was ended")
@@ -76,9 +75,9 @@ class CaseBuilder:
             raise RuntimeError(f"a case could not be built:\n{frame.document['bug']}")
         if not frame.blob:
             return None
-        self._taken += 1
+        self._cases_taken += 1
         places = frame.document["places"]
-        fd = self._memory[self._taken % _SLOTS]
+        fd = self._memory[self._cases_taken % _SLOTS]
         size = max((at + length for at, length in places), default=0)
         shared = memoryview(mmap.mmap(fd, size, prot=mmap.PROT_READ) if size else b"")
         buffers = [shared[at : at + length] for at, length in places]
@@ -90,13 +89,13 @@ class CaseBuilder:
         with suppress(BrokenPipeError):  # it has ended, and its last answer says how
             os.write(self._asking, b".")
 
-    def _serve(self, asked: int, answers: int) -> None:
+    def _serve(self, requests: int, answers: int) -> None:
         done = False
         try:
             linux.keep_freed_memory()
             cases = self._cases()
             number = 0
-            while os.read(asked, 1):
+            while os.read(requests, 1):
                 number += 1
                 case = next(cases, None)
                 frame = Frame({}) if case is None else _stored(case, self._memory[number % _SLOTS])
@@ -113,7 +112,7 @@ class CaseBuilder:
 
 
 def _stored(case: CheckCase, memory: int) -> Frame:
-    """`case` with its arrays in `memory`, from the start; the rest of it in the frame."""
+    """A frame with `case`; its arrays are written to the file `memory`."""
     arrays: list[pickle.PickleBuffer] = []
     blob = pickle.dumps(case, protocol=5, buffer_callback=arrays.append)
     places, at = [], 0

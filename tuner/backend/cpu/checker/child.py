@@ -1,9 +1,9 @@
-"""What happens to one candidate in its own forked process: load, verify, time.
+"""The forked process of one candidate: load, verify, time.
 
-Verification comes before any timing and cannot be left out: two guarded runs on differently
-poisoned memory, stacks included (for parallel kernels with the shares of each region in opposite
-order), compared with the known answer and each other. What parallel shares write is seen in these
-runs; for fast kernels, and in the full check, also in further ones, on noise.
+Verification precedes timing and cannot be left out: two guarded runs on differently poisoned
+memory, stacks included (with the threads' shares of each parallel region in opposite order),
+compared with the expected outputs and each other. These runs also observe the writes of each share;
+fast kernels, and the full check, repeat that on random memory.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from tilewright.schedules.record import MeasureStatus
 
-from ....judge.rungs import Race
+from .... import timeouts
+from ....judge.timing_race import TimingRace
 from ....process.frames import Frame
 from ...protocol import LoadError
 from ..loading import loader
@@ -26,51 +27,48 @@ from ..loading.entries import Entry, timed_entry, whole_entry
 from ..memory.arena import Arena
 from ..memory.flat import FlatBuffers
 from ..memory.guarded import Flush, GuardedPool, same_bytes
-from ..memory.places import TURNS
+from ..memory.line_offsets import TURNS
 from . import races
 from .flat_run import FlatRun, call_together, flat_run
 from .guarded_run import Checks, Guarded, WrongError, arrays, check, compare, guarded_run, same
+from .interference import InterferenceGuard
 from .job import CheckerEnv, CheckJob
-from .quiet import Quiet
-from .shares import verify_parallel
+from .parallel_checks import verify_parallel
 
-_FEWEST_PLACES = 4  # further cases have other ones
-_PLACES_SECS = 0.03  # of processor time, as are those that follow
-_TEAMS_SECS = 0.1
-_MOST_CALLS = 4096
-_CALLS_SECS = 0.2
+_MIN_PLACES = 4  # further cases use others
+_MAX_CALLS = 4096
 _SLOW_VERIFY_SECS = 0.05  # a serial kernel slower than this is run guarded once only
 
 
 def run_job(
     job: CheckJob,
     arenas: Iterable[Arena],
-    equipment: CheckerEnv,
+    env: CheckerEnv,
     send: Callable[[Frame], None],
     be_alone: Callable[[], object],
 ) -> None:
     """Check `job` on the cases of `arenas`, one after the other, and time it on the first; the last
     frame sent is the result.
 
-    `be_alone` waits until nobody computes beside this process: it is called before timing.
+    `be_alone`, called before timing, waits until the case builder is idle.
 
-    Frames: `{"case": ...}`, its number, before each case, `{"buffers": ...}` before each guarded
-    run, for whoever explains a fault, then `{"status": ...}` with the fields of a result.
+    Frames: `{"case": NUMBER}` before each case, `{"buffers": ...}` before each guarded run, to
+    explain a fault, and last `{"status": ...}` with the fields of a result.
     """
     start = time.perf_counter()
     document: dict[str, Any] = {"status": MeasureStatus.OK, **_NOTHING_FOUND}
     try:
-        kernels, pool = _Kernels(job), GuardedPool(equipment.scratch)
+        kernels, pool = _Kernels(job), GuardedPool(env.scratch)
         for number, arena in enumerate(arenas):
             send(Frame({"case": number}))
-            found = _check_and_time(job, arena, kernels, pool, equipment, send, be_alone)
-            document = joined(document, found)
+            found = _check_and_time(job, arena, kernels, pool, env, send, be_alone)
+            document = merged_results(document, found)
             job = replace(job, timed=False, case=job.case + 1)
     except WrongError as wrong:
         document = {"status": wrong.status, "detail": str(wrong)}
         document["verify_secs"] = time.perf_counter() - start
     except loader.MissingLibraryError as error:
-        # Not the candidate's failure: measured again once the library is there.
+        # Not the candidate's failure: it is measured again once the library is installed.
         document = {"status": MeasureStatus.LOST, "detail": str(error)}
     except LoadError as error:
         document = {"status": MeasureStatus.COMPILE_ERROR, "detail": str(error)}
@@ -84,9 +82,9 @@ _NOTHING_FOUND: dict[str, Any] = {
 }
 
 
-def joined(before: dict[str, Any], document: dict[str, Any]) -> dict[str, Any]:
-    """The result of a check on further cases after `before`: its times stand, the error found is
-    the largest of all, and the evidence is that of both."""
+def merged_results(before: dict[str, Any], document: dict[str, Any]) -> dict[str, Any]:
+    """The results of `before` and of further cases as one: the times of `before`, the largest
+    error, the evidence of both."""
     errors = [d["error_found"] for d in (before, document) if d["error_found"] is not None]
     evidence, more = before["evidence"], document["evidence"]
     return (document | before) | {
@@ -100,8 +98,8 @@ def joined(before: dict[str, Any], document: dict[str, Any]) -> dict[str, Any]:
 
 
 class _Kernels:
-    """The entries of an object in this process, loaded when they are asked for, and once: bound to
-    the stand-in of the parallel runtime, or to the runtime itself."""
+    """The entries of an object, loaded once each for the serial stand-in of OpenMP and for OpenMP
+    itself, on first use."""
 
     def __init__(self, job: CheckJob) -> None:
         self._job = job
@@ -110,13 +108,12 @@ class _Kernels:
         self.load_secs = 0.0
 
     def entries(self, arena: Arena, openmp: races.SerialOpenMP | None = None) -> list[Entry]:
-        """Those that call `openmp`, None for the runtime itself; their arguments are those of
-        `arena`."""
+        """The entries bound to `openmp`, None for OpenMP itself, with the arguments of `arena`."""
         stands_in = openmp is not None
         if stands_in not in self._loaded:
             start = time.perf_counter()
             if self._job.parallel:
-                loader.load_openmp()  # a missing runtime is told before anything else runs
+                loader.load_openmp()  # so that a missing library is reported first
                 loader.use_openmp(None if openmp is None else openmp.addresses)
             self._loaded[stands_in] = _load(self._job, arena)
             self.load_secs += time.perf_counter() - start
@@ -128,15 +125,15 @@ def _check_and_time(
     arena: Arena,
     kernels: _Kernels,
     pool: GuardedPool,
-    equipment: CheckerEnv,
+    env: CheckerEnv,
     send: Callable[[Frame], None],
     be_alone: Callable[[], object],
 ) -> dict[str, Any]:
     clock = time.perf_counter
     start, loaded_before = clock(), kernels.load_secs
-    openmp = races.SerialOpenMP(equipment.helpers.stand_in, equipment.stacks)
+    openmp = races.SerialOpenMP(env.helpers.stand_in, env.stacks)
     checks = Checks(
-        arena, openmp, send, pool, kernels.flat_scratch, job.case, equipment.helpers.store_watch
+        arena, openmp, send, pool, kernels.flat_scratch, job.case, env.helpers.store_watch
     )
     found: list[Guarded] = []
     if job.parallel:
@@ -148,16 +145,16 @@ def _check_and_time(
             openmp.threads = team
             found = [verify_parallel(job, checks, entry) for entry in entries]
         for entry, first in zip(entries, found, strict=True):
-            _call_with(job.further_teams, checks, entry, first.results())
+            _check_team_sizes(job.further_team_sizes, checks, entry, first.results())
         openmp.threads = teams[-1]
     else:
         entries = kernels.entries(arena)
         found = [_verify_serial(job, checks, entry) for entry in entries]
     if job.thorough:
-        _call_again(checks, found)
+        _check_repeated_calls(checks, found)
     if job.misaligned:
         for entry in entries:
-            _lie_elsewhere(checks, entry, found[0].results())
+            _check_alignments(checks, entry, found[0].results())
     expected = found[0].results()
     for other in found[1:]:
         same(arena.outputs, expected, other.results(), "differs between its entries")
@@ -167,7 +164,7 @@ def _check_and_time(
             flat.warm()
             flat.compare(expected)
         if job.together:
-            call_together(checks, flat, equipment.helpers, expected, parallel=job.parallel)
+            call_together(checks, flat, env.helpers, expected, parallel=job.parallel)
     load_secs = kernels.load_secs - loaded_before
     document: dict[str, Any] = {
         "status": MeasureStatus.OK,
@@ -179,15 +176,15 @@ def _check_and_time(
     if job.timed:
         be_alone()
         start = clock()
-        quiet = Quiet(
-            equipment.helpers,
-            equipment.burst_steps,
-            equipment.burst_secs,
+        quiet = InterferenceGuard(
+            env.helpers,
+            env.burst_steps,
+            env.burst_secs,
             threads=job.threads if job.parallel else 1,
-            team_burst_secs=equipment.team_burst_secs,
+            team_burst_secs=env.team_burst_secs,
         )
         for flat, prefix in zip(sides, ("", "with_packing_"), strict=False):
-            race = _race(job, flat, equipment, quiet, timed_first=not prefix)
+            race = _race(job, flat, env, quiet, timed_first=not prefix)
             flat.compare(expected)
             if not prefix:
                 document["run_secs"] = race.samples
@@ -202,7 +199,7 @@ def _check_and_time(
 
 
 def _load(job: CheckJob, arena: Arena) -> list[Entry]:
-    """The kernel in this process: the entry that is timed, and others that are to be checked."""
+    """Load the kernel: the entry that is timed, and others that are checked."""
     kernel = loader.load_object(job.object_bytes, job.symbol)
     entries = [timed_entry(kernel, job.symbol, job.needs, len(arena.tensors))]
     if job.every_entry and job.constants:
@@ -211,10 +208,10 @@ def _load(job: CheckJob, arena: Arena) -> list[Entry]:
 
 
 def _verify_serial(job: CheckJob, checks: Checks, entry: Entry) -> Guarded:
-    """Two guarded runs, or one of a slow kernel; the first one's buffers.
+    """Two guarded runs, or one of a slow kernel; returns the buffers of the first.
 
-    Elements that the case does not compare are compared between both: one that was never written
-    is another in each.
+    Elements outside of the case's sample are compared between both runs: an element that was never
+    written differs.
     """
     start = time.perf_counter()
     first, second = Flush.RIGHT, Flush.LEFT
@@ -232,15 +229,14 @@ def _verify_serial(job: CheckJob, checks: Checks, entry: Entry) -> Guarded:
     return run
 
 
-def _call_with(
+def _check_team_sizes(
     teams: Sequence[int], checks: Checks, entry: Entry, expected: Sequence[NDArray[np.uint8]]
 ) -> None:
-    """WrongError unless results are `expected` for these numbers of threads, as many as take
-    little time."""
+    """WrongError unless results are `expected` for these team sizes, within a time limit."""
     start = time.process_time()
     checks.openmp.watch(races.forward)
     for team in teams:
-        if time.process_time() - start > _TEAMS_SECS:
+        if time.process_time() - start > timeouts.TEAM_SIZE_CHECK_SECS:
             return
         checks.openmp.threads = team
         run = guarded_run(checks, entry, Flush.LEFT)
@@ -248,34 +244,34 @@ def _call_with(
         run.free()
 
 
-def _call_again(checks: Checks, runs: Sequence[Guarded]) -> None:
-    """WrongError if a call goes wrong because of what calls before it left in its memory.
+def _check_repeated_calls(checks: Checks, runs: Sequence[Guarded]) -> None:
+    """WrongError if a call goes wrong because of what earlier calls left in its memory.
 
-    A call that leaves its workspace as it found it would do the same for ever, so one more is
-    enough; where something is left that changes, calls are repeated as long as that is cheap.
+    If a call leaves its workspace unchanged, all later calls do the same, so one repetition is
+    enough; otherwise calls are repeated within a time limit.
     """
     checks.openmp.watch(races.forward)
     for run in runs:
         expected = [result.copy() for result in run.results()]
         start = time.process_time()
-        for number in range(_MOST_CALLS):
+        for number in range(_MAX_CALLS):
             left = run.workspace.view().copy()
             if run.call_again():
                 raise WrongError(MeasureStatus.WRONG_RESULT, f"call {number + 2} failed")
             same(checks.arena.outputs, expected, run.results(), "depends on calls before it")
             if same_bytes(left, run.workspace.view()):
                 break
-            if time.process_time() - start > _CALLS_SECS:
+            if time.process_time() - start > timeouts.REPEATED_CALL_CHECK_SECS:
                 break
 
 
-def _lie_elsewhere(checks: Checks, entry: Entry, expected: Sequence[NDArray[np.uint8]]) -> None:
-    """WrongError unless results are `expected` wherever in a cache line arrays begin: at all
-    places if that takes little time, else at some."""
+def _check_alignments(checks: Checks, entry: Entry, expected: Sequence[NDArray[np.uint8]]) -> None:
+    """WrongError unless results are `expected` for arrays at all offsets in a cache line, or at
+    some within a time limit."""
     checks.openmp.watch(races.forward)
     start = time.process_time()
     for turn in range(TURNS):
-        if turn >= _FEWEST_PLACES and time.process_time() - start > _PLACES_SECS:
+        if turn >= _MIN_PLACES and time.process_time() - start > timeouts.ALIGNMENT_CHECK_SECS:
             return
         moved = guarded_run(checks, entry, tuple(Flush)[turn % 2], turn=turn)
         compare(checks.arena, expected, moved.results())
@@ -283,15 +279,20 @@ def _lie_elsewhere(checks: Checks, entry: Entry, expected: Sequence[NDArray[np.u
 
 
 def _race(
-    job: CheckJob, flat: FlatRun, equipment: CheckerEnv, quiet: Quiet, *, timed_first: bool
-) -> Race:
-    """Time the kernel rung by rung until it has lost or is known well enough; an entry that is
-    not the one that counts races against nobody."""
+    job: CheckJob,
+    flat: FlatRun,
+    env: CheckerEnv,
+    quiet: InterferenceGuard,
+    *,
+    timed_first: bool,
+) -> TimingRace:
+    """Time the kernel until it has lost the race or its time is known well enough; an entry whose
+    time does not count has no incumbent."""
     incumbent_secs = job.incumbent_secs if timed_first else None
-    race = Race(flat.warm_secs, equipment.burst_secs, incumbent_secs, job.final_secs)
+    race = TimingRace(flat.warm_secs, env.burst_secs, incumbent_secs, job.final_secs)
     while (plan := race.plan()) is not None:
-        samples, bursts = equipment.helpers.time(
-            flat.entry.address, flat.argv, plan.calls, plan.rounds, equipment.burst_steps
+        samples, bursts = env.helpers.time(
+            flat.entry.address, flat.argv, plan.calls, plan.rounds, env.burst_steps
         )
         round_secs = float(samples.sum()) * plan.calls + float(bursts.sum())
         if quiet.counts(float(bursts.min()), round_secs):

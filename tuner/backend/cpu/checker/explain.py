@@ -1,4 +1,4 @@
-"""What the end of a candidate's process means, as a typed result."""
+"""The typed result of a candidate, from how its process ended."""
 
 from __future__ import annotations
 
@@ -12,10 +12,8 @@ from .sandbox import ChildExit, Outcome, ResourceLimits
 
 
 def explain(outcome: Outcome, limits: ResourceLimits) -> dict[str, Any]:
-    """The result document of a candidate: `status`, `detail` and, if it got so far, its times.
-
-    Also holds what the measurement cost: `fork_secs` and `child_secs` (fork to burial).
-    """
+    """The result document of a candidate: `status`, `detail` and, if it was timed, its times; and
+    the cost of the measurement, `fork_secs` and `child_secs` (from fork to exit)."""
     document = _verdict(outcome, limits)
     return {**document, "fork_secs": outcome.fork_secs, "child_secs": outcome.secs}
 

@@ -1,4 +1,4 @@
-"""Calls on the real runtime: where kernels are timed, repeated and called by two at once."""
+"""Calls with OpenMP itself: timing, repetition and concurrent callers."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....arrays import as_array, as_bytes
+from ..loading.concurrent_calls import call_beside
 from ..loading.entries import Entry, argument_vector
 from ..loading.native import Helpers
-from ..loading.together import call_beside
 from ..memory.arena import WORKSPACE_ALIGN_BYTES, Arena
 from ..memory.fills import numbers
 from ..memory.flat import FlatBuffers, flat_buffers
@@ -20,7 +20,7 @@ from .guarded_run import Checks, compare, same
 from .job import CheckJob
 
 _WARM_SECS = 2e-3
-_SLOW_WARM_SECS = 5e-3  # one call of a kernel slower than this tells well enough how slow it is
+_SLOW_WARM_SECS = 5e-3  # the time of one call of a slower kernel is precise enough
 
 
 def call_together(
@@ -31,30 +31,31 @@ def call_together(
     *,
     parallel: bool,
 ) -> None:
-    """Two callers at the same time, on other inputs, must each get what they get alone."""
+    """WrongError unless two concurrent callers, on different inputs, get the results of single
+    calls."""
     arena, pool = checks.arena, checks.pool
-    align = WORKSPACE_ALIGN_BYTES  # skipped as well: such buffers are there from misaligned runs
-    buffers = [pool.take(t.name, t.bytes, Flush.LEFT, align, align) for t in arena.tensors]
+    align = WORKSPACE_ALIGN_BYTES  # also skipped, so that buffers of misaligned runs are reused
+    buffers = [pool.acquire(t.name, t.bytes, Flush.LEFT, align, align) for t in arena.tensors]
     for buffer, tensor, array in zip(buffers, arena.inputs, arena.case.inputs, strict=False):
         as_array(tensor, buffer.view()).reshape(-1)[:] = array.reshape(-1)[::-1]
     other = FlatRun(arena, flat.entry, _side_by_side(buffers), _scratch_of(flat.entry))
     other.run()
     alone = []
     for tensor, output in zip(arena.outputs, other.outputs(), strict=True):
-        buffers.append(pool.take(tensor.name, tensor.bytes, Flush.LEFT, align, align))
+        buffers.append(pool.acquire(tensor.name, tensor.bytes, Flush.LEFT, align, align))
         alone.append(buffers[-1].view())
         alone[-1][:] = output
     flat.call_beside(other, helpers, lambda: flat.compare(expected))
-    # Two teams at once may be given fewer threads each, and then round differently.
+    # OpenMP may give two concurrent teams fewer threads, which then round differently.
     if arena.case.exact or not parallel:
         other.call_beside(flat, helpers, lambda: other.compare_bits(alone))
     for buffer in buffers:
-        pool.give(buffer)
+        pool.release(buffer)
 
 
 def flat_run(job: CheckJob, checks: Checks, entry: Entry) -> FlatRun:
-    """Where an entry is called on the real runtime: where it is timed, if it is, with the inputs
-    of the case; else on the guarded inputs, which need no copy."""
+    """The buffers for calls of an entry with OpenMP: flat ones with the case's inputs if it is
+    timed, else the guarded inputs, without a copy."""
     arena = checks.arena
     if entry.address not in checks.flat_scratch:
         checks.flat_scratch[entry.address] = _scratch_of(entry)
@@ -65,14 +66,15 @@ def flat_run(job: CheckJob, checks: Checks, entry: Entry) -> FlatRun:
                 arena.flat.view(i)[:] = as_bytes(array)
         return FlatRun(arena, entry, arena.flat, scratch)
     outputs = [
-        checks.pool.take(t.name, t.bytes, Flush.LEFT, WORKSPACE_ALIGN_BYTES) for t in arena.outputs
+        checks.pool.acquire(t.name, t.bytes, Flush.LEFT, WORKSPACE_ALIGN_BYTES)
+        for t in arena.outputs
     ]
     buffers = _side_by_side([*arena.guarded_inputs[Flush.LEFT], *outputs])
     return FlatRun(arena, entry, buffers, scratch, outputs)
 
 
 def _scratch_of(entry: Entry) -> FlatBuffers:
-    """Workspace and packed memory for calls of `entry`, one at a time."""
+    """Workspace and packed memory for calls of `entry`, one after the other."""
     return flat_buffers([entry.workspace_bytes, entry.packed_bytes], skip_bytes=2048)
 
 
@@ -81,8 +83,8 @@ def _side_by_side(buffers: Sequence[GuardedBuffer]) -> FlatBuffers:
 
 
 class FlatRun:
-    """The buffers of all arguments that an entry is called on outside of the stand-in, with
-    `scratch` that no other one uses meanwhile: the workspace, and packed memory, filled once."""
+    """The arguments of an entry called with OpenMP itself. `scratch`, which no concurrent call
+    uses, has its workspace and its packed memory, filled once."""
 
     def __init__(
         self,
@@ -90,12 +92,12 @@ class FlatRun:
         entry: Entry,
         flat: FlatBuffers,
         scratch: FlatBuffers,
-        taken: Sequence[GuardedBuffer] = (),
+        buffers: Sequence[GuardedBuffer] = (),
     ) -> None:
         self._arena = arena
         self.entry = entry
         self._flat = flat
-        self._taken = taken
+        self._buffers = buffers
         self._first_output = len(arena.case.inputs)
         self._workspace = scratch.view(0)
         workspace, packed = scratch.addresses
@@ -107,16 +109,16 @@ class FlatRun:
         self.warm_secs = 0.0
 
     def free(self, pool: GuardedPool) -> None:
-        """Leave what was taken of `pool` to later runs."""
-        for buffer in self._taken:
-            pool.give(buffer)
+        """Return the buffers that were buffers from `pool`."""
+        for buffer in self._buffers:
+            pool.release(buffer)
 
     def outputs(self) -> list[NDArray[np.uint8]]:
         flat = self._flat
         return [flat.view(i) for i in range(self._first_output, len(flat.addresses))]
 
     def poison(self) -> None:
-        """Forget what earlier calls wrote; other numbers are there each time."""
+        """Fill outputs and workspace with new numbers, so that earlier results are gone."""
         self._turn += 1
         for view in (*self.outputs(), self._workspace):
             numbers(self._turn).into(view)
@@ -143,16 +145,17 @@ class FlatRun:
         self.warm_secs = min(secs[1:] or secs)
 
     def call_beside(self, other: FlatRun, helpers: Helpers, check: Callable[[], None]) -> None:
-        """Calls here, checked now and then, while a thread makes calls there."""
+        """Call repeatedly, with checks between, while another thread calls with `other`'s
+        arguments."""
         self.poison()
         secs = max(self.warm_secs, other.warm_secs)  # of the same kernel, and one may be unknown
         call_beside(helpers, self.entry, other.argv, self.pointers, secs, check)
 
     def compare_bits(self, expected: Sequence[NDArray[np.uint8]]) -> None:
-        """Hold the outputs against those of a call that was alone."""
+        """WrongError unless the outputs are those of a single call, bit for bit."""
         what = "is disturbed by another call of it"
         same(self._arena.outputs, expected, self.outputs(), what)
 
     def compare(self, expected: Sequence[NDArray[np.uint8]]) -> None:
-        """Hold the outputs against those of the guarded run."""
+        """WrongError unless the outputs agree with those of the guarded run."""
         compare(self._arena, expected, self.outputs())

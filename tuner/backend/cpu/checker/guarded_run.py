@@ -1,4 +1,4 @@
-"""Guarded runs: calls on poisoned buffers between guards, and what their results are held to."""
+"""Guarded runs: calls on poisoned buffers between guard pages, and checks of their results."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from ..memory.arena import WORKSPACE_ALIGN_BYTES, Arena
 from ..memory.fills import constant, numbers
 from ..memory.flat import FlatBuffers
 from ..memory.guarded import LINE_BYTES, Flush, GuardedBuffer, GuardedPool, same_bytes
-from ..memory.places import places
+from ..memory.line_offsets import line_offsets
 from . import races
 
-# What outputs and workspace hold in runs whose buffers end at a guard. 0xFF in every byte is a NaN
-# in each float type. Other runs find numbers there: a maximum or a select lets them through. Of
-# the quick check's case they are large everywhere, later of every size.
+# Fills of outputs and workspace. Runs whose buffers end at a guard find 0xFF in every byte, a NaN
+# in each float type. Other runs find numbers, which a maximum or a select passes on: large ones in
+# the quick case, of every magnitude in later cases.
 _NAN_FILL, _INT_FILL, _LARGE_FILL = constant(0xFF), constant(0xAA), constant(0x55)
 
 
 @dataclass(frozen=True)
 class Checks:
-    """What guarded runs of one child share. `send` tells where their buffers are. `flat_scratch` is
-    what entries, by address, are called with elsewhere. `turn` is the number of the case, and which
-    numbers memory that is not written holds. `stores` watches those of shares; None where the
-    machine cannot."""
+    """The common state of a child's guarded runs. `send` reports their buffers. `flat_scratch` has
+    the scratch memory of `FlatRun` by entry address. `turn` is the number of the case and selects
+    the numbers in unwritten memory. `stores` observes single stores, None where the machine
+    cannot."""
 
     arena: Arena
     openmp: races.SerialOpenMP
@@ -46,7 +46,7 @@ class Checks:
 
 
 class WrongError(Exception):
-    """The kernel did something a right one does not; carries status and one line for people."""
+    """The kernel is wrong; carries a status and one line for people."""
 
     def __init__(self, status: MeasureStatus, detail: str) -> None:
         super().__init__(detail)
@@ -54,12 +54,12 @@ class WrongError(Exception):
 
 
 class Guarded:
-    """The buffers of one guarded run: the arena's inputs, outputs, workspace and packed memory of
-    its own. Calls are made by `openmp`, on its stacks.
+    """The buffers of one guarded run: the arena's inputs, and outputs, workspace and packed memory
+    of its own. The stand-in `openmp` makes the calls, on its stacks.
 
-    Tensors touch a guard, but those at the left ones the places in a line that the arena names.
-    With `turn`, every tensor, inputs in copies, begins at its place of that turn, and memory holds
-    the numbers of it.
+    Buffers touch a guard page; those at a left guard begin at the arena's offsets in a cache line.
+    With `turn`, every tensor, inputs as copies, begins at its offset of that turn, and unwritten
+    memory has the numbers of that turn.
     """
 
     def __init__(self, checks: Checks, entry: Entry, flush: Flush, turn: int | None = None) -> None:
@@ -70,7 +70,7 @@ class Guarded:
         self._copies: list[GuardedBuffer] = []
         at: Sequence[int | None] = arena.places_of(flush)
         if turn is not None:
-            at = places(arena.tensors, turn)
+            at = line_offsets(arena.tensors, turn)
             self.inputs = self._copies = [
                 self._pool.take_at(t, flush, place)
                 for t, place in zip(arena.inputs, at, strict=False)
@@ -92,7 +92,7 @@ class Guarded:
         sizes = {"the workspace": entry.workspace_bytes}
         if entry.prepack is not None:
             sizes["packed memory"] = entry.packed_bytes
-        take = self._pool.take
+        take = self._pool.acquire
         scratch = [take(n, size, flush, WORKSPACE_ALIGN_BYTES) for n, size in sizes.items()]
         openmp.fill = _NAN_FILL if not_a_number else some
         for buffer in scratch:
@@ -103,9 +103,9 @@ class Guarded:
             buffer.set_canary()
 
     def run(self, *, seal: bool = False) -> int:
-        """Pack if the entry is a prepacked one, and call it; the first status that is not 0.
+        """Pack if the entry is prepacked, and call it; returns the first status that is not 0.
 
-        With `seal`, a call that writes what was packed ends in a fault.
+        With `seal`, a call that writes to packed memory faults.
         """
         code = self.pack()
         if code:
@@ -115,7 +115,7 @@ class Guarded:
         return self.compute()
 
     def pack(self) -> int:
-        """The first half of a prepacked entry, nothing for another."""
+        """Pack constant inputs for a prepacked entry; no effect for another."""
         entry = self.entry
         if entry.prepack is None:
             return 0
@@ -123,11 +123,11 @@ class Guarded:
         return self._openmp.call(entry.prepack_address, pointers)
 
     def compute(self) -> int:
-        """The call itself."""
+        """The call, without packing."""
         return self._openmp.call(self.entry.address, self._pointers)
 
     def call_again(self) -> int:
-        """A call on all that the last one left, stacks included; its status."""
+        """Call again without new fills, stacks included; returns the status."""
         return self._openmp.call(self.entry.address, self._pointers, fresh=False)
 
     @property
@@ -140,7 +140,7 @@ class Guarded:
         return [b.address for b in (*self.inputs, *self.outputs)]
 
     def frame(self) -> Frame:
-        """Where the buffers are, for whoever has to explain a fault."""
+        """The addresses of buffers and stacks, to explain a fault."""
         buffers = [
             [b.name, b.address, b.size_bytes, b.start, b.pages_bytes, b.guard_bytes]
             for b in (*self.inputs, *self.writable)
@@ -148,13 +148,13 @@ class Guarded:
         return Frame({"buffers": buffers, "stacks": self._openmp.stack_ranges})
 
     def free(self) -> None:
-        """Leave the memory to later runs; nothing of this one is looked at again."""
+        """Return the memory to the pool."""
         for buffer in (*self.writable, *self._copies):
-            self._pool.give(buffer)
+            self._pool.release(buffer)
 
     def lies_as(self, other: Guarded) -> bool:
-        """Whether each array begins at the same place in a cache line: kernels may divide their
-        work by that."""
+        """Whether each array has the same offset in a cache line: kernels may divide their work by
+        that."""
         pairs = zip((*self.inputs, *self.outputs), (*other.inputs, *other.outputs), strict=True)
         return all((a.address - b.address) % LINE_BYTES == 0 for a, b in pairs)
 
@@ -171,7 +171,7 @@ def guarded_run(
     observer: races.Observer | None = None,
     turn: int | None = None,
 ) -> Guarded:
-    """One call on poisoned, guarded buffers and stacks, which are the caller's to free."""
+    """One call on poisoned, guarded buffers and stacks; the caller frees them."""
     buffers = Guarded(checks, entry, flush, turn)
     checks.send(buffers.frame())
     if observer is not None:
@@ -187,7 +187,7 @@ def guarded_run(
 
 
 def check(arena: Arena, outputs: Sequence[NDArray[np.uint8]]) -> None:
-    """Compare with the known answer."""
+    """WrongError unless the outputs are the expected ones of the arena's case."""
     problem = arena.case.check(arrays(arena, outputs))
     if problem is not None:
         raise WrongError(MeasureStatus.WRONG_RESULT, problem)
@@ -203,7 +203,7 @@ def same(
     second: Sequence[NDArray[np.uint8]],
     what: str,
 ) -> None:
-    """Compare two runs bit for bit; `what` explains a difference."""
+    """WrongError unless two runs agree bit for bit; `what` explains a difference."""
     for tensor, a, b in zip(tensors, first, second, strict=True):
         if not same_bytes(a, b):
             at = int((a != b).argmax()) // tensor.dtype.bytes
@@ -219,10 +219,10 @@ def same(
 def compare(
     arena: Arena, expected: Sequence[NDArray[np.uint8]], outputs: Sequence[NDArray[np.uint8]]
 ) -> None:
-    """Hold outputs against those of the guarded run.
+    """WrongError unless outputs agree with those of the guarded run.
 
-    Another thread count may round differently where the result is not exact; then the known
-    answer decides.
+    Another team size may round differently where the result is not exact; then the case's bounds
+    decide.
     """
     if arena.case.exact:
         same(arena.outputs, expected, outputs, "is not the same each time it runs")

@@ -1,4 +1,4 @@
-"""What a child is asked to check and time, and what the runner has ready for it."""
+"""The job of a checker's child process, and the environment that the runner prepares for it."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from ..memory.stacks import Stacks
 
 @dataclass(frozen=True, slots=True)
 class CheckJob:
-    """One kernel to check and time. `threads` is the most it may use.
+    """One kernel to check and time, which may use up to `threads` threads.
 
-    `team_sizes` are the thread counts the stand-in verifies with, `further_teams` those it calls
-    the kernel with once, as many as take little time. `incumbent_secs` and
-    `final_secs` are the race's; `timed=False` stops after verification. `repeats` runs on the
-    real runtime must all give the first result; with `misaligned`, also some on tensors that are
-    aligned to their elements and no more, each at another place in a line; with `together`, also
-    those of two callers at the same time. `case` is the number of the case: of a kernel so slow
-    that one guarded run must do, buffers begin at a guard in odd ones and end at one in others.
-    `thorough` finds what shares write in calls of their own as well, and what calls keep.
-    `settled`: a thorough check of another case has passed, so shares, whose addresses do not depend
-    on values, are watched where that costs little.
+    The stand-in verifies with `team_sizes` threads, and calls the kernel once with each of
+    `further_team_sizes` within a time limit. `incumbent_secs` and `final_secs` are for the timing
+    race; `timed=False` stops after verification. `repeats` runs on OpenMP itself must all give the
+    first result; with `misaligned`, also some on tensors that are aligned to their elements alone,
+    at different offsets in a cache line; with `together`, also two concurrent callers. `case` is
+    the case's number: a kernel too slow for two guarded runs has buffers that begin at a guard page
+    in odd cases, and end at one in even cases. `thorough` also observes each share's writes on
+    random memory, and repeats calls on their own leftovers. `settled`: another case has passed a
+    thorough check, so writes, whose addresses do not depend on values, are observed only where that
+    is cheap.
 
-    A kernel with `constants` is checked and timed by its prepacked entry, with `every_entry` also
-    by the one that packs in the call.
+    A kernel with `constants` is checked and timed by its prepacked entry; with `every_entry`, the
+    entry that packs in the call is checked too.
     """
 
     object_bytes: bytes
@@ -35,7 +35,7 @@ class CheckJob:
     workspace_bytes: int
     threads: int = 1
     team_sizes: tuple[int, ...] = ()
-    further_teams: tuple[int, ...] = ()
+    further_team_sizes: tuple[int, ...] = ()
     incumbent_secs: float | None = None
     final_secs: float = 0.05
     timed: bool = True
@@ -64,11 +64,11 @@ class CheckJob:
 
 @dataclass(frozen=True)
 class CheckerEnv:
-    """What the measuring process has ready for every child: helpers and the clock reference.
+    """The environment of all children: native helpers and the clock reference.
 
     A reference burst of `burst_steps` steps takes `burst_secs` at the session's clock, and
-    `team_burst_secs` on all threads at once; None until a parallel kernel was timed. Children of
-    one check use `scratch`, memory that they share, one after the other.
+    `team_burst_secs` on all threads at once, None until a parallel kernel was timed. The children
+    of one check reuse the shared memory `scratch`, one after the other.
     """
 
     helpers: Helpers

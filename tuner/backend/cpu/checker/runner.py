@@ -1,8 +1,8 @@
 """The runner: a long-lived process that forks a child for every candidate and never runs one.
 
-It imports NumPy and LLVM once, builds the buffers of a workload once, and stays single-threaded:
-no OpenMP (children start their own) and no xgboost (which brings another OpenMP runtime).
-It ends when the process that started it does, and its children end with it.
+It imports NumPy and LLVM once, builds the buffers of a workload once, and stays single-threaded: no
+OpenMP (children start their own) and no xgboost (which brings another OpenMP runtime). It ends with
+its parent, and its children end with it.
 """
 
 from __future__ import annotations
@@ -24,17 +24,16 @@ import numpy as np
 
 from tilewright.schedules.errors import WorkloadError
 from tilewright.schedules.record import MeasureStatus
-from tilewright.tuner.process.host import available_memory_bytes
 
 from ....judge.cases import Cases, CheckCase
 from ....process import linux
-from ....process.frames import Frame, FrameReader, write_frame
-from ....process.refusals import refusal
+from ....process.frames import Frame, FrameReader, refusal, write_frame
+from ....process.host import available_memory_bytes
 from ....process.serving import take_over_pipes
 from ..loading.native import Helpers, build_helpers
 from ..memory.arena import Arena, build_arena, give_guarded
 from ..memory.guarded import GUARD_BYTES, Flush, GuardedPool, guarded
-from ..memory.places import TURNS
+from ..memory.line_offsets import TURNS
 from ..memory.stacks import build_stacks
 from . import child
 from .case_builder import CaseBuilder
@@ -46,18 +45,18 @@ _BURST_SECS = 50e-6
 _WARM_SECS = 0.02
 _SPARE_BYTES = 1 << 30
 _FULL_CASES = 40  # of small workloads, whose cases are many
-_MOST_CASES = 200  # of any
+_MAX_CASES = 200  # of any
 _TOGETHER_BYTES = 64 << 20  # of all tensors: up to here one child runs all cases after the first
 _KEPT_BYTES = 256 << 20
-_GUARDED_SETS = 4  # of buffers a child has at most: of two entries, of a run, of a misaligned one
-_AHEAD = 3  # times the memory in use must be free for cases to be built ahead
+_GUARDED_SETS = 4  # sets of buffers in a child: of two entries, a run and a misaligned run
+_CASES_AHEAD = 3  # cases are built ahead if so many times the memory in use is free
 _RUNS_COMPARED = 2  # of a child, each with its own outputs and workspace
-_USABLE = 0.8  # of the memory that is free: the rest of the machine goes on working
+_USABLE = 0.8  # of free memory, so that other programs can go on
 
 
 @dataclass(slots=True)
 class _Judge:
-    """What kernels of one form of the workload are held against: as it is, or rewritten."""
+    """The cases and arenas for kernels of one form of the workload, original or rewritten."""
 
     cases: Cases
     quick: Arena
@@ -67,17 +66,17 @@ class _Judge:
 
     @property
     def planned(self) -> int:
-        """How many cases a full check should have; 0 where nobody says."""
+        """The planned number of cases of a full check; 0 if unknown."""
         return int(getattr(self.cases, "planned", 0))
 
     @property
-    def keeps(self) -> bool:
-        """Whether the arenas of full checks are kept from the second one on: they are small, and
-        most workloads have one check."""
+    def keeps_arenas(self) -> bool:
+        """Whether the arenas of full checks are kept: from the second check on, if they are small.
+        Most workloads have one check."""
         is_small = self.quick.size_bytes * _FULL_CASES <= self.kept_bytes
         return is_small and self.checks > 1
 
-    def kept(self) -> list[Arena]:
+    def further_arenas(self) -> list[Arena]:
         """The arenas of a full check after the quick one."""
         if self.further is None:
             self.further = [
@@ -91,13 +90,15 @@ class _Judge:
         return islice(self.cases.full(), 1, None)
 
     def full(self) -> Iterator[Arena]:
-        """The arenas of a full check, `quick` first; each is used no more when the next is asked
-        for, unless they are kept."""
+        """The arenas of a full check, `quick` first; unless they are kept, each is valid until the
+        next."""
         yield self.quick
-        yield from self.kept() if self.keeps else self._one_by_one(self.further_cases())
+        yield from (
+            self.further_arenas() if self.keeps_arenas else self._one_by_one(self.further_cases())
+        )
 
     def full_ahead(self, builder: CaseBuilder) -> Iterator[Arena]:
-        """The same with cases from `builder`."""
+        """`full`, with cases from `builder`."""
         yield self.quick
         yield from self._one_by_one(iter(builder.take, None))
 
@@ -111,17 +112,17 @@ class _Judge:
 
 
 def _turn(case: int) -> int:
-    """Where arrays lie on that case: turns that the first one takes last, or has no time for."""
+    """The turn of a case's array offsets: those that the first case checks last, or not at all."""
     half = TURNS // 2
     return -((case + 1) // 2) % half + case % 2 * half
 
 
 @dataclass(slots=True)
 class _Session:
-    """One workload opened: its judges by the rewrites they are for, and what children work with."""
+    """An open workload: its judges by rewrites, and the environment of children."""
 
     document: dict[str, Any]
-    equipment: CheckerEnv
+    env: CheckerEnv
     sandbox: Sandbox
     cpus: tuple[int, ...]
     plain: _Judge
@@ -130,7 +131,7 @@ class _Session:
     rewritten: dict[str, _Judge] = field(default_factory=dict)
 
     def judge(self, rewrites: list[Any]) -> _Judge:
-        """Who judges kernels whose traces begin with `rewrites`; made on first use."""
+        """The judge of kernels whose traces begin with `rewrites`, made on first use."""
         if not rewrites:
             return self.plain
         key = json.dumps(rewrites, sort_keys=True)
@@ -151,7 +152,7 @@ def _cases(document: dict[str, Any]) -> Cases:
 
 
 def _like(arena: Arena, cases: Cases) -> Arena:
-    """The quick arena of `cases`; the memory of `arena` where the inputs are the same."""
+    """The quick arena of `cases`, in the memory of `arena` if the inputs are the same."""
     case = cases.quick
     pairs = zip(arena.case.inputs, case.inputs, strict=True)
     if all(np.array_equal(a, b) for a, b in pairs):
@@ -170,7 +171,7 @@ def _open(document: dict[str, Any], lifeline: int) -> _Session:
     steps, secs = _calibrate(helpers, cpus)
     session = _Session(
         document=document,
-        equipment=CheckerEnv(helpers, build_stacks(), steps, secs),
+        env=CheckerEnv(helpers, build_stacks(), steps, secs),
         sandbox=Sandbox(page, helpers.fault_handler, lifeline),
         cpus=cpus,
         plain=_Judge(
@@ -187,12 +188,12 @@ def _open(document: dict[str, Any], lifeline: int) -> _Session:
 
 
 def _calibrate(helpers: Helpers, cpus: tuple[int, ...]) -> tuple[int, float]:
-    """Steps and seconds of the reference burst, on a core that has left its idle clock."""
+    """Steps and seconds of the reference burst, on a core at its full clock."""
     everywhere = os.sched_getaffinity(0)
     if cpus:
         os.sched_setaffinity(0, cpus)
-    # Short bursts with Python in between would not do: vector units wake up after a millisecond of
-    # dense work, and are a third slower until then.
+    # Not short bursts with Python between: vector units reach full speed after a millisecond of
+    # dense work, and are a third slower before.
     probe, secs = 1000, 0.0
     while (secs := _fastest_burst_secs(helpers, probe, 1)) < _BURST_SECS:
         probe *= 2
@@ -215,7 +216,7 @@ def _fastest_burst_secs(helpers: Helpers, steps: int, times: int) -> float:
 def _job(document: dict[str, Any], blob: bytes) -> CheckJob:
     fields = dict(document["job"])
     fields.pop("rewrites", None)
-    for name in ("team_sizes", "further_teams", "constants"):
+    for name in ("team_sizes", "further_team_sizes", "constants"):
         fields[name] = tuple(fields.get(name, ()))
     return CheckJob(object_bytes=blob, **fields)
 
@@ -234,8 +235,8 @@ def _run(
     *,
     cases: int = 1,
 ) -> dict[str, Any]:
-    """Run a kernel in a child on up to `cases` cases, which it asks `arenas` for one by one, unless
-    its workspace alone is too much; `is_alone` is the sandbox's. The deadline is for one case."""
+    """Run a kernel in a child on up to `cases` arenas, OUT_OF_MEMORY if its workspace is too large.
+    `is_alone` is passed to the sandbox. The deadline is for one case."""
     arena = session.plain.quick
     free_bytes = int(_USABLE * available_memory_bytes())
     own_bytes = job.workspace_bytes + job.packed_bytes
@@ -252,14 +253,14 @@ def _run(
         cases=cases,
     )
     outcome = session.sandbox.run(
-        lambda send, be_alone: child.run_job(job, arenas, session.equipment, send, be_alone),
+        lambda send, be_alone: child.run_job(job, arenas, session.env, send, be_alone),
         limits,
         is_alone,
     )
     result = explain(outcome, limits)
     team_burst_secs = result.pop("team_burst_secs", None)
     if team_burst_secs is not None:
-        session.equipment = replace(session.equipment, team_burst_secs=team_burst_secs)
+        session.env = replace(session.env, team_burst_secs=team_burst_secs)
     return result
 
 
@@ -270,24 +271,25 @@ def _check(
     deadline_secs: float,
     before: Callable[[int], None],
 ) -> dict[str, Any]:
-    """Run a kernel on every case; times are those of the first, which is the quick one, and the
-    error found is the largest of all. `evidence` says how much was compared. `before` is called
-    with the number of each case, from 0, that has a child of its own.
+    """Run a kernel on every case; the result has the times of the first (the quick one), the
+    largest error, and the `evidence` of how much was compared. `before` is called with the number,
+    from 0, of each case that starts a child.
 
-    A process of its own builds the next case meanwhile, where there is the memory for it. One
-    child runs all cases after the first where they are not large: to start one takes as long as a
-    small kernel's runs.
+    If memory allows, a process builds the next case meanwhile. Unless cases are large, one child
+    runs all after the first: starting a child takes as long as a small kernel's runs.
     """
     judge.checks += 1
-    spare_bytes = available_memory_bytes() - _AHEAD * linux.resident_bytes(os.getpid())
-    if judge.keeps or spare_bytes < 0:
-        arenas = iter([judge.quick, *judge.kept()]) if judge.keeps else judge.full()
-        return _check_each(session, arenas, job, deadline_secs, before, together=judge.keeps)
-    # What one child after the other writes is touched for the first time once.
+    spare_bytes = available_memory_bytes() - _CASES_AHEAD * linux.resident_bytes(os.getpid())
+    if judge.keeps_arenas or spare_bytes < 0:
+        arenas = (
+            iter([judge.quick, *judge.further_arenas()]) if judge.keeps_arenas else judge.full()
+        )
+        return _check_each(session, arenas, job, deadline_secs, before, together=judge.keeps_arenas)
+    # Shared by all children, so that new pages are touched once.
     outputs = [(t.name, t.bytes) for t in judge.quick.outputs]
     written = [*outputs, ("the workspace", job.workspace_bytes)] * _RUNS_COMPARED
     scratch = tuple(guarded(name, size, Flush.LEFT, shared=True) for name, size in written)
-    session.equipment = replace(session.equipment, scratch=scratch)
+    session.env = replace(session.env, scratch=scratch)
     try:
         with CaseBuilder(judge.further_cases) as builder:
             arenas = judge.full_ahead(builder)
@@ -296,7 +298,7 @@ def _check(
                 session, arenas, job, deadline_secs, before, builder.idle, together=together
             )
     finally:
-        session.equipment = replace(session.equipment, scratch=())
+        session.env = replace(session.env, scratch=())
         for buffer in scratch:
             buffer.free()
 
@@ -311,19 +313,18 @@ def _check_each(
     *,
     together: bool = False,
 ) -> dict[str, Any]:
-    """Run a kernel on each of `arenas`, in a child of its own or, after the first, all `together`
-    in one, which asks for them itself."""
+    """Run a kernel on each of `arenas`, each in a child of its own or, after the first, all
+    `together` in one."""
     job = replace(job, misaligned=True, together=True, thorough=True)
     before(0)
     result = _run(session, job, [next(arenas)], deadline_secs, is_alone)
-    # How work is divided, where tensors lie and who else calls has nothing to do with values: the
-    # first case has settled it.
+    # Team sizes, alignments and concurrent calls do not depend on values: the first case suffices.
     job = replace(
         job,
         timed=False,
         repeats=1,
         team_sizes=(),
-        further_teams=(),
+        further_team_sizes=(),
         misaligned=False,
         together=False,
         thorough=False,
@@ -331,7 +332,7 @@ def _check_each(
         case=1,
     )
     groups: Iterator[Iterable[Arena]] = iter([arenas]) if together else ([a] for a in arenas)
-    cases = _MOST_CASES if together else 1
+    cases = _MAX_CASES if together else 1
     for some in groups:
         if result["status"] != MeasureStatus.OK:
             return result
@@ -339,13 +340,13 @@ def _check_each(
         answer = _run(session, job, some, deadline_secs, cases=cases)
         if answer["status"] != MeasureStatus.OK:
             return answer
-        result = child.joined(result, answer)
+        result = child.merged_results(result, answer)
         job = replace(job, case=job.case + 1)
     return result
 
 
-def _let_go_on(reader: FrameReader, answers: int, planned: int, number: int) -> None:
-    """Say which case comes next, and wait to be told to go on: others may want the machine."""
+def _await_permission(reader: FrameReader, answers: int, planned: int, number: int) -> None:
+    """Report the next case and wait for permission: another run may want the machine first."""
     write_frame(answers, Frame({"case": number, "of": max(planned, number + 1)}))
     if reader.read_frame() is None:
         raise ParentGoneError
@@ -361,14 +362,14 @@ def _serve(requests: int, answers: int) -> None:
                 session = _open(document, requests)
                 opened = {
                     "opened": True,
-                    "burst_secs": session.equipment.burst_secs,
+                    "burst_secs": session.env.burst_secs,
                     "quick_secs": session.quick_secs,
                     "cases": session.plain.planned,
                 }
                 answer = Frame(opened)
             else:
-                let_go_on = partial(_let_go_on, reader, answers)
-                answer = Frame(_answer(document, frame.blob, session, let_go_on))
+                await_permission = partial(_await_permission, reader, answers)
+                answer = Frame(_answer(document, frame.blob, session, await_permission))
         except WorkloadError as error:
             answer = refusal(error)
         write_frame(answers, answer)
@@ -378,7 +379,7 @@ def _answer(
     document: dict[str, Any],
     blob: bytes,
     session: _Session | None,
-    let_go_on: Callable[[int, int], None],
+    await_permission: Callable[[int, int], None],
 ) -> dict[str, Any]:
     if document["op"] not in ("measure", "check") or session is None:
         raise ValueError(f"the runner takes open, then measure or check; got {document['op']!r}")
@@ -392,13 +393,13 @@ def _answer(
         return {"status": MeasureStatus.NOT_LEGAL, "detail": detail}
     if document["op"] == "measure":
         return _run(session, job, [judge.quick], document["deadline_secs"])
-    before = partial(let_go_on, judge.planned)
+    before = partial(await_permission, judge.planned)
     return _check(session, judge, job, document["deadline_secs"], before)
 
 
 def main() -> None:
-    """`python -m tilewright.tuner.backend.cpu.checker.runner PARENT_PID`; 0: it outlives its
-    starter."""
+    """`python -m tilewright.tuner.backend.cpu.checker.runner PARENT_PID`; 0: do not end with the
+    parent."""
     requests, answers = take_over_pipes()
     parent = int(sys.argv[1])
     if parent:

@@ -25,18 +25,18 @@ from numpy.typing import NDArray
 
 from ....process import linux
 
-MOST_WINDOWS = 16
+MAX_WINDOWS = 16
 SUPPORTED = platform.machine() == "x86_64"
 # Of `ucontext_t` on x86-64 Linux: flags and link, stack, then 23 registers of eight bytes.
 _FLAGS_AT, _ERROR_AT = 40 + 17 * 8, 40 + 19 * 8
 _TRAP, _WRITE = 0x100, 2
 
 STORE_WATCH_IR = f"""
-@sw_low = global [{MOST_WINDOWS} x i64] zeroinitializer
-@sw_high = global [{MOST_WINDOWS} x i64] zeroinitializer
-@sw_mask = global [{MOST_WINDOWS} x i64] zeroinitializer
-@sw_held = global [{MOST_WINDOWS} x i64] zeroinitializer
-@sw_open = global [{MOST_WINDOWS} x i64] zeroinitializer
+@sw_low = global [{MAX_WINDOWS} x i64] zeroinitializer
+@sw_high = global [{MAX_WINDOWS} x i64] zeroinitializer
+@sw_mask = global [{MAX_WINDOWS} x i64] zeroinitializer
+@sw_held = global [{MAX_WINDOWS} x i64] zeroinitializer
+@sw_open = global [{MAX_WINDOWS} x i64] zeroinitializer
 @sw_left = global i64 0
 @sw_found = global i64 0
 declare i32 @mprotect(ptr, i64, i32)
@@ -62,7 +62,7 @@ window:
   br i1 %inside, label %allow, label %next
 next:
   %w1 = add i64 %w, 1
-  %more = icmp ult i64 %w1, {MOST_WINDOWS}
+  %more = icmp ult i64 %w1, {MAX_WINDOWS}
   br i1 %more, label %window, label %real
 real:
   call void @on_fault(i32 %signal, ptr %info, ptr %context)
@@ -170,7 +170,7 @@ found:
   br label %next
 next:
   %w1 = add i64 %w, 1
-  %more = icmp ult i64 %w1, {MOST_WINDOWS}
+  %more = icmp ult i64 %w1, {MAX_WINDOWS}
   br i1 %more, label %window, label %done
 done:
   %flags_at = getelementptr i8, ptr %context, i64 {_FLAGS_AT}
@@ -203,9 +203,9 @@ class StoreWatch:
     ) -> int | None:
         """Call `run`, watching its stores to `windows`, which do not overlap, but no more than
         `most_stores` to those with `others`: where one wrote what is not to be written, in a word
-        of eight bytes; None if none did. ValueError if there are more than `MOST_WINDOWS`."""
-        if len(windows) > MOST_WINDOWS:
-            raise ValueError(f"at most {MOST_WINDOWS} windows are watched, got {len(windows)}")
+        of eight bytes; None if none did. ValueError if there are more than `MAX_WINDOWS`."""
+        if len(windows) > MAX_WINDOWS:
+            raise ValueError(f"at most {MAX_WINDOWS} windows are watched, got {len(windows)}")
         held = [np.empty(0 if w.others is None else w.size_bytes, np.uint8) for w in windows]
         self._word("left").value = most_stores
         found = self._word("found")

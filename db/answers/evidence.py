@@ -1,0 +1,284 @@
+"""Evidence: the stored rows that an answer about a workload on a target rests on.
+
+Equal rows give equal answers. A server that answers the same lookups all day keeps each answer with
+its rows, and compares the rows, value by value, with what is stored now. Rows are raw here; the
+methods of `StoredEvidence` make values of intact rows only.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Column, func, select, text, tuple_
+from sqlalchemy.orm import Session
+
+from tilewright.schedules.full_checks import FullChecks
+from tilewright.schedules.record import TuningRecord
+
+from ..core.hashes import (
+    ARTEFACT,
+    PREPARATION,
+    PREPARED_FILE,
+    RECORD,
+    TARGET,
+    WORKLOAD,
+    as_row,
+    guarded,
+    is_intact,
+)
+from ..core.models import (
+    ArtefactRow,
+    BestRow,
+    PreparationRow,
+    PreparedFileRow,
+    RecordRow,
+    TargetRow,
+    WorkloadRow,
+)
+from ..core.parts import StorePart, reading
+from ..records.full_checks import Raw, checks_of, refusing_rows
+from ..records.rows import IS_BEST, IS_OPEN_CLAIM, artefacts_of, from_row
+from ..records.works import target_document, workload_entry
+from ..values.answers import MAX_CLAIMS, PreparationState, Prepared, preparation_key
+from ..values.records import Artefact, Work, WorkloadEntry
+from .preparations import prepared_files
+
+log = logging.getLogger("tilewright.db")
+
+KEYS_PER_QUERY = 400  # SQLite has a limit on parameters, and a work has two
+
+_WORKLOAD, _TARGET, _RECORD = guarded(WORKLOAD), guarded(TARGET), guarded(RECORD)
+_FILE, _PREPARED_FILE = guarded(ARTEFACT), guarded(PREPARED_FILE)
+_PREPARED = (*PREPARATION, "job_id", "row_sha256")
+_WORKLOAD_AT, _TARGET_AT = RECORD.index("workload_key"), RECORD.index("target_key")
+
+
+@dataclass(frozen=True, slots=True)
+class StoredBest:
+    """A record that is best on some target, its key, and the description of that target."""
+
+    key: str
+    record: TuningRecord
+    target_document: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredEvidence:
+    """Every row that an answer about one work rests on.
+
+    `bests` are pairs of a record and its target, `files` the artefacts of these records.
+    `prepared` and its files belong to the toolchain of the lookup. `claims` are the keys of the
+    fastest imported records that were not verified here. `checks` are the rows that speak against
+    schedules, see `full_checks`.
+    """
+
+    work: Work
+    workload: Raw | None
+    target: Raw | None
+    bests: tuple[tuple[Raw, Raw], ...]
+    files: tuple[Raw, ...]
+    prepared: Raw | None
+    prepared_files: tuple[Raw, ...]
+    claims: tuple[str, ...]
+    checks: tuple[Raw, ...] = ()
+
+    def entry(self) -> WorkloadEntry | None:
+        """The workload; None if it is unknown or damaged."""
+        return None if self.workload is None else workload_entry(as_row(_WORKLOAD, self.workload))
+
+    def target_document(self) -> dict[str, Any] | None:
+        """The description of the target; None if it is unknown or damaged."""
+        return None if self.target is None else target_document(as_row(_TARGET, self.target))
+
+    def best(self) -> list[StoredBest]:
+        """The best on the target itself, if there is one and it is intact."""
+        return list(self._stored(here=True))
+
+    def elsewhere(self) -> list[StoredBest]:
+        """The intact bests on other targets."""
+        return list(self._stored(here=False))
+
+    def _stored(self, *, here: bool) -> Iterator[StoredBest]:
+        for row, made_for in self.bests:
+            if (made_for[0] == self.work[1]) is not here:
+                continue
+            record, document = (
+                from_row(as_row(_RECORD, row)),
+                target_document(as_row(_TARGET, made_for)),
+            )
+            if record is not None and document is not None:
+                yield StoredBest(row[0], record, document)
+
+    def refusals(self, target_key: str) -> FullChecks:
+        """What speaks against schedules of the workload on a target."""
+        return checks_of(row for row in self.checks if row[_TARGET_AT] == target_key)
+
+    def preparation(self) -> Prepared | None:
+        """What was prepared; None if there is no preparation, or its row is damaged."""
+        if self.prepared is None:
+            return None
+        row = as_row(_PREPARED, self.prepared)
+        if not is_intact(row, PREPARATION):
+            log.warning("preparation %s is damaged and not served", row.key)
+            return None
+        return Prepared(
+            row.key,
+            PreparationState(row.state),
+            json.loads(row.document),
+            tuple(prepared_files(as_row(_PREPARED_FILE, raw) for raw in self.prepared_files)),
+            row.job_id,
+        )
+
+    def artefacts(self, record_key: str) -> list[Artefact]:
+        """What `Store.artefacts` answers."""
+        return artefacts_of(as_row(_FILE, raw) for raw in self.files if raw[0] == record_key)
+
+
+class EvidenceStore(StorePart):
+    """What is stored about works."""
+
+    def change_token(self) -> tuple[int, ...] | None:
+        """A token that equals an earlier one only if no process committed anything in between;
+        None if that is unknown. Takes microseconds and never waits."""
+        return self._database.change_token()
+
+    @reading
+    def evidence(
+        self,
+        session: Session,
+        works: Sequence[Work],
+        *,
+        toolchain: str = "",
+        elsewhere: bool = False,
+    ) -> dict[Work, StoredEvidence]:
+        """Every row that an answer about each (workload_key, target_key) rests on, of one moment.
+
+        With `elsewhere`, the best of the same workload on other targets too; with `toolchain`,
+        the preparation of that toolchain and the claims that could be verified with it.
+        """
+        found: dict[Work, StoredEvidence] = {}
+        for part in _parts(list(dict.fromkeys(works))):
+            found |= _evidence(session, part, toolchain, elsewhere=elsewhere)
+        return found
+
+
+def _evidence(
+    session: Session, works: list[Work], toolchain: str, *, elsewhere: bool
+) -> dict[Work, StoredEvidence]:
+    workload_keys = list({workload for workload, _ in works})
+    target_keys = list({target for _, target in works})
+    workloads = _by_key(session, WorkloadRow, _WORKLOAD, workload_keys)
+    targets = _by_key(session, TargetRow, _TARGET, target_keys)
+    bests = _bests(session, works, workload_keys, elsewhere=elsewhere)
+    files = _files(
+        session, ArtefactRow, _FILE, [pair[0][0] for pairs in bests.values() for pair in pairs]
+    )
+    names = {work: preparation_key(*work, toolchain) for work in works} if toolchain else {}
+    prepared = _by_key(session, PreparationRow, _PREPARED, list(names.values())) if names else {}
+    built = _files(session, PreparedFileRow, _PREPARED_FILE, list(prepared))
+    claims = _claims(session, works, MAX_CLAIMS) if toolchain else {}
+    checks: dict[str, list[Raw]] = {}
+    for row in refusing_rows(session, works, elsewhere=elsewhere):
+        checks.setdefault(row[_WORKLOAD_AT], []).append(row)
+    found = {}
+    for work in works:
+        mine = tuple(pair for pair in bests.get(work[0], ()) if elsewhere or pair[1][0] == work[1])
+        name = names.get(work, "")
+        found[work] = StoredEvidence(
+            work,
+            workloads.get(work[0]),
+            targets.get(work[1]),
+            mine,
+            tuple(file for record, _ in mine for file in files.get(record[0], ())),
+            prepared.get(name),
+            tuple(built.get(name, ())),
+            tuple(claims.get(work, ())),
+            tuple(
+                row for row in checks.get(work[0], ()) if elsewhere or row[_TARGET_AT] == work[1]
+            ),
+        )
+    return found
+
+
+def _bests(
+    session: Session, works: list[Work], workload_keys: list[str], *, elsewhere: bool
+) -> dict[str, list[tuple[Raw, Raw]]]:
+    """Records that are best, each with its target, by workload."""
+    asked = (
+        BestRow.workload_key.in_(workload_keys)
+        if elsewhere
+        else tuple_(BestRow.workload_key, BestRow.target_key).in_(works)
+    )
+    statement = (
+        select(*_columns(RecordRow, _RECORD), *_columns(TargetRow, _TARGET))
+        .select_from(BestRow)
+        .join(RecordRow, text(IS_BEST))
+        .join(TargetRow, TargetRow.key == RecordRow.target_key)
+        .where(asked)
+        .order_by(RecordRow.key)
+    )
+    found: dict[str, list[tuple[Raw, Raw]]] = {}
+    for row in session.execute(statement):
+        raw = tuple(row)
+        record, made_for = raw[: len(_RECORD)], raw[len(_RECORD) :]
+        found.setdefault(record[_WORKLOAD_AT], []).append((record, made_for))
+    return found
+
+
+def _claims(session: Session, works: list[Work], limit: int) -> dict[Work, list[str]]:
+    """Keys of the fastest `limit` claims of each work, as `ClaimStore.claims` orders them."""
+    place = func.row_number().over(
+        partition_by=(RecordRow.workload_key, RecordRow.target_key),
+        order_by=(RecordRow.estimate_secs, RecordRow.id),
+    )
+    ranked = (
+        select(RecordRow.workload_key, RecordRow.target_key, RecordRow.key, place.label("place"))
+        .where(
+            tuple_(RecordRow.workload_key, RecordRow.target_key).in_(works),
+            text(IS_OPEN_CLAIM),
+        )
+        .subquery()
+    )
+    fastest = (
+        select(ranked.c.workload_key, ranked.c.target_key, ranked.c.key)
+        .where(ranked.c.place <= limit)
+        .order_by(ranked.c.place)
+    )
+    found: dict[Work, list[str]] = {}
+    for workload, target, key in session.execute(fastest):
+        found.setdefault((workload, target), []).append(key)
+    return found
+
+
+def _by_key(
+    session: Session, table: Any, names: tuple[str, ...], keys: list[str]
+) -> dict[str, Raw]:
+    statement = select(*_columns(table, names)).where(table.key.in_(keys))
+    return {row[0]: tuple(row) for row in session.execute(statement)}
+
+
+def _files(
+    session: Session, table: Any, names: tuple[str, ...], owners: list[str]
+) -> dict[str, list[Raw]]:
+    """Rows of files by the first column, the key of the record or preparation they belong to."""
+    found: dict[str, list[Raw]] = {}
+    columns = _columns(table, names)
+    for keys in _parts(owners):
+        statement = select(*columns).where(columns[0].in_(keys)).order_by(*columns[:2])
+        for row in session.execute(statement):
+            found.setdefault(row[0], []).append(tuple(row))
+    return found
+
+
+def _columns(table: Any, names: tuple[str, ...]) -> list[Column[Any]]:
+    columns = table.__table__.c
+    return [columns[name] for name in names]
+
+
+def _parts(items: list[Any]) -> Iterator[list[Any]]:
+    for start in range(0, len(items), KEYS_PER_QUERY):
+        yield items[start : start + KEYS_PER_QUERY]

@@ -1,0 +1,335 @@
+"""Preparations: answers that need no tuning, each found once and by one process.
+
+There is one row per work and toolchain, however often it is requested. A process works on a row for
+as long as it renews its lease, by the rule of `jobs/leases.py`; a row whose lease is over goes to
+the next process.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from sqlalchemy import case, delete, func, or_, select, update
+from sqlalchemy.orm import Session
+
+from tilewright.schedules.canonical import canonical_bytes
+
+from ..core.engine import KEYS_PER_STATEMENT
+from ..core.hashes import PREPARATION, PREPARED_FILE, is_intact, row_hash
+from ..core.models import PreparationRow, PreparedFileRow
+from ..core.parts import StorePart, reading, writing
+from ..errors import QuotaReached, StaleLease
+from ..jobs.jobs import count_jobs, create_job
+from ..jobs.leases import is_over
+from ..records.blobs import drop_blobs, insert_files
+from ..records.works import find_target, find_workload, register_target, register_workload
+from ..values.answers import (
+    LEASE_SECS,
+    Demand,
+    Preparation,
+    PreparationQuota,
+    PreparationState,
+    preparation_key,
+)
+from ..values.jobs import TICKET_PRIORITY, JobQuota
+from ..values.records import Artefact, ArtefactFile, Work
+
+MAX_ATTEMPTS = 3
+"""How many processes may be lost over one work before it is given up."""
+
+UNFINISHED = PreparationRow.state.in_([PreparationState.WANTED, PreparationState.CHOSEN])
+
+
+class PreparationStore(StorePart):
+    """Preparations of works that were not tuned. `values/answers.py` has their states.
+
+    A process holds a preparation while it renews its lease. Its writes raise StaleLease once
+    another process holds the preparation.
+    """
+
+    @writing
+    def demand(
+        self,
+        session: Session,
+        demands: Sequence[Demand],
+        toolchain: str,
+        *,
+        most_waiting: int,
+        most_jobs: int,
+        owner: str | None = None,
+        quota: JobQuota | None = None,
+        own: PreparationQuota | None = None,
+    ) -> set[Work]:
+        """Have works prepared, each once, and tuned; the works refused for lack of room. A work
+        that is prepared or waiting already stays as it is; a ticket is added if it has none.
+
+        At most `most_waiting` preparations wait, and at most `most_jobs` jobs are open. The jobs
+        belong to `owner`, within `quota`; works above the quota are prepared and not tuned. `own`
+        limits the preparations of `owner` that wait and those that are kept: above the latter, the
+        oldest are deleted. Owners are served in turns.
+        """
+        now = self._clock()
+        self._database.serialise(session, "submit")  # of two equal demands one comes first
+        self._database.serialise(session, "blobs")  # the owner's oldest may be deleted
+        waiting, room = _count_waiting(session, toolchain), most_waiting
+        if owner is not None and own is not None:
+            mine = _count_waiting(session, toolchain, owner)
+            room = min(room, waiting + max(own.waiting - mine, 0))
+            _drop_oldest(session, owner, own.kept)
+        open_jobs = sum(n for state, n in count_jobs(session).items() if not state.final)
+        refused: set[Work] = set()
+        for one in demands:
+            key = preparation_key(one.workload_key, one.target_key, toolchain)
+            row = session.get(PreparationRow, key)
+            if row is None and waiting >= room:
+                refused.add((one.workload_key, one.target_key))
+                continue
+            if row is None:
+                register_workload(
+                    session, one.workload_key, one.workload_document, one.name, one.flops, now
+                )
+                if find_target(session, one.target_key) is None:  # keep the probes we have
+                    register_target(session, one.target_key, one.target_document, now)
+                row = PreparationRow(
+                    key=key,
+                    workload_key=one.workload_key,
+                    target_key=one.target_key,
+                    toolchain=toolchain,
+                    attempts=0,
+                    created_at=now,
+                    asked_by=owner,
+                )
+                _write(row, PreparationState.WANTED, {})
+                session.add(row)
+                session.flush()
+                waiting += 1
+            elif not is_intact(row, PREPARATION):  # damaged: prepare it again
+                _drop_files(session, key)
+                row.workload_key, row.target_key = one.workload_key, one.target_key
+                row.toolchain, row.attempts = toolchain, 0
+                _write(row, PreparationState.WANTED, {})
+            elif one.again and PreparationState(row.state).final:
+                # The document stays: it is served until there is something better.
+                _write(row, PreparationState.WANTED, json.loads(row.document))
+                row.attempts = 0
+            if row.job_id is None and one.job is not None and open_jobs < most_jobs:
+                request, _, flight_key = one.job
+                with suppress(QuotaReached):  # prepared, and not tuned for this owner
+                    job, new = create_job(
+                        session,
+                        request,
+                        flight_key,
+                        TICKET_PRIORITY,
+                        now,
+                        self._entropy,
+                        owner,
+                        quota,
+                    )
+                    row.job_id = job.id
+                    open_jobs += new
+            session.flush()
+        return refused
+
+    @reading
+    def preparations_waiting(self, session: Session, toolchain: str) -> int:
+        """The number of preparations of `toolchain` that are not finished."""
+        return _count_waiting(session, toolchain)
+
+    @reading
+    def preparation_counts(self, session: Session) -> dict[PreparationState, int]:
+        """The number of preparations in each state, of all toolchains; every state is listed."""
+        states = select(PreparationRow.state, func.count()).group_by(PreparationRow.state)
+        found = {str(state): count for state, count in session.execute(states)}
+        return {state: found.get(str(state), 0) for state in PreparationState}
+
+    @reading
+    def preparation_states(
+        self, session: Session, keys: Sequence[str]
+    ) -> dict[str, PreparationState]:
+        """The state of each preparation; keys without one are left out."""
+        found: dict[str, PreparationState] = {}
+        for start in range(0, len(keys), KEYS_PER_STATEMENT):
+            statement = select(PreparationRow.key, PreparationRow.state).where(
+                PreparationRow.key.in_(keys[start : start + KEYS_PER_STATEMENT])
+            )
+            found |= {k: PreparationState(s) for k, s in session.execute(statement)}
+        return found
+
+    @writing
+    def claim_preparation(self, session: Session, toolchain: str, owner: str) -> Preparation | None:
+        """The next preparation to work on, leased to `owner` for `LEASE_SECS`; None if there is
+        none.
+
+        The owners who requested preparations take turns, one step each, whatever the number of
+        their requests. Of one owner's works, all schedules are chosen before any is built, because
+        a chosen schedule already answers lookups.
+        """
+        now_secs = self._lease_time(session)
+        # Twice the time: another process may have leased one after this reading of the clock.
+        over = is_over(PreparationRow.lease_until, 2 * LEASE_SECS, now_secs)
+        free = or_(PreparationRow.lease_until.is_(None), over)
+        turns = (
+            select(PreparationRow.asked_by, func.max(PreparationRow.turn).label("last"))
+            .group_by(PreparationRow.asked_by)
+            .subquery()
+        )
+        same_asker = turns.c.asked_by.is_not_distinct_from(PreparationRow.asked_by)
+        statement = (
+            select(PreparationRow)
+            .join(turns, same_asker)
+            .where(UNFINISHED, PreparationRow.toolchain == toolchain, free)
+            .order_by(
+                func.coalesce(turns.c.last, 0),
+                case((PreparationRow.state == PreparationState.WANTED, 0), else_=1),
+                PreparationRow.created_at,
+                PreparationRow.key,
+            )
+            .limit(1)
+            .with_for_update(skip_locked=True, of=PreparationRow)
+        )
+        while (row := session.scalars(statement).one_or_none()) is not None:
+            leased = _lease(session, row, owner, now_secs)
+            if leased is not None:
+                return leased
+        return None
+
+    @writing
+    def renew_preparation(self, session: Session, key: str, owner: str) -> None:
+        """Extend the lease. StaleLease: another process holds the preparation."""
+        row = _held_row(session, key, owner)
+        row.lease_until = self._lease_time(session) + LEASE_SECS
+        session.flush()
+
+    @writing
+    def settle_preparation(
+        self,
+        session: Session,
+        key: str,
+        owner: str,
+        state: PreparationState,
+        document: dict[str, Any],
+        files: Sequence[ArtefactFile] = (),
+    ) -> None:
+        """Store the result of a step, and end the lease. StaleLease, BlobTooLarge."""
+        now = self._clock()
+        self._database.serialise(session, "blobs")  # none is pruned before it is pointed to
+        row = _held_row(session, key, owner)
+        _write(row, state, document)
+        row.owner = row.lease_until = None
+        row.attempts = 0
+        _drop_files(session, key)
+        session.flush()
+        insert_files(session, PreparedFileRow, PREPARED_FILE, key, files, now)
+
+    @writing
+    def drop_preparation(self, session: Session, key: str, owner: str) -> None:
+        """Delete a preparation whose work has a best now. StaleLease."""
+        row = _held_row(session, key, owner)
+        _drop_files(session, key)
+        session.delete(row)
+        session.flush()
+
+    @writing
+    def release_preparations(self, session: Session, owner: str) -> None:
+        """End every lease of `owner`, for other processes to continue."""
+        statement = update(PreparationRow).where(PreparationRow.owner == owner)
+        statement = statement.values(owner=None, lease_until=None)
+        session.execute(statement.execution_options(synchronize_session=False))
+
+
+def prepared_files(rows: Iterable[Any]) -> list[Artefact]:
+    """The files of intact rows, by kind."""
+    found = [
+        Artefact(r.kind, r.name, r.sha256, r.bytes) for r in rows if is_intact(r, PREPARED_FILE)
+    ]
+    return sorted(found, key=lambda file: file.kind)
+
+
+def drop_preparations(session: Session, keys: Sequence[str]) -> tuple[int, int]:
+    """Delete preparations and the blobs that only they used: how many blobs, and their bytes."""
+    blobs = blob_bytes = 0
+    for start in range(0, len(keys), KEYS_PER_STATEMENT):
+        some = keys[start : start + KEYS_PER_STATEMENT]
+        theirs = select(PreparedFileRow.sha256).where(PreparedFileRow.preparation_key.in_(some))
+        names = session.scalars(theirs.distinct()).all()
+        untracked = {"synchronize_session": False}
+        files = delete(PreparedFileRow).where(PreparedFileRow.preparation_key.in_(some))
+        session.execute(files, execution_options=untracked)
+        rows = delete(PreparationRow).where(PreparationRow.key.in_(some))
+        session.execute(rows, execution_options=untracked)
+        count, size = drop_blobs(session, names, built=False)
+        blobs, blob_bytes = blobs + count, blob_bytes + size
+    return blobs, blob_bytes
+
+
+def _count_waiting(session: Session, toolchain: str, owner: str | None = None) -> int:
+    """How many works of this toolchain (requested by `owner`, where given) are not finished."""
+    statement = select(func.count()).where(UNFINISHED, PreparationRow.toolchain == toolchain)
+    if owner is not None:
+        statement = statement.where(PreparationRow.asked_by == owner)
+    return int(session.scalar(statement) or 0)
+
+
+def _drop_oldest(session: Session, owner: str, kept: int) -> None:
+    """Delete all finished preparations that `owner` requested but the newest `kept`."""
+    old = (
+        select(PreparationRow.key)
+        .where(~UNFINISHED, PreparationRow.asked_by == owner)
+        .order_by(PreparationRow.created_at.desc(), PreparationRow.key)
+        .offset(kept)
+        .limit(KEYS_PER_STATEMENT)
+    )
+    drop_preparations(session, session.scalars(old).all())
+
+
+def _lease(
+    session: Session, row: PreparationRow, owner: str, now_secs: float
+) -> Preparation | None:
+    workload, target = (
+        find_workload(session, row.workload_key),
+        find_target(session, row.target_key),
+    )
+    row.attempts += 1
+    if workload is None or target is None or row.attempts > MAX_ATTEMPTS:
+        reason = "was lost" if row.attempts > MAX_ATTEMPTS else "is damaged"
+        detail = f"the work {reason} ({row.attempts} attempts)"
+        problem = {"problem": {"code": "not_prepared", "detail": detail}}
+        _write(row, PreparationState.FAILED, problem)
+        row.owner = row.lease_until = None
+        session.flush()
+        return None
+    row.owner, row.lease_until = owner, now_secs + LEASE_SECS
+    row.turn = int(session.scalar(select(func.max(PreparationRow.turn))) or 0) + 1
+    session.flush()
+    document = json.loads(row.document) if is_intact(row, PREPARATION) else {}
+    return Preparation(
+        key=row.key,
+        workload_key=row.workload_key,
+        target_key=row.target_key,
+        state=PreparationState(row.state),
+        document=document,
+        workload_document=workload.document,
+        target_document=target,
+        owner=owner,
+        attempts=row.attempts,
+    )
+
+
+def _held_row(session: Session, key: str, owner: str) -> PreparationRow:
+    """The row of a preparation that `owner` still holds."""
+    row = session.get(PreparationRow, key, with_for_update=True)
+    if row is None or row.owner != owner:
+        raise StaleLease(f"preparation {key}: another process has it now")
+    return row
+
+
+def _drop_files(session: Session, key: str) -> None:
+    session.execute(delete(PreparedFileRow).filter_by(preparation_key=key))
+
+
+def _write(row: PreparationRow, state: PreparationState, document: dict[str, Any]) -> None:
+    row.state, row.document = str(state), canonical_bytes(document).decode()
+    row.row_sha256 = row_hash([getattr(row, name) for name in PREPARATION])

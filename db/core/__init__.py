@@ -1,0 +1,1 @@
+"""Connections, transactions, tables, locks and the schema, for SQLite and PostgreSQL."""

@@ -1,0 +1,58 @@
+"""The hash that guards a row: damage is found when the row is read."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+from tilewright.schedules.canonical import canonical_bytes
+
+# The columns that the hash of a row covers, in its order.
+WORKLOAD = ("key", "name", "flops", "document")
+TARGET = ("key", "document")
+RECORD = (
+    "key",
+    "workload_key",
+    "target_key",
+    "threads",
+    "status",
+    "estimate_secs",
+    "codegen_version",
+    "llvmlite",
+    "llvm",
+    "seed",
+    "strategy",
+    "trial",
+    "verified_level",
+    "object_sha256",
+    "created_at",
+    "document",
+)
+ARTEFACT = ("record_key", "kind", "name", "sha256", "bytes")
+PREPARATION = ("key", "workload_key", "target_key", "toolchain", "state", "document")
+PREPARED_FILE = ("preparation_key", "kind", "name", "sha256", "bytes")
+
+
+def row_hash(values: Sequence[Any]) -> str:
+    """sha256 over the guarded columns; a float enters with all its digits."""
+    return hashlib.sha256(canonical_bytes(values)).hexdigest()
+
+
+def is_intact(row: Any, columns: Sequence[str]) -> bool:
+    """Whether the guarded `columns` of `row` are what was once written."""
+    try:
+        return bool(row_hash([getattr(row, name) for name in columns]) == row.row_sha256)
+    except (TypeError, ValueError):  # damage can turn a number into bytes
+        return False
+
+
+def guarded(columns: Sequence[str]) -> tuple[str, ...]:
+    """The columns to read of a row that `is_intact` is to check."""
+    return (*columns, "row_sha256")
+
+
+def as_row(columns: Sequence[str], values: Sequence[Any]) -> Any:
+    """A row, by the names of its columns, from values that were read without a model."""
+    return SimpleNamespace(**dict(zip(columns, values, strict=True)))

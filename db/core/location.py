@@ -1,0 +1,71 @@
+"""Where a database is: URLs and paths, without SQLAlchemy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from stat import S_ISDIR
+from urllib.parse import unquote
+
+from ..errors import StoreDenied
+
+_SQLITE = "sqlite:///"
+
+
+def default_url() -> str:
+    """The URL of the user's own database: SQLite in the platform's data folder.
+
+    Callers look at `TILEWRIGHT_DB` and `--db` first; this module reads no environment of its own
+    beyond what names the data folder (`XDG_DATA_HOME`).
+    """
+    import platformdirs
+
+    folder = Path(platformdirs.user_data_dir("tilewright", appauthor=False))
+    return _SQLITE + str(folder / "tilewright.sqlite")
+
+
+def sqlite_path(url: str) -> Path:
+    """The file of `sqlite:///FILE`, or of a plain path. StoreDenied for anything else."""
+    if "://" not in url:
+        name = url
+    elif url.startswith(_SQLITE):
+        name = unquote(url[len(_SQLITE) :].split("?", 1)[0])
+    else:
+        raise StoreDenied(
+            f"database {without_secrets(url)!r}: no such kind of database; "
+            "give sqlite:///FILE, a path, or postgresql://USER@HOST/NAME"
+        )
+    if name in ("", ":memory:"):
+        raise StoreDenied(f"database {url!r}: a database is a file; give sqlite:///FILE or a path")
+    return Path(name).expanduser().absolute()
+
+
+def file_is_there(path: Path) -> bool:
+    """Whether a file is at `path`. StoreDenied for a folder, or a place that cannot be read."""
+    try:
+        mode = path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        raise StoreDenied(
+            f"database {path}: cannot be opened ({error.strerror}); check that you may read it "
+            "and its folder"
+        ) from error
+    if S_ISDIR(mode):
+        raise StoreDenied(f"database {path}: this is a folder; name a file in it")
+    return True
+
+
+def is_postgres(url: str) -> bool:
+    """Whether `url` names a PostgreSQL database, with or without the driver."""
+    return url.split("://", 1)[0].split("+", 1)[0] in ("postgresql", "postgres") and "://" in url
+
+
+def name_of(url: str) -> str:
+    """The name of the database of `url` for messages."""
+    return without_secrets(url) if is_postgres(url) else url
+
+
+def without_secrets(url: str) -> str:
+    """`url` for messages: neither user nor password, nor what follows the question mark."""
+    scheme, rest = url.split("://", 1)
+    return f"{scheme}://{rest.split('?', 1)[0].rsplit('@', 1)[-1]}"

@@ -1,0 +1,88 @@
+"""The lock file of a SQLite database: its holder may change the schema and checkpoint."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from pathlib import Path
+from types import TracebackType
+
+from ..errors import StoreDenied, StoreHeld
+
+_RETRY_SECS = 0.02
+
+
+class FileLock:
+    """An exclusive lock on FILE-lock, freed by the kernel however its holder ends.
+
+    The file holds the process id of the last holder, for messages.
+    """
+
+    def __init__(self, database: Path) -> None:
+        self.path = database.with_name(database.name + "-lock")
+        self._file: int | None = None
+
+    @property
+    def held(self) -> bool:
+        """Whether we hold the lock: a file that was deleted or replaced excludes no other
+        process."""
+        if self._file is None:
+            return False
+        try:
+            return os.path.samestat(os.fstat(self._file), self.path.stat())
+        except OSError:
+            return False
+
+    def try_acquire(self) -> bool:
+        """Take the lock if it is free. StoreDenied if the folder cannot be written."""
+        if self.held:
+            return True
+        self.release()
+        try:
+            file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise StoreDenied(f"cannot open the lock file {self.path}: {error}") from error
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(file)
+            return False
+        os.ftruncate(file, 0)
+        os.pwrite(file, str(os.getpid()).encode(), 0)
+        self._file = file
+        return True
+
+    def acquire(self, timeout_secs: float, *, purpose: str) -> None:
+        """Take the lock within `timeout_secs`; StoreHeld names the process that has it."""
+        deadline = time.monotonic() + timeout_secs
+        while not self.try_acquire():
+            if time.monotonic() >= deadline:
+                raise StoreHeld(
+                    f"cannot {purpose}: process {self.holder()} holds {self.path}; "
+                    "stop that service, or use another database"
+                )
+            time.sleep(_RETRY_SECS)
+
+    def holder(self) -> str:
+        """The process id of the last holder, "unknown" where the file does not say."""
+        try:
+            return self.path.read_text().strip() or "unknown"
+        except OSError:
+            return "unknown"
+
+    def release(self) -> None:
+        file, self._file = self._file, None
+        if file is not None:
+            os.close(file)  # closing frees the lock
+
+    def __enter__(self) -> FileLock:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.release()

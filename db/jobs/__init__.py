@@ -1,0 +1,1 @@
+"""Jobs: their life, leases, history and owners; and the keys of the API."""

@@ -1,0 +1,314 @@
+"""Leases of jobs: each job is leased to one worker at a time, which ends it or returns it.
+
+A worker's right to write to a job is its `epoch`: taking a job over raises the epoch, and later
+writes of the former worker raise StaleLease. Records are not concerned: a measurement that arrives
+late is stored like any other.
+
+A lease is alive while `now < lease_until <= now + lease_secs` on the database's clock of leases. A
+lease that ends later than that was made before the clock was set back, or before the machine was
+restarted, and counts as over.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import ColumnElement, and_, or_, select
+from sqlalchemy.orm import Session
+
+from ..core.models import JobRow
+from ..core.parts import StorePart, reading, writing
+from ..errors import BadTransition, StaleLease, UnknownJob
+from ..values.job_states import (
+    LEASED,
+    LOST_TOO_OFTEN,
+    MAX_FAILURES,
+    JobState,
+    after_cancel_request,
+    check_transition,
+)
+from ..values.jobs import JsonObject, StoredJob, WaitingJob
+from ..values.moments import rfc3339
+from .history import Event, note_event, note_state, note_trials, saved, served
+from .owners import first_owners, withdraw_owner
+from .rows import is_intact_row, text_of, waiting_of
+
+log = logging.getLogger("tilewright.db")
+
+
+class LeaseStore(StorePart):
+    """Leases of jobs, and what their holders write.
+
+    **Ownership.** A lease carries an `epoch`. Each write of a worker names it, and raises
+    StaleLease once another worker has leased the job or all leases were ended. A write whose answer
+    was lost may be repeated: it takes effect once.
+
+    **Time.** Leases go by the database's clock (`Database.lease_clock`): the server's, or the time
+    since this machine was started. No process's time of day matters.
+    """
+
+    @reading
+    def job_queue(self, session: Session) -> list[WaitingJob]:
+        """The intact jobs that `lease_job` may lease, by priority, then by arrival."""
+        waiting = _is_free(self._lease_time(session))
+        rows = session.scalars(
+            select(JobRow)
+            .where(waiting)
+            .order_by(JobRow.priority.desc(), JobRow.arrival, JobRow.id)
+        )
+        owners = first_owners(session, select(JobRow.id).where(waiting))
+        return [waiting_of(row, owners.get(row.id, "")) for row in rows if is_intact_row(row)]
+
+    @writing
+    def lease_job(
+        self, session: Session, owner: str, lease_secs: float, *, job_id: str | None = None
+    ) -> StoredJob | None:
+        """The next job that waits or whose worker is gone, leased to `owner`; None if there is
+        none. With `job_id`, that job or none.
+
+        Higher priority goes first, then earlier arrival. The job's `epoch` is the caller's right to
+        write to it until the job is leased again. A job with `MAX_FAILURES` failures is leased once
+        more, to be concluded; one with more is FAILED instead, and one whose worker vanished while
+        it was cancelling is CANCELLED.
+        """
+        now, clock = self._clock(), self._lease_time(session)
+        self._end_hopeless(session, clock, now)
+        waiting = _is_free(clock)
+        if job_id is not None:
+            waiting = and_(waiting, JobRow.id == job_id)
+        passed_over: list[str] = []
+        while True:
+            first = (
+                select(JobRow)
+                .where(waiting, JobRow.id.not_in(passed_over))
+                .order_by(JobRow.priority.desc(), JobRow.arrival, JobRow.id)
+                .limit(1)
+                .with_for_update(skip_locked=True)
+            )
+            chosen = session.scalars(first).one_or_none()
+            if chosen is None:
+                return None
+            if not is_intact_row(chosen):
+                log.warning("job %s is damaged and not run; run `tilewright db check`", chosen.id)
+            elif chosen.state == JobState.QUEUED or self._still_over(session, chosen):
+                break
+            passed_over.append(chosen.id)
+        chosen.state = JobState.RUNNING
+        chosen.epoch += 1
+        chosen.owner = owner
+        chosen.lease_until, chosen.lease_secs = clock + lease_secs, float(lease_secs)
+        chosen.started_at = chosen.started_at or rfc3339(now)
+        note_state(session, chosen, now)
+        return saved(session, chosen)
+
+    @writing
+    def renew_lease(
+        self, session: Session, job_id: str, epoch: int, lease_secs: float
+    ) -> StoredJob:
+        """Heartbeat: extend the lease. State CANCELLING: the caller is to stop. StaleLease."""
+        row = _held_row(session, job_id, epoch)
+        clock = self._lease_time(session)
+        row.lease_until, row.lease_secs = clock + lease_secs, float(lease_secs)
+        return saved(session, row)
+
+    @writing
+    def release_job(self, session: Session, job_id: str, epoch: int) -> StoredJob:
+        """Return an unfinished job to the queue, for another worker to continue; it is CANCELLED if
+        its cancellation was requested. StaleLease."""
+        now = self._clock()
+        row = _held_row(session, job_id, epoch)
+        if row.state == JobState.CANCELLING:
+            return _end(session, row, JobState.CANCELLED, now)
+        check_transition(row.id, JobState(row.state), JobState.QUEUED)
+        row.state, row.owner, row.lease_until, row.lease_secs = JobState.QUEUED, None, None, None
+        note_state(session, row, now)
+        return saved(session, row)
+
+    @writing
+    def report_job(
+        self,
+        session: Session,
+        job_id: str,
+        epoch: int,
+        *,
+        trials: Sequence[tuple[int, str]] = (),
+        candidates: Mapping[int, Sequence[int]] | None = None,
+        events: Sequence[Event] = (),
+        progress: JsonObject | None = None,
+        failures: int | None = None,
+    ) -> list[int]:
+        """Store in one transaction what has been done; the ids of the events.
+
+        `trials` are (trial, record_key), each stored once however often it is sent; `candidates`
+        are the candidates that the search proposed, by trial; `events` are (kind, data); `progress`
+        replaces the job's. `failures` is the job's count if the caller ends at this moment: one
+        more while it works on the job than while it waits. A new trial sets the count to 0.
+        StaleLease, NotRegistered.
+        """
+        now = self._clock()
+        row = _held_row(session, job_id, epoch)
+        if note_trials(session, row, trials, candidates or {}):
+            row.failures = 0
+        if failures is not None:
+            row.failures = failures
+        numbers = [note_event(session, row, kind, data, now) for kind, data in events]
+        if progress is not None:
+            row.progress = text_of(progress)
+        saved(session, row)
+        return numbers
+
+    @writing
+    def finish_job(
+        self,
+        session: Session,
+        job_id: str,
+        epoch: int,
+        state: JobState,
+        *,
+        result: JsonObject | None = None,
+        error: JsonObject | None = None,
+    ) -> StoredJob:
+        """End the job; repeated in the same epoch and state, the call changes nothing.
+
+        StaleLease, BadTransition, UnknownJob.
+        """
+        row = _row(session, job_id)
+        if row.epoch == epoch and row.state == state and state.final:
+            return served(row)
+        if not state.final:
+            raise BadTransition(f"job {job_id}: {state} is not an end of a job")
+        row = _held_row(session, job_id, epoch)
+        return _end(session, row, state, self._clock(), result=result, error=error)
+
+    @writing
+    def request_cancel(self, session: Session, job_id: str, owner: str | None = None) -> StoredJob:
+        """Request the end of a job: a QUEUED job is CANCELLED at once, a finished one stays.
+        UnknownJob.
+
+        For an `owner` of a job that has other owners, only that owner withdraws and the job goes
+        on; when the last owner withdraws, it stops. NotAlone: the job is not one of `owner`'s.
+        """
+        now = self._clock()
+        row = _row(session, job_id)
+        is_open = not JobState(row.state).final
+        if owner is not None and is_open and withdraw_owner(session, job_id, owner, now):
+            return served(row)
+        state = after_cancel_request(JobState(row.state))
+        if state == row.state:
+            return served(row)
+        if state.final:
+            return _end(session, row, state, now)
+        check_transition(row.id, JobState(row.state), state)
+        row.state, row.flight_key = state, None
+        note_state(session, row, now)
+        return saved(session, row)
+
+    def coordinate(self, *, blameless: bool = False) -> None:
+        """Become the one coordinator of this database until `close`: StoreHeld names another.
+
+        The coordinator alone leases jobs and does the upkeep, and the schema is not upgraded while
+        there is one. The leases of the former coordinator end at once, since it is gone.
+        `blameless`: no job was the reason, and failures are not counted.
+        """
+        lock = self._database.lock
+        if lock.held:
+            return
+        lock.acquire(min(self._database.timeout_secs, 1.0), purpose=f"coordinate {self.name}")
+        self._end_leases(blameless=blameless)
+
+    def coordinates(self) -> bool:
+        """Whether this store is the coordinator now: on a server, the lock ends with its
+        connection. A worker that lost it stops working on jobs and calls `coordinate` again."""
+        return self._database.lock.held
+
+    @writing
+    def _end_leases(self, session: Session, *, blameless: bool) -> None:
+        """End every lease. The epochs go up too, so that a former holder that is alive after all
+        cannot write."""
+        leased = select(JobRow).where(JobRow.state.in_(LEASED)).with_for_update()
+        for row in filter(is_intact_row, session.scalars(leased).all()):
+            row.epoch += 1
+            row.lease_until = 0.0
+            row.failures = max(row.failures - blameless, 0)
+            saved(session, row)
+
+    def _end_hopeless(self, session: Session, clock: float, now: datetime) -> None:
+        """End the jobs that lost their worker while cancelling, or too many workers in a row."""
+        lost = select(JobRow).where(_is_abandoned(clock)).with_for_update(skip_locked=True)
+        for row in filter(is_intact_row, session.scalars(lost).all()):
+            if not self._still_over(session, row):
+                continue
+            if row.state == JobState.CANCELLING:
+                _end(session, row, JobState.CANCELLED, now)
+            elif row.failures > MAX_FAILURES:
+                _end(session, row, JobState.FAILED, now, error=LOST_TOO_OFTEN)
+
+    def _still_over(self, session: Session, row: JobRow) -> bool:
+        """Whether the lease of a locked row is over by a new reading of the clock.
+
+        A server shows leases that were committed after the first reading. By that reading such a
+        lease ends too late, as if the clock had been set back.
+        """
+        return bool(is_over(row.lease_until, row.lease_secs, self._lease_time(session)))
+
+
+def is_over(lease_until: Any, lease_secs: Any, clock: float) -> Any:
+    """Whether a lease is over, by the rule of the module; of the columns of a row or of their
+    values."""
+    return (lease_until <= clock) | (lease_until > clock + lease_secs)
+
+
+def _is_free(clock: float) -> ColumnElement[bool]:
+    """The condition that a job waits, or that its worker is gone."""
+    return or_(JobRow.state == JobState.QUEUED, _is_abandoned(clock))
+
+
+def _is_abandoned(clock: float) -> ColumnElement[bool]:
+    """The condition that a job is leased and its lease is over."""
+    over = is_over(JobRow.lease_until, JobRow.lease_secs, clock)
+    return and_(JobRow.state.in_(LEASED), over)
+
+
+def _row(session: Session, job_id: str) -> JobRow:
+    row = session.get(JobRow, job_id, with_for_update=True)
+    if row is None:
+        raise UnknownJob(f"job {job_id!r}: there is no such job")
+    if not is_intact_row(row):
+        raise UnknownJob(f"job {job_id}: its row is damaged; `tilewright db check` reports it")
+    return row
+
+
+def _held_row(session: Session, job_id: str, epoch: int) -> JobRow:
+    """The row of a job whose lease `epoch` is still the current one."""
+    row = session.get(JobRow, job_id, with_for_update=True)
+    if row is None:
+        raise UnknownJob(f"job {job_id!r}: there is no such job")
+    if not is_intact_row(row):
+        raise StaleLease(f"job {job_id}: its row is damaged; stop working on it")
+    if row.epoch != epoch or row.owner is None:
+        raise StaleLease(
+            f"job {job_id}: lease {epoch} has ended (the job is {row.state}, lease "
+            f"{row.epoch}); stop working on it"
+        )
+    return row
+
+
+def _end(
+    session: Session,
+    row: JobRow,
+    state: JobState,
+    now: datetime,
+    *,
+    result: JsonObject | None = None,
+    error: JsonObject | None = None,
+) -> StoredJob:
+    check_transition(row.id, JobState(row.state), state)
+    row.state, row.finished_at = state, rfc3339(now)
+    row.result = None if result is None else text_of(result)
+    row.error = None if error is None else text_of(error)
+    row.owner = row.lease_until = row.lease_secs = row.flight_key = None
+    note_state(session, row, now)
+    return saved(session, row)

@@ -1,0 +1,109 @@
+"""Whose a job is, and how much one owner may have open."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Select, exists, func, select
+from sqlalchemy.orm import Session
+
+from ..core.engine import insert_ignore
+from ..core.models import JobOwnerRow, JobRow, PreparationRow
+from ..errors import NotAlone, QuotaReached
+from ..values.job_states import JobState
+from ..values.jobs import TICKET_PRIORITY, JobQuota, Sharing
+
+OPEN = (JobState.QUEUED, JobState.RUNNING, JobState.CANCELLING)
+
+
+def add_owner(session: Session, job_id: str, owner: str) -> None:
+    """Make `owner` one of the job's owners, also after it withdrew."""
+    if not insert_ignore(session, JobOwnerRow, [{"job_id": job_id, "owner": owner}]):
+        _mark(session, job_id, owner, None)
+
+
+def first_owners(session: Session, jobs: Select[str]) -> dict[str, str]:
+    """One owner of each of the `jobs`, a query of their ids, that has any."""
+    statement = (
+        select(JobOwnerRow.job_id, func.min(JobOwnerRow.owner))
+        .where(JobOwnerRow.job_id.in_(jobs))
+        .group_by(JobOwnerRow.job_id)
+    )
+    return {row[0]: row[1] for row in session.execute(statement)}
+
+
+def is_seen_by(session: Session, job_id: str, owner: str) -> bool:
+    """Whether `owner` is or was an owner of the job, or it is a ticket, which everybody sees."""
+    if session.get(JobOwnerRow, (job_id, owner)) is not None:
+        return True
+    return bool(session.scalar(select(exists().where(PreparationRow.job_id == job_id))))
+
+
+def sharing_of(session: Session, job_ids: Sequence[str]) -> dict[str, Sharing]:
+    """Who wants each of the jobs, and who has withdrawn."""
+    rows = session.scalars(
+        select(JobOwnerRow).where(JobOwnerRow.job_id.in_(job_ids)).order_by(JobOwnerRow.owner)
+    ).all()
+    return {
+        job_id: Sharing(
+            tuple(r.owner for r in rows if r.job_id == job_id and r.withdrawn_at is None),
+            tuple(r.owner for r in rows if r.job_id == job_id and r.withdrawn_at is not None),
+        )
+        for job_id in job_ids
+    }
+
+
+def withdraw_owner(session: Session, job_id: str, owner: str, now: datetime) -> bool:
+    """Withdraw `owner` from a job if it has other owners; whether it has. NotAlone if the job is
+    not one of `owner`'s."""
+    found = sharing_of(session, [job_id])[job_id]
+    if owner in found.withdrawn:
+        return True
+    if owner not in found.asking:
+        raise NotAlone(f"job {job_id}: others asked for it, and {owner} did not")
+    if found.asking == (owner,):
+        return False
+    _mark(session, job_id, owner, now)
+    return True
+
+
+def check_quota(
+    session: Session, owner: str, quota: JobQuota, trials: int, priority: int = 0
+) -> None:
+    """QuotaReached if one more job, of `trials` and `priority`, exceeds the quota of `owner`."""
+    statement = select(JobRow.request, JobRow.progress, JobRow.priority).where(
+        of_owner(owner, asking=True), JobRow.state.in_(OPEN)
+    )
+    jobs = session.execute(statement).all()
+    tickets = sum(row.priority <= TICKET_PRIORITY for row in jobs)
+    if priority <= TICKET_PRIORITY:
+        if tickets >= quota.tickets:
+            raise QuotaReached(f"{quota.tickets} tickets of {owner} are open already")
+    elif len(jobs) - tickets >= quota.jobs:
+        raise QuotaReached(f"{quota.jobs} jobs of {owner} are open already")
+    waiting = sum(trials_left(json.loads(row.request), json.loads(row.progress)) for row in jobs)
+    if waiting + trials > quota.trials:
+        raise QuotaReached(
+            f"{waiting} trials of {owner} wait already, {trials} more are above {quota.trials}"
+        )
+
+
+def of_owner(owner: str, *, asking: bool = False) -> Any:
+    """The condition that `owner` is or was an owner of a job; `asking`: and has not withdrawn."""
+    mine = select(JobOwnerRow.job_id).where(JobOwnerRow.owner == owner)
+    return JobRow.id.in_(mine.where(JobOwnerRow.withdrawn_at.is_(None)) if asking else mine)
+
+
+def trials_left(request: dict[str, Any], progress: dict[str, Any]) -> int:
+    """How many trials of its budget a job has not reported yet."""
+    budget = request.get("budget") or {}
+    return max(0, int(budget.get("trials") or 0) - int(progress.get("trials_done") or 0))
+
+
+def _mark(session: Session, job_id: str, owner: str, withdrawn_at: datetime | None) -> None:
+    row = session.get_one(JobOwnerRow, (job_id, owner))
+    row.withdrawn_at = withdrawn_at
+    session.flush()

@@ -1,0 +1,1 @@
+"""Workloads, targets, measured records, the best of them, and the files they were built into."""

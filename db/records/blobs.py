@@ -1,0 +1,142 @@
+"""Blobs, which are bytes named by their sha256, and artefacts: the blobs of a record."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Sequence
+from datetime import datetime
+
+from sqlalchemy import ColumnElement, delete, exists, func, insert, select, update
+from sqlalchemy.orm import Session
+
+from ..core.engine import KEYS_PER_STATEMENT, changed, insert_ignore
+from ..core.hashes import ARTEFACT, row_hash
+from ..core.models import MAX_BLOB_BYTES, ArtefactRow, BlobRow, PreparedFileRow
+from ..core.parts import StorePart, reading, writing
+from ..errors import BlobTooLarge, NotRegistered
+from ..values.records import Artefact, ArtefactFile, Blob
+from .records import record_row
+from .rows import artefacts_of
+
+log = logging.getLogger("tilewright.db")
+
+
+class FileStore(StorePart):
+    """The files of a store: object files, headers, LLVM IR."""
+
+    @writing
+    def put_blob(self, session: Session, data: bytes, media_type: str) -> str:
+        """Store bytes that a build requested; their sha256 (64 hex digits). BlobTooLarge above
+        4 MiB."""
+        now = self._clock()
+        self._database.serialise(session, "blobs")
+        name = put_blob(session, data, media_type, now)
+        session.execute(update(BlobRow).filter_by(sha256=name).values(built_at=now))
+        return name
+
+    @reading
+    def blob(self, session: Session, sha256: str) -> Blob | None:
+        """The blob of this name; None if missing or damaged (then `put_blob` repairs it)."""
+        row = session.get(BlobRow, sha256)
+        if row is None:
+            return None
+        if not is_intact_blob(row):
+            log.warning("blob %s is damaged and not served; run `tilewright db check`", sha256)
+            return None
+        return Blob(row.sha256, row.media_type, row.data)
+
+    @writing
+    def add_artefacts(
+        self, session: Session, record_key: str, files: Sequence[ArtefactFile]
+    ) -> list[Artefact]:
+        """Store the files that a stored record was built into, all or none; the files it has now.
+
+        The first files stay, because programs may be linked with them; damaged files are repaired
+        if they are given again. NotRegistered: the record is not stored. BlobTooLarge.
+        """
+        now = self._clock()
+        self._database.serialise(session, "blobs")  # no blob is pruned before a row refers to it
+        if record_row(session, record_key, locked=True) is None:
+            raise NotRegistered(f"artefacts of {record_key}: there is no such record")
+        known = _artefacts(session, record_key)
+        if {file.kind for file in files} <= {artefact.kind for artefact in known}:
+            kept = {artefact.sha256 for artefact in known}
+            for file in files:
+                if file.sha256 in kept:
+                    put_blob(session, file.data, file.media_type, now)
+            return known
+        session.execute(delete(ArtefactRow).filter_by(record_key=record_key))
+        insert_files(session, ArtefactRow, ARTEFACT, record_key, files, now)
+        return _artefacts(session, record_key)
+
+    @reading
+    def artefacts(self, session: Session, record_key: str) -> list[Artefact]:
+        """The files of a record, by kind; empty if none were kept."""
+        return _artefacts(session, record_key)
+
+
+def insert_files(
+    session: Session,
+    table: type[ArtefactRow] | type[PreparedFileRow],
+    columns: Sequence[str],
+    owner_key: str,
+    files: Sequence[ArtefactFile],
+    now: datetime,
+) -> None:
+    """Insert `files` as rows of `table`, whose guarded `columns` name their owner first, and their
+    bytes as blobs."""
+    for file in files:
+        sha256 = put_blob(session, file.data, file.media_type, now)
+        values = [owner_key, file.kind, file.name, sha256, len(file.data)]
+        row = dict(zip(columns, values, strict=True))
+        session.execute(insert(table).values(**row, row_sha256=row_hash(values)))
+
+
+def put_blob(session: Session, data: bytes, media_type: str, now: datetime) -> str:
+    """Store `data` and give its sha256. Storing it again repairs a damaged copy."""
+    if len(data) > MAX_BLOB_BYTES:
+        raise BlobTooLarge(f"blob: at most {MAX_BLOB_BYTES} bytes, got {len(data)}")
+    name = hashlib.sha256(data).hexdigest()
+    row = {"sha256": name, "media_type": media_type, "data": data, "created_at": now}
+    if not insert_ignore(session, BlobRow, [row]):
+        damaged = (BlobRow.sha256 == name, BlobRow.data != data)
+        session.execute(update(BlobRow).where(*damaged).values(data=data))
+    return name
+
+
+def drop_blobs(session: Session, names: Sequence[str], *, built: bool) -> tuple[int, int]:
+    """Delete the blobs that nothing refers to, without `built` only those that no build requested:
+    how many, and their bytes."""
+    count = size = 0
+    for start in range(0, len(names), KEYS_PER_STATEMENT):
+        goes: list[ColumnElement[bool]] = [
+            BlobRow.sha256.in_(names[start : start + KEYS_PER_STATEMENT]),
+            *unreferenced(),
+            *([] if built else [BlobRow.built_at.is_(None)]),
+        ]
+        size += session.scalar(select(func.sum(func.length(BlobRow.data))).where(*goes)) or 0
+        gone = session.execute(
+            delete(BlobRow).where(*goes), execution_options={"synchronize_session": False}
+        )
+        count += changed(gone)
+    return count, size
+
+
+def unreferenced() -> list[ColumnElement[bool]]:
+    """The conditions that no file of a record or of a preparation refers to a blob."""
+    return [
+        ~exists().where(ArtefactRow.sha256 == BlobRow.sha256),
+        ~exists().where(PreparedFileRow.sha256 == BlobRow.sha256),
+    ]
+
+
+def is_intact_blob(row: BlobRow) -> bool:
+    """Whether the bytes are what the name says."""
+    if not isinstance(row.data, bytes):  # damage can turn bytes into text
+        return False
+    return hashlib.sha256(row.data).hexdigest() == row.sha256
+
+
+def _artefacts(session: Session, record_key: str) -> list[Artefact]:
+    return artefacts_of(session.scalars(select(ArtefactRow).filter_by(record_key=record_key)))

@@ -1,0 +1,91 @@
+"""Which schedules failed their full check: the query behind everything that hands out code.
+
+`refusing_rows` selects the records that speak against a schedule, and, where the failure may have
+been the machine's fault, the records that speak for it. `tilewright.schedules.full_checks` says
+what they mean together; `quick.py` has the same query without SQLAlchemy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeAlias
+
+from sqlalchemy import ColumnElement, and_, null, select, tuple_
+from sqlalchemy.orm import Session, aliased
+
+from tilewright.schedules.full_checks import FULL, FullChecks
+
+from ..core.hashes import RECORD, as_row, guarded
+from ..core.models import RecordRow, WithdrawnRow
+from ..values.records import Work
+from .rows import from_row
+
+Raw: TypeAlias = tuple[Any, ...]
+"""The guarded columns of a record, and why it was withdrawn, or None."""
+
+
+def checks_of_work(session: Session, work: Work) -> FullChecks:
+    """Every full check of a work, passed and failed."""
+    workload_key, target_key = work
+    of_it = and_(RecordRow.workload_key == workload_key, RecordRow.target_key == target_key)
+    return checks_of([*_fully_checked(session, of_it), *_withdrawn(session, of_it)])
+
+
+def refusals_of_work(session: Session, work: Work) -> FullChecks:
+    """The failed full checks of a work, read in few rows."""
+    return checks_of(refusing_rows(session, [work]))
+
+
+def refusing_rows(session: Session, works: Sequence[Work], *, elsewhere: bool = False) -> list[Raw]:
+    """The rows that speak against schedules of `works`; with `elsewhere` those of other targets
+    too."""
+    workloads = list({workload for workload, _ in works})
+    asked = (
+        RecordRow.workload_key.in_(workloads)
+        if elsewhere
+        else tuple_(RecordRow.workload_key, RecordRow.target_key).in_(works)
+    )
+    failed = _fully_checked(
+        session, asked, RecordRow.estimate_secs.is_(None)
+    )  # as the index has it
+    withdrawn = _withdrawn(session, asked)
+    if not failed:
+        return withdrawn
+    other = aliased(RecordRow)
+    beside = select(other.key).where(
+        other.workload_key == RecordRow.workload_key,
+        other.target_key == RecordRow.target_key,
+        other.verified_level == FULL,
+        other.estimate_secs.is_(None),
+    )
+    passed = _fully_checked(session, asked, RecordRow.status == "ok", beside.exists())
+    return [*failed, *passed, *withdrawn]
+
+
+def checks_of(rows: Iterable[Raw]) -> FullChecks:
+    """The full checks in rows of one work; damaged rows are left out."""
+    return FullChecks.of(
+        (record, raw[-1])
+        for raw in rows
+        if (record := from_row(as_row(guarded(RECORD), raw[:-1]))) is not None
+    )
+
+
+def _fully_checked(session: Session, *conditions: ColumnElement[bool]) -> list[Raw]:
+    statement = select(*_columns(), null()).where(RecordRow.verified_level == FULL, *conditions)
+    return [tuple(row) for row in session.execute(statement.order_by(RecordRow.id))]
+
+
+def _withdrawn(session: Session, asked: ColumnElement[bool]) -> list[Raw]:
+    statement = (
+        select(*_columns(), WithdrawnRow.reason)
+        .join(WithdrawnRow, WithdrawnRow.record_key == RecordRow.key)
+        .where(asked)
+        .order_by(RecordRow.id)
+    )
+    return [tuple(row) for row in session.execute(statement)]
+
+
+def _columns() -> list[Any]:
+    columns = RecordRow.__table__.c
+    return [columns[name] for name in guarded(RECORD)]

@@ -1,0 +1,83 @@
+"""Measured records: stored once, immutable, and read by their work."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from sqlalchemy import func, select
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
+
+from tilewright.schedules.record import TuningRecord
+
+from ..core.engine import insert_ignore
+from ..core.models import BlobRow, RecordRow
+from ..core.parts import StorePart, reading
+from ..errors import NotRegistered
+from ..values.records import IMPORTED, Counts
+from .rows import from_row, from_rows, to_row
+
+
+class RecordStore(StorePart):
+    """The measured records of a store; `BestStore.add` stores them."""
+
+    @reading
+    def records(
+        self,
+        session: Session,
+        workload_key: str,
+        target_key: str,
+        *,
+        include_imported: bool = False,
+    ) -> list[TuningRecord]:
+        """Every record of exactly this work, in the order of arrival.
+
+        Imported records, which are claims of other machines, need `include_imported`.
+        """
+        statement = select(RecordRow).where(
+            RecordRow.workload_key == workload_key, RecordRow.target_key == target_key
+        )
+        if not include_imported:
+            statement = statement.where(RecordRow.verified_level != IMPORTED)
+        return from_rows(session.scalars(statement.order_by(RecordRow.id)))
+
+    @reading
+    def record(self, session: Session, key: str) -> TuningRecord | None:
+        """The record of this key; None if it is unknown or damaged."""
+        return from_row(record_row(session, key))
+
+    @reading
+    def counts(self, session: Session) -> Counts:
+        """How many records and blobs there are."""
+        records, blobs = (
+            int(session.scalar(select(func.count()).select_from(table)) or 0)
+            for table in (RecordRow, BlobRow)
+        )
+        return Counts(records, blobs)
+
+
+def insert_records(session: Session, records: Sequence[TuningRecord], now: datetime) -> int:
+    """Insert those that are not there yet; how many were new.
+
+    InvalidRecord for one that contradicts itself, NotRegistered for one whose workload or
+    target is unknown; in both cases the caller's transaction must be given up.
+    """
+    try:
+        return insert_ignore(session, RecordRow, [to_row(r, now) for r in records])
+    except IntegrityError as error:
+        if "foreign key" not in str(error.orig).lower():
+            raise
+        works = sorted({(r.workload_key, r.target_key) for r in records})
+        raise NotRegistered(
+            f"{len(records)} records of {works[0]}: their workload or target is not "
+            "registered; call register() first"
+        ) from error
+
+
+def record_row(session: Session, key: str, *, locked: bool = False) -> RecordRow | None:
+    """The row of this key; `locked` against decisions of other transactions until this one ends."""
+    statement = select(RecordRow).filter_by(key=key)
+    if locked:
+        statement = statement.with_for_update(key_share=True)
+    return session.scalars(statement).one_or_none()

@@ -1,0 +1,160 @@
+"""Workloads and targets: the two documents every record refers to."""
+
+from __future__ import annotations
+
+import json
+import logging
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import or_, update
+from sqlalchemy.orm import Session
+
+from tilewright.schedules.canonical import canonical_bytes
+from tilewright.schedules.target import Target
+
+from ..core.engine import insert_ignore
+from ..core.hashes import TARGET, WORKLOAD, is_intact, row_hash
+from ..core.models import TargetRow, WorkloadRow
+from ..core.parts import StorePart, reading, writing
+from ..errors import KeyConflict, RefusedError
+from ..values.records import WorkloadEntry
+
+log = logging.getLogger("tilewright.db")
+
+
+class WorkStore(StorePart):
+    """The workloads and targets of a store."""
+
+    @writing
+    def register(
+        self,
+        session: Session,
+        workload_key: str,
+        workload_document: dict[str, Any],
+        name: str,
+        flops: int,
+        target_key: str,
+        target_document: dict[str, Any],
+    ) -> None:
+        """Store the workload and the target that records will refer to. Repeated, the call changes
+        only the target's probes: the first name stays. Damaged rows are repaired.
+
+        KeyConflict if another computation is stored under `workload_key`; RefusedError for invalid
+        keys and flops.
+        """
+        now = self._clock()
+        register_workload(session, workload_key, workload_document, name, flops, now)
+        register_target(session, target_key, target_document, now)
+
+    @reading
+    def workload(self, session: Session, key: str) -> WorkloadEntry | None:
+        """The workload of this key; None if it is unknown or damaged."""
+        return find_workload(session, key)
+
+    @reading
+    def target(self, session: Session, key: str) -> dict[str, Any] | None:
+        """The JSON description of a target; None if it is unknown or damaged."""
+        return find_target(session, key)
+
+
+def register_workload(
+    session: Session, key: str, document: dict[str, Any], name: str, flops: int, now: datetime
+) -> None:
+    """Store the document of `key`. The first spelling of a computation and its name stay.
+
+    KeyConflict if another is stored and `document` does not describe the computation of `key`.
+    """
+    if not 0 <= flops < 2**63:
+        raise RefusedError(f"flops: must be in 0..2**63-1, got {flops}")
+    if "\0" in name:
+        raise RefusedError("name: must be text without NUL characters")
+    text = canonical_bytes(document).decode()
+    row = {"key": _checked_key(key), "name": name, "flops": flops, "document": text}
+    row |= {"created_at": now, "row_sha256": row_hash([key, name, flops, text])}
+    if insert_ignore(session, WorkloadRow, [row]):
+        return
+    known = find_workload(session, key)
+    if known is None:  # stored and damaged: the given document repairs it
+        mended = update(WorkloadRow).where(WorkloadRow.key == key).values(row)
+        session.execute(mended.execution_options(synchronize_session=False))
+    elif known.document != document and workload_key_of(document) != key:
+        raise KeyConflict(
+            f"workload {key}: another computation is stored under this key; the one given "
+            f"has the key {workload_key_of(document)}"
+        )
+
+
+def register_target(session: Session, key: str, document: dict[str, Any], now: datetime) -> None:
+    """Store the document of `key`; a later one replaces the probes, which are not part of the key.
+
+    A document without probes, as for mocked timings, replaces none.
+    """
+    text = canonical_bytes(document).decode()
+    row: dict[str, Any] = {"key": _checked_key(key), "document": text, "created_at": now}
+    row["row_sha256"] = row_hash([key, text])
+    if insert_ignore(session, TargetRow, [row]):
+        return
+    if not _is_probed(document) and find_target(session, key) is not None:
+        return
+    renewed = update(TargetRow).where(
+        TargetRow.key == key,
+        or_(TargetRow.document != text, TargetRow.row_sha256 != row["row_sha256"]),
+    )
+    row.pop("created_at")
+    session.execute(renewed.values(row).execution_options(synchronize_session=False))
+
+
+def find_workload(session: Session, key: str) -> WorkloadEntry | None:
+    """The workload of this key; None if it is unknown or damaged."""
+    return workload_entry(session.get(WorkloadRow, key))
+
+
+def find_target(session: Session, key: str) -> dict[str, Any] | None:
+    """The document of the target of this key; None if it is unknown or damaged."""
+    return target_document(session.get(TargetRow, key))
+
+
+def workload_entry(row: Any) -> WorkloadEntry | None:
+    """The workload of an intact row; None of a damaged one, with a line in the log."""
+    if row is None or not _served("workload", row, WORKLOAD):
+        return None
+    return WorkloadEntry(row.key, row.name, row.flops, json.loads(row.document))
+
+
+def target_document(row: Any) -> dict[str, Any] | None:
+    """The document of an intact row; None of a damaged one, with a line in the log."""
+    if row is None or not _served("target", row, TARGET):
+        return None
+    document: dict[str, Any] = json.loads(row.document)
+    return document
+
+
+def workload_key_of(document: dict[str, Any]) -> str:
+    """The key of the computation a document describes; WorkloadError if it describes none."""
+    # Start-up: most questions to the store hold a key.
+    from tilewright.schedules.workload.workload import Workload
+
+    return Workload.from_json(document).key
+
+
+def target_key_of(document: dict[str, Any]) -> str:
+    """The key that a target document gives; TargetError if it is not one."""
+    return Target.from_json(document).key
+
+
+def _is_probed(document: dict[str, Any]) -> bool:
+    return bool((document.get("probes") or {}).get("peak_gflops"))
+
+
+def _checked_key(key: str) -> str:
+    if not 1 <= len(key) <= 80:
+        raise RefusedError(f"key: must be text of 1..80 characters, got {key!r}")
+    return key
+
+
+def _served(kind: str, row: Any, columns: tuple[str, ...]) -> bool:
+    intact = is_intact(row, columns)
+    if not intact:
+        log.warning("%s %s is damaged and not served; run `tilewright db check`", kind, row.key)
+    return intact

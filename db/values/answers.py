@@ -1,0 +1,100 @@
+"""Values of preparations: answers to works that were not tuned.
+
+WANTED -> CHOSEN -> READY        a schedule, then its files and the result of its check
+WANTED -> FAILED                 no schedule is possible; the document says why
+WANTED -> deleted                a stored record passed its check and is the best now
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from tilewright.schedules.canonical import canonical_bytes
+
+from .records import Artefact
+
+LEASE_SECS = 15.0
+"""The length of a lease of a preparation."""
+
+MAX_CLAIMS = 3
+"""How many of the fastest claims of a work are worth a check."""
+
+
+class PreparationState(StrEnum):
+    """The state of a preparation."""
+
+    WANTED = "WANTED"
+    CHOSEN = "CHOSEN"
+    READY = "READY"
+    FAILED = "FAILED"
+
+    @property
+    def final(self) -> bool:
+        return self in (PreparationState.READY, PreparationState.FAILED)
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """A work to prepare, and the job that would tune it (None: no such job).
+
+    `job` is its request, its body hash and its flight key, as for `create_job`. `again`: records
+    were stored since a finished preparation was made, so it is made again.
+    """
+
+    workload_key: str
+    workload_document: dict[str, Any]
+    name: str
+    flops: int
+    target_key: str
+    target_document: dict[str, Any]
+    job: tuple[dict[str, Any], str, str] | None = None
+    again: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Preparation:
+    """A leased preparation, with the documents that a process needs to work on it."""
+
+    key: str
+    workload_key: str
+    target_key: str
+    state: PreparationState
+    document: dict[str, Any]
+    workload_document: dict[str, Any]
+    target_document: dict[str, Any]
+    owner: str
+    attempts: int
+
+
+@dataclass(frozen=True, slots=True)
+class PreparationQuota:
+    """Of one owner: how many works may wait to be prepared, and how many finished preparations are
+    kept. Above the latter, the oldest are deleted."""
+
+    waiting: int
+    kept: int
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """The result of a preparation. `job_id` is the job that tunes the work, if there is one."""
+
+    key: str
+    state: PreparationState
+    document: dict[str, Any]
+    files: tuple[Artefact, ...]
+    job_id: str | None
+
+    @property
+    def trace(self) -> list[Any] | None:
+        """The schedule as JSON data, None before one is chosen."""
+        trace: list[Any] | None = self.document.get("trace")
+        return trace
+
+
+def preparation_key(workload_key: str, target_key: str, toolchain: str) -> str:
+    """The key of a preparation."""
+    return hashlib.sha256(canonical_bytes([workload_key, target_key, toolchain])).hexdigest()

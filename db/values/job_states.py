@@ -1,0 +1,67 @@
+"""The states of a job and their transitions, as a table."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from ..errors import BadTransition
+
+
+class JobState(StrEnum):
+    """The state of a job. The last three are final."""
+
+    QUEUED = "QUEUED"
+    RUNNING = "RUNNING"
+    CANCELLING = "CANCELLING"
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
+
+    @property
+    def final(self) -> bool:
+        return not NEXT[self]
+
+    @property
+    def joinable(self) -> bool:
+        """Whether an equal request may become part of this job."""
+        return self in (JobState.QUEUED, JobState.RUNNING)
+
+
+LEASED = (JobState.RUNNING, JobState.CANCELLING)
+"""The states in which a worker has the job."""
+
+MAX_FAILURES = 10
+"""How many workers in a row may end while they work on a job, none of them after a new trial."""
+
+LOST_TOO_OFTEN = {
+    "code": "lost_too_often",
+    "detail": f"{MAX_FAILURES} workers in a row ended while they were at work on this job, "
+    "none of them after a new trial",
+}
+"""The error of a job that lost more workers than that."""
+
+_S = JobState
+NEXT: dict[JobState, frozenset[JobState]] = {
+    _S.QUEUED: frozenset({_S.RUNNING, _S.CANCELLED, _S.FAILED}),
+    # Back to QUEUED: a worker that is shut down gives its job up for another to continue.
+    _S.RUNNING: frozenset({_S.QUEUED, _S.CANCELLING, _S.SUCCEEDED, _S.FAILED}),
+    # A job may end on its own between the request and the moment its worker sees it.
+    _S.CANCELLING: frozenset({_S.CANCELLED, _S.SUCCEEDED, _S.FAILED}),
+    _S.SUCCEEDED: frozenset(),
+    _S.FAILED: frozenset(),
+    _S.CANCELLED: frozenset(),
+}
+
+
+def check_transition(job_id: str, old: JobState, new: JobState) -> None:
+    """BadTransition if a job in `old` may not become `new`."""
+    if new not in NEXT[old]:
+        choices = ", ".join(sorted(NEXT[old])) or "nothing: it is final"
+        raise BadTransition(f"job {job_id} is {old}: can become {choices}; asked for {new}")
+
+
+def after_cancel_request(state: JobState) -> JobState:
+    """The state of a job after a request to cancel: final at once where it has no worker."""
+    if state is JobState.QUEUED:
+        return JobState.CANCELLED
+    return JobState.CANCELLING if state is JobState.RUNNING else state

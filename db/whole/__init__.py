@@ -1,0 +1,1 @@
+"""Operations on the whole database: export, copy, check, statistics, lists and deletion."""

@@ -1,0 +1,149 @@
+"""Copying every row of one database into another: to move a database, or to back up a server's."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, MetaData, Row, Table, func, select
+
+from tilewright.schedules.canonical import canonical_bytes
+
+from ..core.engine import Database
+from ..core.files import whole_file
+from ..core.models import Base, Moment, UtcMoment
+from ..core.parts import StorePart
+from ..core.sqlite import SqliteDatabase
+from ..core.upgrade import create
+from ..errors import StoreBroken, StoreDenied
+from ..values.whole import MoveReport
+
+_ROWS_PER_INSERT = 500
+_BLOBS_PER_INSERT = 8
+
+
+@dataclass(slots=True)
+class _RowChecksum:
+    """The number of rows and the sum of their hashes: equal for equal rows in any order."""
+
+    count: int = 0
+    total: int = 0
+
+    def add(self, rows: Iterable[Row[Any]]) -> None:
+        for row in rows:
+            values = [
+                hashlib.sha256(value).hexdigest() if isinstance(value, bytes) else value
+                for value in row
+            ]
+            digest = hashlib.sha256(canonical_bytes(values)).digest()
+            self.count += 1
+            self.total = (self.total + int.from_bytes(digest, "big")) % 2**256
+
+
+class CopyStore(StorePart):
+    """Copies of a store."""
+
+    def backup(self, file: Path) -> None:
+        """A consistent copy in `file`, a SQLite database whatever this one is, for its owner only;
+        everything goes on meanwhile. StoreDenied if `file` is there already, StoreFull."""
+        with whole_file(file) as part:
+            if isinstance(self._database, SqliteDatabase):
+                self._database.copy_into(part)
+            else:
+                with closing(SqliteDatabase(part, timeout_secs=30.0)) as copy:
+                    create(copy)
+                    copy_rows(self._database, copy)
+
+    def move_to(self, other: CopyStore) -> MoveReport:
+        """Copy everything into `other`, which holds nothing yet, in one transaction there; counts
+        and hashes of both sides are compared before it is committed.
+
+        StoreHeld while a service runs on either. StoreDenied if `other` is not empty. StoreBroken
+        if the two do not agree.
+        """
+        source, target = self._database, other._database
+        if source.url == target.url or _is_same_file(source.path, target.path):
+            raise StoreDenied(f"database {self.name}: cannot be moved onto itself")
+        with _alone(source), _alone(target):
+            return copy_rows(source, target)
+
+
+@contextmanager
+def _alone(database: Database) -> Iterator[None]:
+    """Within the block, no other service coordinates the database."""
+    had_it = database.lock.held
+    database.lock.acquire(min(database.timeout_secs, 1.0), purpose=f"move {database.name}")
+    try:
+        yield
+    finally:
+        if not had_it:
+            database.lock.release()
+
+
+def copy_rows(source: Database, target: Database) -> MoveReport:
+    """Copy every row of `source`, as it is at one moment, into an empty `target`.
+
+    StoreDenied if there is anything in `target`; StoreBroken if the two do not agree at the end,
+    and then nothing was copied.
+    """
+    tables = _plain_tables()
+    with source.standing_still() as reading, target.connection(immediate=True) as writing:
+        _refuse_rows(writing, target.name, tables)
+        sent = {table.name: _copy(reading.connection(), writing, table) for table in tables}
+        target.fit_numbers(writing)
+        arrived = {table.name: _tally(writing, table) for table in tables}
+        different = [name for name in sent if sent[name] != arrived[name]]
+        if different:
+            raise StoreBroken(
+                f"database {target.name}: {', '.join(different)} did not arrive as sent; "
+                "nothing was copied"
+            )
+    return MoveReport({name: tally.count for name, tally in sent.items()})
+
+
+def _plain_tables() -> Sequence[Table]:
+    """The tables, what is referred to first, with moments as the text they are stored as: what is
+    damaged is copied as it is."""
+    plain = MetaData()
+    for table in Base.metadata.sorted_tables:
+        copy = table.to_metadata(plain)
+        for column in copy.columns:
+            if isinstance(column.type, UtcMoment):
+                column.type = Moment
+    return plain.sorted_tables
+
+
+def _refuse_rows(writing: Connection, name: str, tables: Sequence[Table]) -> None:
+    for table in tables:
+        count = writing.scalar(select(func.count()).select_from(table))
+        if count:
+            raise StoreDenied(
+                f"database {name}: {table.name} holds {count} rows already; name an empty database"
+            )
+
+
+def _copy(reading: Connection, writing: Connection, table: Table) -> _RowChecksum:
+    tally = _RowChecksum()
+    size = _BLOBS_PER_INSERT if table.name == "blob" else _ROWS_PER_INSERT
+    found = reading.execute(select(table), execution_options={"yield_per": size})
+    for rows in found.partitions(size):
+        tally.add(rows)
+        writing.execute(table.insert(), [dict(row._mapping) for row in rows])
+    return tally
+
+
+def _tally(connection: Connection, table: Table) -> _RowChecksum:
+    tally = _RowChecksum()
+    size = _BLOBS_PER_INSERT if table.name == "blob" else _ROWS_PER_INSERT
+    found = connection.execute(select(table), execution_options={"yield_per": size})
+    for rows in found.partitions(size):
+        tally.add(rows)
+    return tally
+
+
+def _is_same_file(one: Path | None, other: Path | None) -> bool:
+    return one is not None and other is not None and one.samefile(other)

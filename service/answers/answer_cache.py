@@ -1,0 +1,281 @@
+"""A cache of answers, which makes a repeated request cheap.
+
+An answer depends on the rows it was made from and on the installed toolchain. The cache holds the
+bytes of the response and a digest of those rows, and returns the bytes
+
+
+- at once, while nothing was committed to the database (`Store.change_token`);
+- else after reading the rows again, if they are the same byte by byte.
+
+The rows had correct hashes when the answer was made. A changed row has other bytes, is read and
+checked again, and is not served if it is damaged.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from tilewright.db.values.answers import Prepared
+from tilewright.schedules.full_checks import MOCKED
+from tilewright.schedules.record import Toolchain
+from tilewright.schedules.target import Target
+from tilewright.service.answers.failed_checks import why_none_passed
+from tilewright.service.answers.find import find_answer
+from tilewright.service.answers.grades import Answer, same_toolchain
+from tilewright.service.answers.links import links
+from tilewright.service.grade import Grade
+from tilewright.service.resolve import targets, workloads
+from tilewright.service.resolve.bounded_cache import BoundedCache
+from tilewright.service.resolve.toolchains import toolchain_name
+
+if TYPE_CHECKING:
+    from tilewright.db import Store, StoredEvidence
+
+CACHE_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A request: the lowest acceptable grade for a workload on a target, by their keys.
+
+    `target` is the description in the request; if there is none, the stored one is used.
+    """
+
+    workload_key: str
+    target_key: str
+    minimum: Grade
+    target: Target | None = None
+
+    @property
+    def work(self) -> tuple[str, str]:
+        return self.workload_key, self.target_key
+
+    @property
+    def identity(self) -> tuple[str, str, Grade, int]:
+        """Equal for requests with equal answers: `vector_bits` is not part of a target's key."""
+        bits = self.target.vector_bits if self.target is not None else 0
+        return self.workload_key, self.target_key, self.minimum, bits
+
+
+@dataclass(frozen=True, slots=True)
+class FoundAnswer:
+    """An answer as bytes. `rest` is its JSON without the workload, which callers may name
+    differently; `summary` is the stored workload. `etag` covers both.
+
+    `untried`: a stored record that the installed toolchain did not check yet may be better.
+    `preparing`: a better answer is being prepared.
+    """
+
+    grade: Grade
+    record_key: str | None
+    summary: bytes
+    rest: bytes
+    etag: str
+    untried: bool = False
+    preparing: bool = False
+    ticket: str | None = None
+
+    @property
+    def body(self) -> bytes:
+        """The JSON of the answer."""
+        return self.body_for(self.summary)
+
+    def body_for(self, summary: bytes) -> bytes:
+        """The JSON of the answer, with the caller's description of the workload."""
+        return b'{"workload":' + summary + b"," + self.rest[1:]
+
+
+@dataclass(frozen=True, slots=True)
+class CacheMiss:
+    """No stored answer is good enough.
+
+    `workload_known`, `target_known`: whether they are stored. `untried`, `preparing`: as in
+    `FoundAnswer`. `prepared`: a preparation finished without an acceptable answer; `problem` says
+    why there is no schedule, and `try_again_at` (Unix time in seconds) when to try again. `ticket`:
+    the job that tunes the workload. `failed`: why no candidate of a search passed.
+    """
+
+    workload_known: bool
+    target_known: bool
+    untried: bool = False
+    preparing: bool = False
+    prepared: bool = False
+    problem: dict[str, str] | None = None
+    ticket: str | None = None
+    try_again_at: float | None = None
+    failed: str = ""
+
+
+Outcome: TypeAlias = FoundAnswer | CacheMiss
+
+
+@dataclass(frozen=True, slots=True)
+class _CachedAnswer:
+    token: object
+    digest: bytes
+    outcome: Outcome
+
+
+class AnswerCache:
+    """Answers from one database under one toolchain. Thread-safe."""
+
+    def __init__(self, store: Store, toolchain: Toolchain, size_bytes: int = CACHE_BYTES) -> None:
+        self._store = store
+        self._toolchain = toolchain
+        self.name = toolchain_name(toolchain)
+        self._entries: BoundedCache[tuple[Any, ...], _CachedAnswer] = BoundedCache(size_bytes)
+
+    def cached(self, question: Question) -> Outcome | None:
+        """The cached outcome if no query is needed to confirm it, else None."""
+        entry = self._entries.get(question.identity)
+        if entry is None or entry.token is None or entry.token != self._store.change_token():
+            return None
+        return entry.outcome
+
+    def find(self, questions: Sequence[Question]) -> list[Outcome]:
+        """One outcome for each question, in order. Queries the database for those that are not
+        cached."""
+        token = self._store.change_token()
+        found: dict[tuple[Any, ...], Outcome] = {}
+        to_read: dict[tuple[Any, ...], Question] = {}
+        for question in questions:
+            name = question.identity
+            entry = self._entries.get(name)
+            if entry is not None and token is not None and entry.token == token:
+                found[name] = entry.outcome
+            else:
+                to_read[name] = question
+        if to_read:
+            found |= self._read(token, to_read)
+        return [found[question.identity] for question in questions]
+
+    def _read(
+        self, token: object, to_read: dict[tuple[Any, ...], Question]
+    ) -> dict[tuple[Any, ...], Outcome]:
+        """Outcomes from the current rows. `token` is older than the rows: a commit in between
+        causes another read, never a stale answer."""
+        found = {}
+        for elsewhere in (False, True):
+            part = {n: q for n, q in to_read.items() if (q.minimum is not Grade.EXACT) is elsewhere}
+            if not part:
+                continue
+            works = [question.work for question in part.values()]
+            evidence = self._store.evidence(works, toolchain=self.name, elsewhere=elsewhere)
+            for name, question in part.items():
+                found[name] = self._outcome(token, question, evidence[question.work])
+        return found
+
+    def _outcome(self, token: object, question: Question, evidence: StoredEvidence) -> Outcome:
+        digest = hashlib.sha256(repr(evidence).encode("utf-8", "surrogatepass")).digest()
+        known = self._entries.get(question.identity)
+        if known is not None and known.digest == digest:
+            outcome = known.outcome
+        else:
+            outcome = outcome_of(question, evidence, self._toolchain)
+        held = len(outcome.rest) + len(outcome.summary) if isinstance(outcome, FoundAnswer) else 0
+        self._entries.put(question.identity, _CachedAnswer(token, digest, outcome), held)
+        return outcome
+
+
+def outcome_of(question: Question, evidence: StoredEvidence, toolchain: Toolchain) -> Outcome:
+    """The outcome that follows from the rows."""
+    entry, target = evidence.entry(), question.target
+    if target is None:
+        document = evidence.target_document()
+        target = None if document is None else Target.from_json(document)
+    if entry is None or target is None:
+        return CacheMiss(workload_known=entry is not None, target_known=target is not None)
+    checks = evidence.refusals(target.key)
+    prepared = evidence.preparation()
+    is_refused = (
+        prepared is not None
+        and prepared.trace is not None
+        and checks.refusal(prepared.trace, toolchain) is not None
+    )
+    untried = _untried(evidence, prepared, toolchain)
+    preparing = prepared is not None and not prepared.state.final
+    found = find_answer(evidence, target, question.minimum, toolchain)
+    summary = {"key": entry.key, "name": entry.name, "flops": entry.flops}
+    if found is not None:
+        form = entry.document
+        answer = found.answer(
+            summary, targets.target_summary(target), lambda: workloads.workload_of(form)
+        )
+        answer = replace(answer, artefacts=links(evidence.artefacts(found.stored.key)))
+    elif (
+        question.minimum is Grade.DEFAULT
+        and prepared is not None
+        and prepared.trace is not None
+        and not is_refused
+    ):
+        answer = _default(prepared, summary, target)
+    else:
+        return CacheMiss(
+            workload_known=True,
+            target_known=True,
+            untried=untried or is_refused,  # the prepared schedule must be chosen again
+            preparing=preparing,
+            prepared=prepared is not None and prepared.state.final,
+            problem=prepared.document.get("problem") if prepared is not None else None,
+            ticket=prepared.job_id if prepared is not None else None,
+            try_again_at=prepared.document.get("try_again_at") if prepared is not None else None,
+            failed=why_none_passed(checks, toolchain),
+        )
+    return replace(finished(answer), untried=untried, preparing=preparing)
+
+
+def _untried(evidence: StoredEvidence, prepared: Prepared | None, toolchain: Toolchain) -> bool:
+    """Whether a record of another toolchain, or an imported one, may pass the check of this
+    toolchain."""
+    tried = set(prepared.document.get("tried", ())) if prepared is not None else set()
+    stale = {
+        one.key
+        for one in evidence.best()
+        if one.record.toolchain.codegen_version != MOCKED
+        and not same_toolchain(one.record.toolchain, toolchain)
+    }
+    exact = any(
+        one.record.toolchain.codegen_version == MOCKED
+        or same_toolchain(one.record.toolchain, toolchain)
+        for one in evidence.best()
+    )
+    return not exact and not stale.union(evidence.claims) <= tried
+
+
+def _default(prepared: Prepared, summary: dict[str, Any], target: Target) -> Answer:
+    """The answer of a preparation."""
+    return Answer(
+        grade=Grade.DEFAULT,
+        workload=summary,
+        target=targets.target_summary(target),
+        steps=prepared.document["trace"],
+        verified=bool(prepared.document["verified"]),
+        note=str(prepared.document["note"]),
+        artefacts=links(prepared.files),
+        ticket=prepared.job_id,
+        pending=not prepared.state.final,
+    )
+
+
+def finished(answer: Answer) -> FoundAnswer:
+    """An answer as bytes."""
+    document = answer.to_json()
+    summary = compact(document.pop("workload"))
+    rest = compact(document)
+    return FoundAnswer(
+        grade=answer.grade,
+        record_key=answer.record_key,
+        summary=summary,
+        rest=rest,
+        etag=f'"{hashlib.sha256(summary + rest).hexdigest()}"',
+        ticket=answer.ticket,
+    )
+
+
+def compact(document: Any) -> bytes:
+    """JSON without spaces."""
+    return json.dumps(document, separators=(",", ":"), allow_nan=False).encode()

@@ -1,0 +1,49 @@
+"""Options that several commands share, as Typer takes them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from tilewright.service.errors import UsageProblem
+from tilewright.service.grade import Grade
+from tilewright.tuner.search.strategies import Strategy
+
+from .options import MACHINE_PANEL
+
+CpusOption = Annotated[
+    str | None,
+    typer.Option(
+        "--cpu",
+        metavar="LIST",
+        help="One object for many CPUs, such as x86-64-v3,x86-64-v4,native: each at its best, and "
+        "right on every other one.",
+        rich_help_panel=MACHINE_PANEL,
+        show_default=False,
+    ),
+]
+
+LeastGrade = Annotated[
+    Grade | None,
+    typer.Option(
+        "--min-grade",
+        help="The lowest acceptable grade: exact; with --cpu, same-cpu.",
+        show_default=False,
+    ),
+]
+
+
+def split_names(cpus: str) -> list[str]:
+    """The distinct names in the list. UsageProblem if there are none."""
+    names = [name.strip() for name in cpus.split(",") if name.strip()]
+    if not names:
+        raise UsageProblem("--cpu takes names such as x86-64-v3,x86-64-v4,native")
+    return list(dict.fromkeys(names))
+
+
+SecondsOption = Annotated[
+    float | None,
+    typer.Option("--seconds", metavar="S", min=0.0, help="Stop after this wall time."),
+]
+StrategyOption = Annotated[Strategy, typer.Option("--strategy", help="How candidates are chosen.")]

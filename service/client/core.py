@@ -1,0 +1,337 @@
+"""Every call of the client, without input and output.
+
+A call is a generator. It yields a `Request`, `ReadChunk` or `Pause`, which a driver carries out and
+whose reply it receives, and a `Result` for its caller. `blocking.py` and `asynchronous.py` are the
+drivers; both offer each method here under its own name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+import uuid
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias, TypeVar
+from urllib.parse import quote
+
+from tilewright.service import timeouts
+from tilewright.service.client.messages import (
+    ConnectionFailed,
+    EventParser,
+    Pause,
+    ReadChunk,
+    Request,
+    Response,
+    Result,
+)
+from tilewright.service.client.retries import RETRY_STATUSES, Outage, may_recover, pause_secs
+from tilewright.service.client.values import Best, Event, Job
+from tilewright.service.errors import Refused, Unreachable
+
+T = TypeVar("T")
+Exchange: TypeAlias = Generator[Request | ReadChunk | Pause, Any, T]
+"""A part of a call, which returns T."""
+Step: TypeAlias = Request | ReadChunk | Pause | Result[T]
+Call: TypeAlias = Generator[Step[T], Any, None]
+"""A call with one result."""
+ResultStream: TypeAlias = Generator[Step[T], Any, None]
+"""A call with any number of results."""
+
+DEFAULT_URL = "http://127.0.0.1:8470"
+
+
+@dataclass(frozen=True, slots=True)
+class ClientCore:
+    """The service at `url`. A call takes at most `timeout_secs` with all its tries, and what the
+    service was asked to wait."""
+
+    url: str
+    timeout_secs: float
+    retries: int
+    clock: Callable[[], float] = time.monotonic
+
+    def submit(
+        self,
+        workload: str | Mapping[str, Any],
+        *,
+        target: str | Mapping[str, Any] = "native",
+        threads: int | None = None,
+        trials: int | None = None,
+        seconds: float | None = None,
+        strategy: str | None = None,
+        seed: int | None = None,
+        measurer: str | None = None,
+        priority: int | None = None,
+        idempotency_key: str | None = None,
+        validate_only: bool = False,
+    ) -> Call[Job]:
+        """Ask for a tuning job; the job, or the one already in flight for the same work.
+
+        What is None takes the service's default. With `validate_only` nothing is queued and the
+        job has no id.
+        """
+        budget = {"trials": trials, "seconds": seconds}
+        body = {
+            "workload": workload,
+            "target": target,
+            "threads": threads,
+            "budget": {name: value for name, value in budget.items() if value is not None},
+            "strategy": strategy,
+            "seed": seed,
+            "measurer": measurer,
+            "priority": priority,
+        }
+        request = Request(
+            "POST",
+            "/v1/jobs",
+            body={name: value for name, value in body.items() if value not in (None, {})},
+            params={"validate_only": "true"} if validate_only else {},
+            headers={"Idempotency-Key": idempotency_key or str(uuid.uuid4())},
+        )
+        yield Result(Job.from_json((yield from self._document(request))))
+
+    def status(self, job_id: str, *, wait_secs: float = 0.0) -> Call[Job]:
+        """The job now, or as soon as it changes to done within `wait_secs`."""
+        yield Result((yield from self._job(job_id, wait_secs)))
+
+    def wait(self, job_id: str, *, timeout_secs: float | None = None) -> Call[Job]:
+        """The finished job. TimeoutError if it is not done after `timeout_secs`. Goes on while the
+        service starts again."""
+        deadline = None if timeout_secs is None else self.clock() + timeout_secs
+        outage = Outage(0, self.clock)
+        wait_secs = 0.0  # the first request returns at once: then the service is known to answer
+        while True:
+            try:
+                job = yield from self._job(job_id, wait_secs)
+            except (Unreachable, Refused) as error:
+                late = deadline is not None and self.clock() >= deadline
+                if late or not may_recover(error) or outage.lasts_too_long():
+                    raise
+                yield Pause(pause_secs(outage.failures))
+                continue
+            outage.end()
+            if job.done:
+                yield Result(job)
+                return
+            if deadline is not None and self.clock() >= deadline:
+                raise TimeoutError(f"job {job_id} is {job.state} after {timeout_secs} s")
+            wait_secs = timeouts.CLIENT_LONG_POLL_SECS
+            if deadline is not None:
+                wait_secs = min(deadline - self.clock(), wait_secs)
+
+    def jobs(self, *, state: str | None = None, page_size: int = 100) -> ResultStream[Job]:
+        """Every job, newest first, page by page."""
+        params = {"page_size": page_size, **({"state": state} if state else {})}
+        return self._pages(Request("GET", "/v1/jobs", params=params), "jobs", Job.from_json)
+
+    def cancel(self, job_id: str) -> Call[Job]:
+        """Ask for the job to stop; what it found is kept. A job that other owners want too goes on
+        for them: `sharing` then says that this key's owner has withdrawn."""
+        request = Request("POST", f"/v1/jobs/{_segment(job_id)}:cancel")
+        yield Result(Job.from_json((yield from self._document(request))))
+
+    def trials(self, job_id: str) -> ResultStream[dict[str, Any]]:
+        """Every trial of the job with status and samples, in order."""
+        return self._pages(Request("GET", f"/v1/jobs/{_segment(job_id)}/trials"), "trials", dict)
+
+    def best(
+        self, workload_key: str, target_key: str, *, min_grade: str = "exact", etag: str = ""
+    ) -> Call[Best | None]:
+        """The best known answer; None if it is still the one `etag` names. Refused if there is
+        none (code "no_answer")."""
+        request = Request(
+            "GET",
+            f"/v1/best/{_segment(workload_key)}/{_segment(target_key)}",
+            params={"min_grade": min_grade},
+            headers={"If-None-Match": etag} if etag else {},
+        )
+        response = yield from self._response(request)
+        if response.status_code == 304:
+            yield Result(None)
+            return
+        yield Result(Best.from_json(response.document(self.url), response.headers))
+
+    def lookup(
+        self,
+        workloads: Sequence[str | Mapping[str, Any]],
+        *,
+        target: str | Mapping[str, Any] = "native",
+        threads: int | None = None,
+        min_grade: str = "exact",
+    ) -> Call[list[dict[str, Any]]]:
+        """One item a workload, in order: `{"found": true, "answer": {...}}` or a miss."""
+        body: dict[str, Any] = {
+            "workloads": list(workloads),
+            "target": target,
+            "min_grade": min_grade,
+        }
+        if threads is not None:
+            body["threads"] = threads
+        document = yield from self._document(Request("POST", "/v1/best:lookup", body=body))
+        yield Result(document["items"])
+
+    def build(self, asked: Mapping[str, Any]) -> Call[dict[str, Any]]:
+        """Have a kernel's object made for a build: `asked` is the body of `POST /v1/builds`; the
+        answer's `kernel` is an entry of a lock file, whose files `blob` gives."""
+        request = Request("POST", "/v1/builds", body=dict(asked))
+        yield Result((yield from self._document(request, timeouts.CLIENT_BUILD_SECS)))
+
+    def check_pins(self, kernels: Sequence[Mapping[str, Any]]) -> Call[list[dict[str, Any]]]:
+        """The entries of a lock file that are not to be used any more: their schedules failed a
+        full check since they were pinned."""
+        body = {"kernels": [dict(kernel) for kernel in kernels]}
+        document = yield from self._document(Request("POST", "/v1/builds:check", body=body))
+        yield Result(document["refused"])
+
+    def publish(self, lines: str | bytes) -> Call[dict[str, Any]]:
+        """Have the service store what `tilewright export` wrote, as claims that it verifies when
+        somebody asks for them: how many records are `new` and `known`, and each refused line."""
+        content = lines.encode() if isinstance(lines, str) else lines
+        headers = {"Content-Type": "application/x-ndjson"}
+        request = Request("POST", "/v1/records", content=content, headers=headers)
+        yield Result((yield from self._document(request)))
+
+    def record(self, record_key: str) -> Call[dict[str, Any]]:
+        """One stored measurement."""
+        request = Request("GET", f"/v1/records/{_segment(record_key)}")
+        yield Result((yield from self._document(request)))
+
+    def blob(self, key: str) -> Call[bytes]:
+        """The bytes named `sha256:HEX`, checked against their name."""
+        response = yield from self._response(Request("GET", f"/v1/blobs/{_segment(key)}"))
+        if hashlib.sha256(response.content).hexdigest() != key.removeprefix("sha256:"):
+            raise Refused(502, {"code": "damaged", "detail": f"{key}: the bytes do not match"})
+        yield Result(response.content)
+
+    def events(self, job_id: str, *, after: str = "") -> ResultStream[Event]:
+        """The job's events from after event `after`, live, until the job is done.
+
+        A broken connection is resumed where it broke.
+        """
+        request = Request(
+            "GET",
+            f"/v1/jobs/{_segment(job_id)}/events",
+            timeout_secs=timeouts.CLIENT_STREAM_SILENCE_SECS,
+        )
+        outage, last_id = Outage(self.retries, self.clock), after
+        while True:
+            retry_after = ""
+            try:
+                headers = {"Last-Event-ID": last_id} if last_id else {}
+                head: Response = yield replace(request, headers=headers)
+                if head.status_code in RETRY_STATUSES:
+                    retry_after = head.headers.get("retry-after", "")
+                    raise ConnectionFailed(str((yield from _whole(head)).refused()))
+                if head.status_code != 200:
+                    raise (yield from _whole(head)).refused()
+                outage.end()
+                parser = EventParser()
+                while (chunk := (yield ReadChunk())) is not None:
+                    for event in parser.feed(chunk):
+                        last_id = event.id or last_id
+                        yield Result(event)
+                        if event.kind == "done":
+                            return
+            except ConnectionFailed as failure:
+                if outage.lasts_too_long():
+                    raise self._unreachable(failure, request.timeout_secs) from failure.__cause__
+            yield Pause(pause_secs(outage.failures, retry_after))
+
+    def _job(self, job_id: str, wait_secs: float) -> Exchange[Job]:
+        wait_secs = max(wait_secs, 0.0)
+        params = {"wait": f"{round(wait_secs * 1000)}ms"} if wait_secs else {}
+        request = Request("GET", f"/v1/jobs/{_segment(job_id)}", params=params)
+        return Job.from_json((yield from self._document(request, wait_secs)))
+
+    def _pages(
+        self, request: Request, member: str, made: Callable[[dict[str, Any]], T]
+    ) -> ResultStream[T]:
+        token = ""
+        while True:
+            params = {**request.params, **({"page_token": token} if token else {})}
+            document = yield from self._document(replace(request, params=params))
+            for item in document[member]:
+                yield Result(made(item))
+            token = document.get("next_page_token") or ""
+            if not token:
+                return
+
+    def _document(self, request: Request, extra_secs: float = 0.0) -> Exchange[dict[str, Any]]:
+        return (yield from self._response(request, extra_secs)).document(self.url)
+
+    def _response(self, request: Request, extra_secs: float = 0.0) -> Exchange[Response]:
+        """The response to a request, which is sent again where that may help, until its time is
+        over. `extra_secs` is what the service was asked to wait, beyond the timeout."""
+        allowed_secs = self.timeout_secs + extra_secs
+        deadline = self.clock() + allowed_secs
+        attempt = 0
+        while True:
+            try:
+                response = yield from self._once(request, deadline)
+            except ConnectionFailed as failure:
+                pause = pause_secs(attempt)
+                late = self.clock() + pause >= deadline
+                if attempt >= self.retries or failure.is_permanent or late:
+                    raise self._unreachable(failure, allowed_secs) from failure.__cause__
+            else:
+                if response.is_final(request.method):
+                    return response
+                pause = pause_secs(attempt, response.headers.get("retry-after", ""))
+                late = self.clock() + pause >= deadline
+                again = response.status_code in RETRY_STATUSES and attempt < self.retries
+                if late or not (again or response.is_pending(request.method)):
+                    raise response.refused()
+            yield Pause(pause)
+            attempt += 1
+
+    def _once(self, request: Request, deadline: float) -> Exchange[Response]:
+        """One try. A body that trickles in ends it at `deadline`."""
+        timeout_secs = max(deadline - self.clock(), timeouts.CLIENT_LAST_TRY_SECS)
+        head: Response = yield replace(request, timeout_secs=timeout_secs)
+        return (yield from _whole(head, lambda: self.clock() > deadline))
+
+    def _unreachable(self, failure: ConnectionFailed, secs: float) -> Unreachable:
+        if failure.timed_out:
+            return Unreachable(
+                f"no service answers at {self.url}: nothing was said within {secs:g} s"
+            )
+        return Unreachable(f"no service answers at {self.url}: {failure}")
+
+
+def resume(
+    steps: ResultStream[T],
+    reply: Response | bytes | None = None,
+    failure: ConnectionFailed | None = None,
+) -> Step[T] | None:
+    """The next step of a call after what the last one came to; None at its end."""
+    try:
+        return steps.send(reply) if failure is None else steps.throw(failure)
+    except StopIteration:
+        return None
+
+
+def service_url(url: str | None) -> str:
+    """`url`, else TILEWRIGHT_URL, else this machine's service."""
+    return os.environ.get("TILEWRIGHT_URL") or DEFAULT_URL if url is None else url
+
+
+def headers_for(api_key: str | None) -> dict[str, str]:
+    """The headers of every request. `api_key` None: TILEWRIGHT_API_KEY."""
+    key = os.environ.get("TILEWRIGHT_API_KEY") if api_key is None else api_key
+    return {"Authorization": f"Bearer {key}"} if key else {}
+
+
+def _whole(head: Response, is_late: Callable[[], bool] = lambda: False) -> Exchange[Response]:
+    """The response with its body. ConnectionFailed once `is_late`."""
+    chunks: list[bytes] = []
+    while (chunk := (yield ReadChunk())) is not None:
+        chunks.append(chunk)
+        if is_late():
+            raise ConnectionFailed("the answer comes too slowly", timed_out=True)
+    return replace(head, content=b"".join(chunks))
+
+
+def _segment(text: str) -> str:
+    return quote(text, safe=":")

@@ -1,0 +1,73 @@
+"""The size limit of the database: prepared answers are evicted first, then new work is refused."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tilewright.service import timeouts
+from tilewright.service.errors import NoRoom
+
+if TYPE_CHECKING:
+    from tilewright.db import Store
+
+log = logging.getLogger("tilewright.room")
+
+MARGIN = 0.1
+"""Fraction of the limit that an eviction frees, so that not every check evicts."""
+
+
+@dataclass(slots=True)
+class DatabaseQuota:
+    """A limit of `limit_bytes` on the database, 0 for none. Thread-safe.
+
+    The limit applies to new work only. Accepted work is stored whatever it takes and no running job
+    is aborted, so the database can exceed the limit by the work in progress.
+    """
+
+    store: Store
+    limit_bytes: int
+    clock: Callable[[], float] = time.monotonic
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _used_bytes: int = 0
+    _looked: float = float("-inf")
+
+    def check(self) -> None:
+        """NoRoom if the database has reached its limit and nothing in it can be evicted."""
+        if not self.limit_bytes:
+            return
+        with self._lock:
+            if self.clock() - self._looked >= timeouts.DATABASE_SIZE_CACHE_SECS:
+                self._used_bytes = self._used_after_eviction()
+                self._looked = self.clock()
+            used = self._used_bytes
+        if used >= self.limit_bytes:
+            raise NoRoom(
+                f"the database holds {used} bytes, its limit is {self.limit_bytes} and nothing in "
+                "it can be made again"
+            )
+
+    def is_left(self) -> bool:
+        """Whether new work may be stored."""
+        try:
+            self.check()
+        except NoRoom:
+            return False
+        return True
+
+    def _used_after_eviction(self) -> int:
+        """Bytes in use, after an eviction where one was needed."""
+        used = self.store.used_bytes()
+        if used < self.limit_bytes:
+            return used
+        gone = self.store.make_room(used - int(self.limit_bytes * (1 - MARGIN)))
+        if gone.preparations or gone.blobs:
+            log.info(
+                "room made in the database: %d preparations and %d files of %d bytes are gone",
+                gone.preparations, gone.blobs, gone.blob_bytes,
+            )  # fmt: skip
+        return self.store.used_bytes()

@@ -1,3 +1,0 @@
-"""Where a browser keeps the key that its user typed in at `/login`."""
-
-COOKIE = "tilewright_key"

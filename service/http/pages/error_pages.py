@@ -1,0 +1,67 @@
+"""Errors as HTML pages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from urllib.parse import quote
+
+from fastapi import Request
+from fastapi.responses import HTMLResponse
+
+from tilewright.service.http.pages.render import page, wants_part
+from tilewright.service.http.pages.session import is_signed_in
+from tilewright.service.problems import ProblemDetails
+
+UNAUTHORISED = 401
+
+
+def wants_page(request: Request) -> bool:
+    """Whether the client wants a page: it names `text/html` and prefers it to JSON, as browsers do
+    and programs do not."""
+    if wants_part(request):
+        return True
+    weights = dict(_accepted(request.headers.get("accept", "")))
+    html = weights.get("text/html", 0.0)
+    json = max(weights.get("application/json", 0.0), weights.get("application/problem+json", 0.0))
+    return html > 0 and html >= json
+
+
+def problem_page(
+    problem: ProblemDetails, request: Request, headers: Mapping[str, str] | None = None
+) -> HTMLResponse:
+    """The page of a problem, or only its part for htmx."""
+    return page(
+        request,
+        "_problem.html" if wants_part(request) else "problem.html",
+        status=problem.status,
+        headers={**(headers or {}), "Cache-Control": "no-store"},
+        problem=problem,
+        request_id=str(getattr(request.state, "request_id", "")),
+        sign_in=problem.status == UNAUTHORISED,
+        signed_in=is_signed_in(request),
+        next_path=_path_of(request),
+    )
+
+
+def _path_of(request: Request) -> str:
+    """The requested path, to be requested again with a key; "" for requests with a body."""
+    if request.method not in ("GET", "HEAD"):
+        return ""
+    query = request.url.query
+    return quote(request.scope["path"]) + (f"?{query}" if query else "")
+
+
+def _accepted(text: str) -> list[tuple[str, float]]:
+    found = []
+    for part in text.split(",")[:40]:
+        media, *parameters = (piece.strip() for piece in part.split(";"))
+        weight = 1.0
+        for parameter in parameters:
+            name, _, value = parameter.partition("=")
+            if name == "q":
+                try:
+                    weight = float(value)
+                except ValueError:
+                    weight = 0.0
+        found.append((media.lower(), weight))
+    return found

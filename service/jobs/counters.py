@@ -1,0 +1,67 @@
+"""Counts of a worker's work for the process that serves `/metrics`."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+
+class Counters:
+    """Counts since the last `take`. Thread-safe."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._trials: Counter[str] = Counter()
+        self._jobs: list[tuple[str, float, float]] = []
+        self._machine_wait_secs = 0.0
+        self._waits_since: dict[str, float] = {}
+        self._store_errors = 0
+
+    def trial(self, status: str) -> None:
+        """A trial was measured."""
+        with self._lock:
+            self._trials[status] += 1
+
+    def job(self, state: str, secs: float, run_secs: float) -> None:
+        """Count an ended job: seconds since its submission, and since a worker took it."""
+        with self._lock:
+            self._jobs.append((state, secs, run_secs))
+
+    def machine_wait(self, job_id: str, *, waits: bool) -> None:
+        """A job begins or stops waiting for the machine, which another process uses."""
+        with self._lock:
+            self._count_waits()
+            if waits:
+                self._waits_since.setdefault(job_id, self._clock())
+            else:
+                self._waits_since.pop(job_id, None)
+
+    def store_error(self) -> None:
+        """The database could not be used."""
+        with self._lock:
+            self._store_errors += 1
+
+    def take(self) -> dict[str, Any]:
+        """The counts as JSON data; resets them."""
+        with self._lock:
+            self._count_waits()
+            counts = {
+                "trials": dict(self._trials),
+                "jobs": self._jobs,
+                "store_errors": self._store_errors,
+                "machine_wait_secs": self._machine_wait_secs,
+            }
+            self._trials, self._jobs = Counter(), []
+            self._store_errors, self._machine_wait_secs = 0, 0.0
+            return counts
+
+    def _count_waits(self) -> None:
+        """Add the waiting time since the last call; requires the lock."""
+        now = self._clock()
+        for job_id, since in self._waits_since.items():
+            self._machine_wait_secs += now - since
+            self._waits_since[job_id] = now

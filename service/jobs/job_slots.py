@@ -1,0 +1,58 @@
+"""Limits on the jobs that a worker runs at once, on its machine and on its fleet."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from tilewright.service import timeouts
+
+MOST_ON_A_FLEET = 16
+"""One process runs the search of all of them: more would only wait for its core."""
+
+
+@dataclass(slots=True)
+class JobSlots:
+    """The open jobs of one kind, by id, and their owners. `count` is the number of slots, besides
+    those for owners who have no other job (`queue.choose`)."""
+
+    count: Callable[[], int]
+    threads: dict[str, threading.Thread] = field(default_factory=dict)
+    owners: dict[str, str] = field(default_factory=dict)
+    oldest: str = ""
+
+    def open_owners(self) -> list[str]:
+        """The owner of each open job; finished jobs are dropped."""
+        self.threads = {name: t for name, t in self.threads.items() if t.is_alive()}
+        self.owners = {name: self.owners.get(name, "") for name in self.threads}
+        return list(self.owners.values())
+
+
+@dataclass(slots=True)
+class FleetSize:
+    """One job for each machine of the fleet at `address`: while one job searches, races its fastest
+    candidates or has its best checked, which uses one machine, the others measure for the rest."""
+
+    address: str
+    at_least: int
+    _size: int = 0
+    _looked: float = float("-inf")
+
+    def __call__(self) -> int:
+        if self.address and time.monotonic() - self._looked > timeouts.FLEET_SIZE_CACHE_SECS:
+            self._poll()
+            self._looked = time.monotonic()
+        return max(self.at_least, min(self._size, MOST_ON_A_FLEET))
+
+    def _poll(self) -> None:
+        """Read the number of machines; unchanged if the fleet does not answer."""
+        # Start-up: jobs that measure on this machine load no fleet code.
+        from tilewright.tuner.measure.fleet.machines import fleet_status
+        from tilewright.tuner.measure.protocol import MeasurerError
+
+        try:
+            self._size = len(fleet_status(self.address, timeouts.FLEET_STATUS_SECS))
+        except (MeasurerError, ModuleNotFoundError):
+            return

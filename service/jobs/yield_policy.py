@@ -1,0 +1,47 @@
+"""Priority of preparations over the jobs that tune the same workloads: somebody waits for the
+preparation."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from tilewright.schedules.errors import TilewrightError
+from tilewright.service import timeouts
+
+
+@dataclass(slots=True)
+class YieldPolicy:
+    """Decides whether ticket jobs yield to preparations now. Thread-safe."""
+
+    most_secs: float = timeouts.YIELD_MAX_SECS
+    look_secs: float = timeouts.PREPARATION_COUNT_SECS
+    clock: Callable[[], float] = time.monotonic
+    _since: float | None = None
+    _looked: float = float("-inf")
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def is_due(self, waiting: Callable[[], int]) -> bool:
+        """Whether to yield: `waiting`, the number of unfinished preparations, is positive and has
+        not been so for too long. It is called a few times a second at most."""
+        with self._lock:
+            now = self.clock()
+            if now - self._looked > self.most_secs:
+                self._since = None  # nobody called meanwhile: the old start proves nothing
+            if now - self._looked >= self.look_secs:
+                self._looked = now
+                if not _some(waiting):
+                    self._since = None
+                elif self._since is None:
+                    self._since = now
+            return self._since is not None and now - self._since < self.most_secs
+
+
+def _some(waiting: Callable[[], int]) -> bool:
+    """Whether any preparation waits; False for an unusable database, so that no job is held up."""
+    try:
+        return waiting() > 0
+    except TilewrightError:
+        return False

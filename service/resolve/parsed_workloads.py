@@ -1,0 +1,54 @@
+"""A cache of parsed workloads: their key follows from their text."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tilewright.service.resolve import workloads
+from tilewright.service.resolve.bounded_cache import BoundedCache
+from tilewright.service.resolve.requests import check_size
+
+if TYPE_CHECKING:
+    from tilewright.schedules.workload.workload import Workload
+    from tilewright.service.settings import Settings
+
+MEMORY_BYTES = 16 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedName:
+    """A valid workload that this service accepts: its key, and its summary as JSON."""
+
+    key: str
+    summary: bytes
+
+
+class ParsedWorkloads:
+    """Parses spellings and documents of workloads. Thread-safe."""
+
+    def __init__(self, settings: Settings, size_bytes: int = MEMORY_BYTES) -> None:
+        self._settings = settings
+        self._named: BoundedCache[bytes, ParsedName] = BoundedCache(size_bytes)
+
+    def parsed_name(self, spelled: str | dict[str, Any]) -> ParsedName:
+        """The key and summary of the workload `spelled`. WorkloadError if it is invalid or too
+        large."""
+        text = json.dumps(spelled, separators=(",", ":"), sort_keys=True)
+        # Texts of a string and a document differ: one begins with a quotation mark.
+        digest = hashlib.sha256(text.encode()).digest()
+        known = self._named.get(digest)
+        if known is None:
+            workload = self.read(spelled)
+            summary = json.dumps(workloads.workload_summary(workload), separators=(",", ":"))
+            known = ParsedName(workload.key, summary.encode())
+            self._named.put(digest, known, len(known.summary) + len(known.key))
+        return known
+
+    def read(self, spelled: str | dict[str, Any]) -> Workload:
+        """The workload itself. WorkloadError as for `parsed_name`."""
+        workload = workloads.workload_of(spelled)
+        check_size(workload, self._settings)
+        return workload

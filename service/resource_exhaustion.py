@@ -1,0 +1,97 @@
+"""Errors that mean that memory, files or processes have run out.
+
+Such an error can occur anywhere, also while a library is imported. It is no bug, and a traceback
+does not help. Every other error stays what it is.
+"""
+
+from __future__ import annotations
+
+import errno
+import re
+import resource
+from collections.abc import Iterator
+from typing import TypeAlias
+
+from tilewright.schedules.errors import TilewrightError
+from tilewright.service.errors import OutOfResources
+
+_Limit: TypeAlias = tuple[str, int, int]
+
+MEMORY: _Limit = ("memory", resource.RLIMIT_AS, 1 << 20)
+FILES: _Limit = ("open files", resource.RLIMIT_NOFILE, 1)
+PROCESSES: _Limit = ("processes and threads", resource.RLIMIT_NPROC, 1)
+
+BY_ERRNO = {
+    errno.ENOMEM: MEMORY,
+    errno.EMFILE: FILES,
+    errno.ENFILE: FILES,
+    errno.EAGAIN: PROCESSES,
+}
+BY_MESSAGE = {
+    "cannot allocate memory": MEMORY,
+    "failed to map segment": MEMORY,
+    "memoryerror": MEMORY,
+    "out of memory": MEMORY,
+    "unable to allocate": MEMORY,
+    "could not find/load shared object": MEMORY,
+    "too many open files": FILES,
+    "can't start new thread": PROCESSES,
+    "resource temporarily unavailable": PROCESSES,
+}
+"""Messages of glibc's loader, NumPy, llvmlite and Python, which do not keep the number of the
+error."""
+
+_NUMBER = re.compile(r"\[Errno (\d+)\]")
+
+FLAGS = {"memory": "-v", "open files": "-n", "processes and threads": "-u"}
+
+
+def exhausted_resource(error: BaseException) -> OutOfResources | None:
+    """The resource that has run out according to `error` or an error that caused it; None for any
+    other error."""
+    for one in _chain(error):
+        found = _limit_of(one)
+        if found is not None:
+            return _out_of_resources(*found)
+    return None
+
+
+def _limit_of(error: BaseException) -> _Limit | None:
+    if isinstance(error, MemoryError):
+        return MEMORY
+    if isinstance(error, OSError) and error.errno in BY_ERRNO:
+        return BY_ERRNO[error.errno]
+    if not isinstance(error, OSError | ImportError | RuntimeError | TilewrightError):
+        return None
+    number = _NUMBER.search(str(error))  # of another process, quoted in the message
+    if number is not None and int(number[1]) in BY_ERRNO:
+        return BY_ERRNO[int(number[1])]
+    if isinstance(error, TilewrightError):
+        return None  # other text may be the user's own
+    message = str(error).lower()
+    return next((limit for words, limit in BY_MESSAGE.items() if words in message), None)
+
+
+def _out_of_resources(what: str, limit: int, unit: int) -> OutOfResources:
+    allowed, _ = resource.getrlimit(limit)
+    flag = FLAGS[what]
+    if allowed == resource.RLIM_INFINITY:
+        return OutOfResources(
+            f"this machine has not enough {what} left for it",
+            advice="Close other programs, or use a larger machine.",
+        )
+    amount = f"{allowed // unit} MiB of {what}" if unit > 1 else f"{allowed} {what}"
+    return OutOfResources(
+        f"it needs more than the {amount} that this process may have (`ulimit {flag}`)",
+        advice=f"Raise the limit: `ulimit {flag} unlimited`, or what a service manager sets.",
+    )
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """`error` and what it was raised from, or while handling."""
+    seen: set[int] = set()
+    left: BaseException | None = error
+    while left is not None and id(left) not in seen:
+        yield left
+        seen.add(id(left))
+        left = left.__cause__ or left.__context__

@@ -1,0 +1,358 @@
+"""Time the best kernel and others in alternation: what `bench` prints.
+
+Every side has its own process. One runs while the others are stopped, because threads of a pool
+spin for up to a tenth of a second after a call, on a core that another side uses by then.
+Time is measured in blocks, one per side in turn, and a speed-up is the median of the ratios of
+neighbouring blocks: a disturbance longer than a block slows both.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from math import ceil
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilewright.schedules.errors import TilewrightError
+from tilewright.schedules.record import MeasureStatus
+from tilewright.schedules.target import Target
+from tilewright.schedules.trace import Trace
+from tilewright.schedules.workload.workload import Workload
+from tilewright.tuner.compiling.pool import Compiled, CompilePool
+from tilewright.tuner.machine.machine_lock import machine_lock
+from tilewright.tuner.process.child_command import module_command, tail
+from tilewright.tuner.process.environment import KEPT_MEMORY, child_environment
+from tilewright.tuner.process.frames import Frame, FrameReader, raise_refusal, write_frame
+from tilewright.tuner.process.host import cpu_affinity
+from tilewright.tuner.search.default import default_trace
+
+from .variants import COMPILE_SECS
+
+PEERS = ("numpy", "torch", "default")
+WITH_PACKING = "with packing"
+"""The kernel itself, packing its constant inputs in every call."""
+
+MISALIGNED = "on misaligned arrays"
+"""The kernel itself on arrays that do not begin at a cache line."""
+
+LINE_BYTES = 64
+
+_BLOCK_SECS, _MIN_BLOCKS, _MAX_BLOCKS = 0.04, 5, 500
+_SAMPLE_SECS = 1e-3
+_SPIN_SECS = 0.15  # how long threads of a pool may spin after a call
+# Enough for the scheduler to place each thread on its own core, which may take a call or two.
+_MIN_ROUNDS = {True: 8, False: 3}
+_RESAMPLES = 1000
+_DETAILS = (
+    "way", "ways_secs", "compiled_secs", "dropped", "dispatch_secs", "rounding", "libraries",
+)  # fmt: skip
+
+
+class BenchError(TilewrightError):
+    """The kernel itself cannot be built or gives a wrong result."""
+
+
+@dataclass(frozen=True, slots=True)
+class PeerTiming:
+    """One side's time; `speedup` is how many times faster the kernel is, with a 95 % interval.
+
+    All are None if the side could not take part, and `detail` says why. For a library:
+
+    - `way`: its fastest variant; `ways_secs`: the median seconds of the variants that raced
+    - `compiled_secs`: seconds of PyTorch's calls, `eager`, and of the compiler's code, `compiled`
+    - `dropped`: the variants that did not work, with reasons
+    - `libraries`: versions, and the code that the library chose for this processor
+    - `dispatch_secs`: seconds of the same calls on a tiny workload, None if not measured
+    - `rounding`: set if the results are outside a kernel's error bound, but within ROUNDING
+    """
+
+    run_secs: float | None = None
+    speedup: float | None = None
+    speedup_low: float | None = None
+    speedup_high: float | None = None
+    detail: str = ""
+    way: str = ""
+    ways_secs: dict[str, float] = field(default_factory=dict)
+    compiled_secs: dict[str, float] = field(default_factory=dict)
+    dropped: dict[str, str] = field(default_factory=dict)
+    dispatch_secs: float | None = None
+    rounding: str = ""
+    libraries: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class BenchReport:
+    """`run_secs` is the kernel's; `against` has one entry per side, in the order requested.
+
+    `packed_ahead`: inputs are constant, and `run_secs` is of calls that find them packed;
+    `run_secs_with_packing` is of calls that pack them. `run_secs` is of arrays aligned to a cache
+    line, `run_secs_misaligned`, if requested, of arrays that begin `bytes_behind_line` behind one.
+    """
+
+    run_secs: float
+    blocks: int
+    against: dict[str, PeerTiming] = field(default_factory=dict)
+    packed_ahead: bool = False
+    run_secs_with_packing: float | None = None
+    bytes_behind_line: int = 0
+    run_secs_misaligned: float | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """The document of `bench --json`; a side that took no part has only nulls and `detail`."""
+        kernel: dict[str, Any] = {"run_secs": self.run_secs, "packed_ahead": self.packed_ahead}
+        if self.packed_ahead:
+            kernel["run_secs_with_packing"] = self.run_secs_with_packing
+        if self.run_secs_misaligned is not None:
+            kernel["bytes_behind_line"] = self.bytes_behind_line
+            kernel["run_secs_misaligned"] = self.run_secs_misaligned
+        return {
+            "kernel": kernel,
+            "blocks": self.blocks,
+            "against": {name: asdict(side) for name, side in self.against.items()},
+        }
+
+
+def bench(
+    workload: Workload,
+    trace: Trace,
+    target: Target,
+    *,
+    against: Sequence[str] = ("numpy",),
+    seconds: float = 5.0,
+    seed: int = 0,
+    bytes_behind_line: int = 0,
+    compile_secs: float = COMPILE_SECS,
+    lock_path: Path | None = None,
+) -> BenchReport:
+    """Time the kernel of `trace` and its peers for about `seconds`.
+
+    `against` names "numpy", "torch" and "default", the schedule chosen without measurement. Unless
+    `bytes_behind_line` is 0, the kernel is also timed on arrays that begin that many bytes (at most
+    63, rounded down to whole elements) behind a cache line. PyTorch's compiler may take
+    `compile_secs` before; 0 omits it. Every side's result is checked before it is timed. BenchError
+    if the kernel's is wrong.
+    """
+    if not 0 <= bytes_behind_line < LINE_BYTES:
+        raise BenchError(
+            f"arrays begin 0 to {LINE_BYTES - 1} bytes behind a line; got {bytes_behind_line}"
+        )
+    unknown = [name for name in against if name not in PEERS]
+    if unknown:
+        raise BenchError(f"against must be of {', '.join(PEERS)}; got {unknown[0]!r}")
+    traces = {"kernel": trace}
+    if "default" in against:
+        traces["default"] = default_trace(workload, target)
+    built = _build(workload, traces, target)
+    ours = ["kernel"]
+    ours += [WITH_PACKING] if built["kernel"].constants else []
+    ours += [MISALIGNED] if bytes_behind_line else []
+    document = {
+        "workload": workload.to_json(),
+        "seed": seed,
+        "threads": target.threads,
+        "target": target.to_json(),
+        "compile_secs": compile_secs,
+    }
+    with ExitStack() as stack:
+        stack.enter_context(machine_lock(lock_path))
+        sides: dict[str, _ContenderProcess] = {}
+        missing: dict[str, str] = {}
+        for name in (*ours, *against):
+            contender = stack.enter_context(_ContenderProcess(target.threads))
+            source = "kernel" if name in ours else name
+            rewrites = Trace(traces[source].rewrites).to_json() if source in traces else []
+            behind = bytes_behind_line if name == MISALIGNED else 0
+            asked = {**document, "rewrites": rewrites, "bytes_behind_line": behind}
+            problem = contender.open(name, asked, built.get(source))
+            if problem is None:
+                sides[name] = contender
+            elif name in ours:
+                raise BenchError(f"the kernel cannot be timed: {problem}")
+            else:
+                missing[name] = problem
+        blocks = _alternate(list(sides.values()), seconds)
+    times = dict(zip(sides, blocks, strict=True))
+    details = {name: contender.details for name, contender in sides.items()}
+    return _report(times, missing, details, against, seed, bytes_behind_line)
+
+
+def _build(workload: Workload, traces: dict[str, Trace], target: Target) -> dict[str, Compiled]:
+    """The kernel of each trace, each compiled in its own process."""
+    with CompilePool(workers=len(traces)) as pool:
+        for number, each in enumerate(traces.values()):
+            document = {
+                "workload": workload.to_json(),
+                "trace": each.to_json(),
+                "target": target.to_json(),
+            }
+            pool.submit(number, document)
+        outcomes: list[Compiled] = []
+        while pool.pending:
+            outcomes += pool.poll(None)
+    names = list(traces)
+    return {names[outcome.key]: outcome for outcome in outcomes}
+
+
+def _alternate(contenders: list[_ContenderProcess], seconds: float) -> list[NDArray[np.float64]]:
+    """Blocks of each contender, in turn: each block's fastest sample, in seconds per call."""
+    end = time.monotonic() + seconds
+    blocks: list[list[float]] = [[] for _ in contenders]
+    while len(blocks[0]) < _MAX_BLOCKS:
+        if len(blocks[0]) >= _MIN_BLOCKS and time.monotonic() >= end:
+            break
+        # The order alternates, so that no side always runs after the same one.
+        order = range(len(contenders))
+        for i in order if len(blocks[0]) % 2 == 0 else reversed(order):
+            blocks[i].append(min(contenders[i].block()))
+    return [np.asarray(b) for b in blocks]
+
+
+def _report(
+    times: dict[str, NDArray[np.float64]],
+    missing: dict[str, str],
+    details: dict[str, dict[str, Any]],
+    against: Sequence[str],
+    seed: int,
+    bytes_behind_line: int,
+) -> BenchReport:
+    kernel = times["kernel"]
+    rng = np.random.default_rng(seed)
+    sides = {}
+    for name in against:
+        if name in missing:
+            sides[name] = PeerTiming(detail=missing[name])
+            continue
+        low, middle, high = speedup_interval(times[name] / kernel, rng)
+        sides[name] = PeerTiming(float(np.median(times[name])), middle, low, high, **details[name])
+    packing, misaligned = times.get(WITH_PACKING), times.get(MISALIGNED)
+    return BenchReport(
+        float(np.median(kernel)),
+        kernel.size,
+        sides,
+        packed_ahead=packing is not None,
+        run_secs_with_packing=None if packing is None else float(np.median(packing)),
+        bytes_behind_line=bytes_behind_line,
+        run_secs_misaligned=None if misaligned is None else float(np.median(misaligned)),
+    )
+
+
+def speedup_interval(
+    ratios: NDArray[np.float64], rng: np.random.Generator
+) -> tuple[float, float, float]:
+    """Lower end, median and upper end of `ratios`: the percentile bootstrap's 95 % interval.
+
+    Source: Efron and Tibshirani, An Introduction to the Bootstrap, 1993, chapter 13.
+    """
+    drawn = rng.choice(ratios, (_RESAMPLES, ratios.size))
+    low, high = np.percentile(np.median(drawn, axis=1), [2.5, 97.5])
+    return float(low), float(np.median(ratios)), float(high)
+
+
+class _ContenderProcess:
+    """The parent's side of a `contender` process. Use as a context manager."""
+
+    def __init__(self, threads: int) -> None:
+        self._threads = threads
+        self._calls = self._rounds = 1
+        self.details: dict[str, Any] = {}
+
+    def __enter__(self) -> _ContenderProcess:
+        self._errors: IO[bytes] = tempfile.TemporaryFile()
+        # The signal of a parent's death follows the starting thread: see runner_client. A process
+        # that would not get it is not stopped either, or it might stay stopped for ever.
+        self._dies_with_us = threading.current_thread() is threading.main_thread()
+        cpus = cpu_affinity()[-1:] if self._threads == 1 else []
+        self._process = subprocess.Popen(
+            module_command(
+                "tilewright.peers.contender",
+                str(os.getpid() if self._dies_with_us else 0),
+                ",".join(map(str, cpus)),
+            ),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            env=child_environment(self._threads, GLIBC_TUNABLES=KEPT_MEMORY),
+            start_new_session=True,
+        )
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._process.kill()
+        self._process.wait()
+        for stream in (self._process.stdin, self._process.stdout, self._errors):
+            if stream is not None:
+                stream.close()
+
+    def open(self, name: str, document: dict[str, Any], built: Compiled | None) -> str | None:
+        """Prepare the side and check its result; returns why it cannot take part, or None."""
+        blob = b""
+        request = {"op": "open", **document, "name": name}
+        if built is not None:
+            if built.status is not MeasureStatus.OK:
+                return f"{built.status}: {built.detail}"
+            blob = built.object_bytes
+            request |= {"symbol": built.symbol, "needs": asdict(built.needs)}
+            request |= {"name": "kernel", "with_packing": name == WITH_PACKING}
+        answer = self._ask(Frame(request, blob))
+        if answer is None:
+            return self._describe_end()
+        if "detail" in answer:
+            return str(answer["detail"])
+        self.details = {k: answer[k] for k in _DETAILS if k in answer}
+        call_secs = max(float(answer["call_secs"]), 1e-9)
+        self._calls = max(1, ceil(_SAMPLE_SECS / call_secs))
+        least = _MIN_ROUNDS[self._threads > 1]
+        self._rounds = max(least, min(40, int(_BLOCK_SECS / (self._calls * call_secs))))
+        self._pause()
+        return None
+
+    def block(self) -> list[float]:
+        """One block's samples, in seconds per call. BenchError if the process ended."""
+        request = {"op": "time", "calls": self._calls, "rounds": self._rounds}
+        self._process.send_signal(signal.SIGCONT)
+        answer = self._ask(Frame(request))
+        self._pause()
+        if answer is None:
+            raise BenchError(f"while benchmarking, {self._describe_end()}")
+        return [float(s) for s in answer["samples"]]
+
+    def _pause(self) -> None:
+        """Stop the process's threads until its next block."""
+        if self._dies_with_us:
+            self._process.send_signal(signal.SIGSTOP)
+        else:
+            time.sleep(_SPIN_SECS)
+
+    def _describe_end(self) -> str:
+        lines = tail(self._errors).strip().splitlines()
+        code = self._process.wait()
+        return f"its process ended with exit code {code}" + (f": {lines[-1]}" if lines else "")
+
+    def _ask(self, frame: Frame) -> dict[str, Any] | None:
+        """The process's answer, None if it ended. WorkloadError if the workload cannot be verified,
+        RuntimeError for a bug of ours."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        try:
+            write_frame(self._process.stdin.fileno(), frame)
+        except BrokenPipeError:
+            return None
+        answer = FrameReader(self._process.stdout.fileno()).read_frame()
+        if answer is None:
+            return None
+        raise_refusal(answer.document)
+        if "bug" in answer.document:
+            bug = answer.document["bug"]
+            raise RuntimeError(f"a benchmark process failed in our own code:\n{bug}")
+        return answer.document

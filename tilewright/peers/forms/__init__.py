@@ -1,0 +1,1 @@
+"""Recognise in a stage what libraries have functions for: products, convolutions, pooling."""

@@ -1,0 +1,388 @@
+"""Recognise a convolution by its indices, with the parameters that other libraries take."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+from tilewright.schedules.algebra.affine import Affine, Eq0, FloorDiv, Ge0, Var
+from tilewright.schedules.algebra.scalar import (
+    All,
+    Binary,
+    BinaryOp,
+    Cast,
+    Const,
+    Load,
+    Reducer,
+    Scalar,
+    Select,
+)
+from tilewright.schedules.workload.tensors import Stage
+
+
+@dataclass(frozen=True, slots=True)
+class ConvolutionForm:
+    """A convolution of a data tensor with a weight tensor, zero outside of the data.
+
+    - `data_order` permutes data to (batch..., channel..., spatial...), which fold to one batch and
+      one channel, `data_sides`
+    - `weight_order` permutes weights to (out channel..., channel..., window...), which fold to
+      `weight_sides`; with the first two exchanged if `transposed`: the output is then larger than
+      the data, by `stride`
+    - `has_taps`: which windows have a dimension of the weights; those of one element need none
+    - `weight_flips`: dimensions along which the weights are reversed
+    - `groups`: number of groups of channels that are convolved separately
+    - `output_shape`: the result's (batch, out channel, spatial...); `output_axes` the same
+      unfolded, which `output_order` permutes to the stage's axes
+    - `channel_axis`: the axis of the out channels, None if they are not one axis
+    - `spans`: the least and greatest coordinate of the data that is read; of a transposed
+      convolution, of the library's output before its edges are cut
+
+    Conditions are not examined: the caller compares the result.
+    """
+
+    data: str
+    weight: str
+    data_order: tuple[int, ...]
+    data_sides: tuple[int, int]
+    weight_order: tuple[int, ...]
+    weight_sides: tuple[int, int]
+    has_taps: tuple[bool, ...]
+    weight_flips: tuple[int, ...]
+    output_axes: tuple[int, ...]
+    output_order: tuple[int, ...]
+    output_shape: tuple[int, ...]
+    channel_axis: int | None
+    stride: tuple[int, ...]
+    spans: tuple[tuple[int, int], ...]
+    dilation: tuple[int, ...]
+    groups: int = 1
+    transposed: bool = False
+
+    @property
+    def depthwise(self) -> bool:
+        """Whether every channel is convolved separately."""
+        return self.groups == self.data_sides[1] > 1
+
+    def image(self, data: Any) -> Any:
+        """The data as (batch, channel, spatial...)."""
+        turned = permuted(data, self.data_order)
+        return reshaped(turned, (*self.data_sides, *turned.shape[-len(self.stride) :]))
+
+    def kernel(self, weight: Any) -> Any:
+        """Weights as (out channel, channel, window...), the first two exchanged if transposed."""
+        if self.weight_flips:
+            weight = flipped(weight, self.weight_flips)
+        turned = permuted(weight, self.weight_order)
+        count = sum(self.has_taps)
+        widths = iter(turned.shape[turned.ndim - count :])
+        taps = [next(widths) if has_tap else 1 for has_tap in self.has_taps]
+        return reshaped(turned, (*self.weight_sides, *taps))
+
+    def unfolded(self, result: Any) -> Any:
+        """A library's result, cut at the end, in the order of the stage's axes."""
+        cut = result[tuple(slice(0, n) for n in self.output_shape)]
+        return permuted(reshaped(cut, self.output_axes), self.output_order)
+
+
+def permuted(x: Any, order: Sequence[int]) -> Any:
+    """A PyTorch tensor or NumPy array with its dimensions in another order."""
+    return x.permute(order) if hasattr(x, "permute") else x.transpose(order)
+
+
+def reshaped(x: Any, shape: tuple[int, ...]) -> Any:
+    """In another shape, or unchanged if it has that shape: PyTorch would otherwise change the
+    strides of dimensions of one element and no longer detect that channels are last in memory."""
+    return x if tuple(x.shape) == shape else x.reshape(shape)
+
+
+def flipped(x: Any, dims: Sequence[int]) -> Any:
+    """The tensor or array reversed along some dimensions."""
+    if hasattr(x, "flip"):
+        return x.flip(dims)
+    return x[tuple(slice(None, None, -1 if n in dims else 1) for n in range(x.ndim))]
+
+
+def convolution_form(stage: Stage, *, promoted: bool = False) -> ConvolutionForm | None:
+    """`stage` as a convolution with at least one window axis, None if it is not one.
+
+    `promoted`: axes along which nothing slides, except the first, become spatial axes with a window
+    of one element (up to three in total) instead of parts of the batch. Then a product may be a
+    convolution too: of an image with weights without a window.
+    """
+    loads = _factors(stage)
+    if loads is None:
+        return None
+    found = []
+    for data, weight in (loads, loads[::-1]):
+        roles = _roles(stage, data, weight)
+        form = None if roles is None else roles.form(data.tensor, weight.tensor, promoted)
+        if form is not None:
+            found.append(form)
+    # A transposed convolution by definition also slides over the weights, and one of stride 1 that
+    # slides over the data is also transposed: neither reading is intended.
+    found.sort(key=lambda form: 1 if not form.transposed else 0 if max(form.stride) > 1 else 2)
+    return found[0] if found else None
+
+
+def is_convolution(stage: Stage) -> bool:
+    """Whether the stage is a convolution of floating-point numbers."""
+    return stage.tensor.dtype.is_float and convolution_form(stage) is not None
+
+
+def bare(node: Scalar) -> Scalar:
+    """`node` without casts and without the selects that write padding with zeros."""
+    while True:
+        match node:
+            case Cast():
+                node = node.x
+            case Select(cond=All(conds), on_false=Const(value=0)) if all(
+                isinstance(c, Ge0 | Eq0) for c in conds
+            ):
+                node = node.on_true
+            case _:
+                return node
+
+
+def _factors(stage: Stage) -> tuple[Load, Load] | None:
+    """The two reads of a sum of products, without padding around them."""
+    body = bare(stage.body)
+    if not stage.reduces_by(Reducer.SUM) or not isinstance(body, Binary):
+        return None
+    a, b = bare(body.a), bare(body.b)
+    if body.op is not BinaryOp.MUL or not (isinstance(a, Load) and isinstance(b, Load)):
+        return None
+    return a, b
+
+
+@dataclass(frozen=True, slots=True)
+class SlidingWindow:
+    """The index of dimension `dim` of the data, `stride * x + dilation * w + offset`.
+
+    x and w are axes; w is None if the window has one element. Of a transposed convolution, the
+    elements of `dim` with `stride * dim + dilation * w == x + offset`."""
+
+    dim: int
+    x: str
+    w: str | None
+    stride: int
+    dilation: int
+    offset: int
+    tap: int | None = None
+
+
+def window_of(
+    dim: int, index: Affine, spatial: Sequence[str], summed: Sequence[str]
+) -> SlidingWindow | None:
+    """`index` as a window that slides along one of the axes `spatial`."""
+    names = [atom.name for atom, _ in index.terms if isinstance(atom, Var)]
+    if len(names) != len(index.terms):
+        return None
+    match [n for n in names if n in spatial], [n for n in names if n in summed]:
+        case [x], [] if index.coefficient(x) >= 1:
+            return SlidingWindow(dim, x, None, index.coefficient(x), 1, index.const)
+        case [x], [w] if index.coefficient(x) >= 1:
+            return SlidingWindow(dim, x, w, index.coefficient(x), index.coefficient(w), index.const)
+    return None
+
+
+@dataclass(slots=True)
+class _Roles:
+    """The role of each axis in the convolution of `data` with `weight`.
+
+    `plain` and `weights` map the name of an axis to the dimension of data or weight that it alone
+    indexes; `positions` are axes of the data that a transposed convolution by definition sums
+    over."""
+
+    stage: Stage
+    plain: dict[str, int] = field(default_factory=dict)
+    weights: dict[str, int] = field(default_factory=dict)
+    windows: list[SlidingWindow] = field(default_factory=list)
+    positions: list[str] = field(default_factory=list)
+    grouped: tuple[str, int] | None = None
+    transposed: bool = False
+
+    @property
+    def extent(self) -> dict[str, int]:
+        return {a.name: a.extent for a in self.stage.all_axes}
+
+    def form(self, data: str, weight: str, promoted: bool) -> ConvolutionForm | None:
+        """All axes by their roles; None if an axis has none."""
+        extent, outer = self.extent, [a.name for a in self.stage.axes]
+        batch = [n for n in self.plain if n in outer and n not in self.weights]
+        shared = [n for n in self.plain if n in outer and n in self.weights]
+        channels = [n for n in self.plain if n not in outer]
+        slid = [w.x for w in self.windows]
+        out = [n for n in outer if n not in self.plain and n not in slid]
+        taps = [w.w for w in self.windows if w.w is not None]
+        if sorted(self.weights) != sorted([*shared, *channels, *out, *taps]):
+            return None
+        if {*self.plain, *slid, *taps, *out, *self.positions} != set(extent):
+            return None
+        if self.grouped is not None and (shared or self.transposed or [self.grouped[0]] != out):
+            return None
+        windows = list(self.windows)
+        if promoted:
+            moved = batch[1 : 1 + max(0, 3 - len(windows))]
+            batch = [n for n in batch if n not in moved]
+            windows += [SlidingWindow(self.plain[n], n, None, 1, 1, 0) for n in moved]
+            windows.sort(key=lambda w: w.dim)
+        if not 1 <= len(windows) <= 3:
+            return None
+
+        def size(names: Sequence[str]) -> int:
+            return prod(extent[n] for n in names)
+
+        groups = size(shared) if self.grouped is None else self.grouped[1]
+        order = [*batch, *shared, *out, *(w.x for w in windows)]
+        wide, narrow = (out, channels) if not self.transposed else (channels, out)
+        mine = [*shared, *out]
+        return ConvolutionForm(
+            data=data,
+            weight=weight,
+            data_order=(
+                *(self.plain[n] for n in (*batch, *shared, *channels)),
+                *(w.dim for w in windows),
+            ),
+            data_sides=(size(batch), size(channels) * groups),
+            weight_order=(
+                *(self.weights[n] for n in (*shared, *wide, *narrow)),
+                *(_tap(w, self.weights) for w in windows if _has_tap(w)),
+            ),
+            weight_sides=(size(shared) * size(wide), size(narrow)),
+            has_taps=tuple(map(_has_tap, windows)),
+            weight_flips=tuple(_tap(w, self.weights) for w in windows if w.dilation < 0),
+            output_axes=tuple(extent[n] for n in order),
+            output_order=tuple(order.index(n) for n in outer),
+            output_shape=(size(batch), size(mine), *(extent[w.x] for w in windows)),
+            channel_axis=outer.index(mine[0]) if len(mine) == 1 else None,
+            stride=tuple(w.stride for w in windows),
+            spans=tuple(_span(w, extent, self.transposed) for w in windows),
+            dilation=tuple(abs(w.dilation) for w in windows),
+            groups=groups,
+            transposed=self.transposed,
+        )
+
+
+def _has_tap(window: SlidingWindow) -> bool:
+    return window.w is not None or window.tap is not None
+
+
+def _tap(window: SlidingWindow, weights: Mapping[str, int]) -> int:
+    """The dimension of the weights that the window's axis indexes."""
+    if window.tap is not None:
+        return window.tap
+    assert window.w is not None
+    return weights[window.w]
+
+
+def _span(window: SlidingWindow, extent: Mapping[str, int], transposed: bool) -> tuple[int, int]:
+    last = extent[window.x] - 1
+    if transposed:
+        return window.offset, window.offset + last
+    reach = 0 if window.w is None else window.dilation * (extent[window.w] - 1)
+    low, high = min(reach, 0), max(reach, 0)
+    return window.offset + low, window.offset + window.stride * last + high
+
+
+def _roles(stage: Stage, data: Load, weight: Load) -> _Roles | None:
+    """The roles given by the indices of the two reads; None if an index belongs to no
+    convolution."""
+    found = _Roles(stage)
+    spatial, summed = [a.name for a in stage.axes], [a.name for a in stage.reduce_axes]
+    turned = 0
+    for dim, index in enumerate(data.index):
+        name, group = _name(index), _group(index, found.extent)
+        if group is not None and found.grouped is None:
+            name, found.grouped = group
+        if name is not None:
+            if name in found.plain:
+                return None
+            found.plain[name] = dim
+            continue
+        window = _turned_window(dim, index, spatial, summed)
+        turned += window is not None
+        window = window or window_of(dim, index, spatial, summed)
+        if window is None:
+            return None
+        found.windows.append(window)
+    for dim, index in enumerate(weight.index):
+        name = _name(index)
+        if name is not None:
+            if name in found.weights:
+                return None
+            found.weights[name] = dim
+            continue
+        window = _by_definition(dim, index, found.plain, spatial, summed)
+        if window is None:
+            return None
+        turned += 1
+        found.windows.append(window)
+        (position,) = index.vars() - {window.x}
+        found.positions.append(position)
+        del found.plain[position]
+    found.windows.sort(key=lambda w: w.dim)
+    slid = [w.x for w in found.windows]
+    if len(set(slid)) != len(slid) or turned not in (0, len(slid)):
+        return None
+    if any(w.dilation == 0 for w in found.windows) or {*slid} & {*found.plain, *found.weights}:
+        return None
+    found.transposed = turned > 0
+    return found
+
+
+def _by_definition(
+    dim: int,
+    index: Affine,
+    plain: Mapping[str, int],
+    spatial: Sequence[str],
+    summed: Sequence[str],
+) -> SlidingWindow | None:
+    """An index `x + pad - stride * i` of the weights, where i alone indexes the data: a transposed
+    convolution that sums over the data."""
+    found = window_of(dim, index, spatial, summed)
+    if found is None or found.w is None or found.w not in plain:
+        return None
+    if found.stride != 1 or found.dilation >= 0:
+        return None
+    at = plain[found.w]
+    return SlidingWindow(at, found.x, None, -found.dilation, 1, found.offset, tap=dim)
+
+
+def _group(index: Affine, extent: Mapping[str, int]) -> tuple[str, tuple[str, int]] | None:
+    """`c + CG * (f // OG)`: the names of c and f, and the number of groups."""
+    plain = [atom.name for atom, c in index.terms if isinstance(atom, Var) and c == 1]
+    divided = [(atom, c) for atom, c in index.terms if isinstance(atom, FloorDiv)]
+    if len(plain) != 1 or len(divided) != 1 or len(index.terms) != 2 or index.const:
+        return None
+    ((division, coefficient),) = divided
+    out = _name(division.numerator)
+    if out is None or coefficient != extent[plain[0]] or extent[out] % division.divisor:
+        return None
+    return plain[0], (out, extent[out] // division.divisor)
+
+
+def _turned_window(
+    dim: int, index: Affine, spatial: Sequence[str], summed: Sequence[str]
+) -> SlidingWindow | None:
+    """`(x - d*w + pad) // stride` with a stride of more than 1."""
+    if len(index.terms) != 1 or index.const or not isinstance(index.terms[0][0], FloorDiv):
+        return None
+    division, coefficient = index.terms[0]
+    assert isinstance(division, FloorDiv)
+    found = window_of(dim, division.numerator, spatial, summed)
+    if coefficient != 1 or found is None or found.w is None or found.stride != 1:
+        return None
+    if found.dilation >= 0:
+        return None
+    return SlidingWindow(dim, found.x, found.w, division.divisor, -found.dilation, found.offset)
+
+
+def _name(index: Affine) -> str | None:
+    """The variable that `index` consists of, None for any other index."""
+    names: Sequence[str] = [atom.name for atom, _ in index.terms if isinstance(atom, Var)]
+    if len(index.terms) == len(names) == 1 and not index.const and index.coefficient(names[0]) == 1:
+        return names[0]
+    return None

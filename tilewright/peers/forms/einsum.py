@@ -1,0 +1,63 @@
+"""Recognise sums of products of plain reads: subscripts of `einsum`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from string import ascii_letters
+
+from tilewright.schedules.algebra.affine import Var
+from tilewright.schedules.algebra.scalar import Binary, BinaryOp, Load, Reducer, Scalar
+from tilewright.schedules.workload.tensors import Stage
+
+_MOST_FACTORS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class EinsumForm:
+    """The sum of products of `tensors`; `factors` and `output` have the letters of dimensions."""
+
+    tensors: tuple[str, ...]
+    factors: tuple[str, ...]
+    output: str
+
+    @property
+    def subscripts(self) -> str:
+        return f"{','.join(self.factors)}->{self.output}"
+
+
+def einsum_form(stage: Stage) -> EinsumForm | None:
+    """`stage` as an `EinsumForm`, None if it is not a sum of products of two or more reads."""
+    axes = [axis.name for axis in stage.all_axes]
+    if not stage.reduces_by(Reducer.SUM) or not stage.tensor.dtype.is_float:
+        return None
+    found = list(_factors(stage.body))
+    if not 2 <= len(found) <= _MOST_FACTORS or len(axes) > len(ascii_letters):
+        return None
+    letters = dict(zip(axes, ascii_letters, strict=False))
+    factors = []
+    for load in found:
+        if not isinstance(load, Load) or load.dtype != stage.tensor.dtype:
+            return None
+        places = [index.terms[0] if len(index.terms) == 1 else None for index in load.index]
+        names = [
+            place[0].name
+            for place, index in zip(places, load.index, strict=True)
+            if place and isinstance(place[0], Var) and place[1] == 1 and not index.const
+        ]
+        if len(names) != len(load.index) or len(set(names)) != len(names):
+            return None
+        factors.append("".join(letters[name] for name in names))
+    if set("".join(factors)) != set(letters.values()):
+        return None
+    output = "".join(letters[axis.name] for axis in stage.axes)
+    tensors = tuple(load.tensor for load in found if isinstance(load, Load))
+    return EinsumForm(tensors, tuple(factors), output)
+
+
+def _factors(node: Scalar) -> Iterator[Scalar]:
+    if isinstance(node, Binary) and node.op is BinaryOp.MUL:
+        yield from _factors(node.a)
+        yield from _factors(node.b)
+    else:
+        yield node

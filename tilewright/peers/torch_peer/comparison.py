@@ -1,0 +1,33 @@
+"""Whether the results of two variants in PyTorch agree."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tilewright.schedules.workload.tensors import Stage
+
+TOLERANCE = 1e-4
+"""Relative to the largest element, if sums are taken in different orders."""
+
+ELEMENTWISE_TOLERANCE = 1e-5
+"""Relative to the largest element, without sums: it distinguishes GELU from its approximation."""
+
+
+def tolerance(stages: Sequence[Stage]) -> float:
+    """The allowed difference of two variants of these stages, relative to the largest element."""
+    reduces = any(not stage.is_elementwise for stage in stages)
+    return TOLERANCE if reduces else ELEMENTWISE_TOLERANCE
+
+
+def difference(result: Any, right: Any, allowed: float = TOLERANCE) -> str | None:
+    """Why tensor `result` differs from `right`, None if within `allowed`. A NaN never is."""
+    if result.shape != right.shape:
+        return f"gives the shape {tuple(result.shape)}"
+    if not right.numel():
+        return None
+    scale = float(right.abs().max()) or 1.0
+    off = float((result - right).abs().max()) / scale
+    if off <= allowed:
+        return None
+    return f"gives another result: off by {off:.3g} of the largest element"

@@ -1,0 +1,94 @@
+"""Checks of parallel kernels: both orders of their threads' shares, and each share's writes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from tilewright.schedules.record import MeasureStatus
+
+from ..loading.entries import Entry
+from ..loading.store_watch import StoreWatch
+from ..memory.guarded import Flush, GuardedBuffer
+from . import races
+from .guarded_run import Checks, Guarded, WrongError, check, guarded_run, same
+from .job import CheckJob
+
+_SLOW_WATCH_SECS = 0.02  # CPU time of both orders; slower kernels run on noise in the full check
+_SETTLED_WATCH_BYTES = 16 << 20  # observed in a call if another case observed its regions
+
+
+def verify_parallel(job: CheckJob, checks: Checks, entry: Entry) -> Guarded:
+    """Run the shares in both orders, observing their writes; returns the buffers of the first run.
+
+    Shares then run on random memory as well, which shows writes of unchanged values. That takes
+    longer than everything else, so it is left to `job.thorough` for a slow kernel, unless it has
+    more regions than could be observed. One case suffices.
+    """
+    start = time.process_time()
+    openmp = checks.openmp
+    most_bytes = _SETTLED_WATCH_BYTES if job.settled else races.WATCH_BYTES
+    forward = races.Observer(races.forward, most_bytes=most_bytes)
+    reverse = races.Observer(races.reverse, forward, most_bytes=most_bytes)
+    run = guarded_run(checks, entry, Flush.RIGHT, observer=forward)
+    check(checks.arena, run.results())
+    regions = openmp.regions
+    again = guarded_run(checks, entry, Flush.LEFT, observer=reverse)
+    same(
+        checks.arena.outputs, run.results(), again.results(), "depends on the order of its threads"
+    )
+    alike = run.lies_as(again)
+    again.free()
+    if not regions or openmp.threads == 1:
+        return run
+    _refuse(races.first_conflict(forward, reverse, alike=alike))
+    slow = time.process_time() - start > _SLOW_WATCH_SECS
+    if job.thorough or not (job.settled or (slow and forward.complete)):
+        # The borders of shares follow from one formula in the number of threads.
+        closely = job.thorough and openmp.threads in (2, job.threads)
+        _watch_on_noise(checks, entry, regions, checks.stores if closely else None)
+    return run
+
+
+def _watch_on_noise(
+    checks: Checks, entry: Entry, regions: Sequence[races.ParallelRegion], stores: StoreWatch | None
+) -> None:
+    """WrongError if the write sets of two shares, each run on random memory, overlap or, with
+    `stores`, if one share stores to bytes of another, whatever the value."""
+    openmp = checks.openmp
+    buffers = Guarded(checks, entry, Flush.RIGHT)
+    checks.send(buffers.frame())
+    if entry.prepack is None:
+        _refuse_conflict(buffers.compute, buffers.writable, openmp, regions, stores)
+    else:
+        # Neither half can write the memory of the other: it has no pointer to it, or it is sealed.
+        halves = (
+            (buffers.pack, [buffers.packed]),
+            (buffers.compute, [*buffers.outputs, buffers.workspace]),
+        )
+        for call, written in halves:
+            openmp.watch(races.forward)
+            call()
+            _refuse_conflict(call, written, openmp, openmp.regions, stores)
+    buffers.free()
+
+
+def _refuse_conflict(
+    call: Callable[[], int],
+    written: Sequence[GuardedBuffer],
+    openmp: races.SerialOpenMP,
+    regions: Sequence[races.ParallelRegion],
+    stores: StoreWatch | None,
+) -> None:
+    """WrongError if two shares of one of the regions that `call` enters write the same byte."""
+    if not regions:
+        return
+    writable = [(b.name, b.view()) for b in written]
+    size = sum(view.size for _, view in writable)
+    watched = races.regions_to_watch(regions, size, openmp.threads)
+    _refuse(races.find_conflict(call, openmp, writable, watched, stores))
+
+
+def _refuse(conflict: races.Conflict | None) -> None:
+    if conflict is not None:
+        raise WrongError(MeasureStatus.WRONG_RESULT, f"race: {conflict}")

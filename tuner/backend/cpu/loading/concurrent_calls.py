@@ -1,0 +1,63 @@
+"""Two concurrent callers of one kernel, each with its own arguments."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from .... import timeouts
+from .entries import Entry
+from .native import Helpers
+
+_OVERLAP_SECS = 2e-3
+_MAX_CALLS = 1000
+_CHECKS = 8
+
+
+def call_beside(
+    helpers: Helpers,
+    entry: Entry,
+    argv: Any,
+    pointers: Sequence[int],
+    secs: float,
+    check: Callable[[], None],
+) -> None:
+    """Call `entry` on `pointers` while another thread calls it on `argv` without a pause.
+
+    A call takes about `secs`: there are at least two, and enough to overlap in many ways. `check`,
+    which raises if the result is wrong, is called between them; every call that it checks ran
+    beside one of the other thread.
+    """
+    words = (ctypes.c_int64 * 2)()  # calls of the other thread so far, and whether it should stop
+    other = threading.Thread(target=helpers.call_until, args=(entry.address, argv, words))
+    calls = min(max(2, int(_OVERLAP_SECS / max(secs, 1e-9))), _MAX_CALLS)
+    checks = min(_CHECKS, calls)
+    with _on_all_cpus():
+        other.start()
+        try:
+            deadline = time.perf_counter() + timeouts.CONCURRENT_START_SECS
+            while not words[0] and time.perf_counter() < deadline:
+                time.sleep(0)
+            for _ in range(checks):
+                for _ in range(calls // checks):
+                    entry.call(*pointers)
+                check()
+        finally:
+            words[1] = 1
+            other.join()
+
+
+@contextmanager
+def _on_all_cpus() -> Iterator[None]:
+    """Let threads run on any CPU during the block: a serial kernel is timed on a single one."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, range(os.cpu_count() or 1))
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)

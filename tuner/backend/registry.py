@@ -1,0 +1,19 @@
+"""The list of back ends, and the one for a target."""
+
+from __future__ import annotations
+
+from tilewright.schedules.errors import TargetError
+from tilewright.schedules.target import Target
+
+from .cpu.backend import Cpu
+from .protocol import Backend
+
+BACKENDS: tuple[Backend, ...] = (Cpu(),)
+
+
+def backend_for(target: Target) -> Backend:
+    """The first back end that makes kernels for `target`; TargetError if none does."""
+    for backend in BACKENDS:
+        if backend.makes(target):
+            return backend
+    raise TargetError(f"no back end makes kernels for {target.triple}")

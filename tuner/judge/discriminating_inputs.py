@@ -1,0 +1,275 @@
+"""Discriminating inputs: few values, for which inexact operations are exact, at places that blocks,
+lanes, tails and threads treat differently.
+
+The error analysis (`tilewright.schedules.reference.error_exact`) finds by itself that results are
+exact for them. No draw depends on a schedule: with enough rows all places are used in order,
+otherwise the places that kernels are likely to treat differently come first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from itertools import zip_longest
+from math import prod
+from typing import Any, assert_never
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewright.schedules.algebra.scalar import (
+    Binary,
+    BinaryOp,
+    Cast,
+    Load,
+    Reducer,
+    Scalar,
+    Unary,
+    UnaryOp,
+    loads,
+    walk,
+)
+from tilewright.schedules.dtypes import DType
+from tilewright.schedules.workload.tensors import Elementwise, Reduction, Stage
+from tilewright.schedules.workload.workload import Workload
+
+Array = npt.NDArray[Any]
+
+ANCHOR = 2.0**14
+"""A power of two so large that exp(-ANCHOR) is zero in every type, even scaled by 1/16, and that
+tanh, erf and sigmoid of it are 0 or 1; its eighth power is finite in f32."""
+FAR_BELOW_BITS = 19
+"""Long sums have at most about 2**19 ones: one more or less still shows after a division."""
+BALANCED_BITS = 15
+MIDDLING_BITS = (12, 10)
+"""Magnitudes from 2**-12 to 2**10 are common for arguments and divisors."""
+_BELOW_END = 0.01  # of a binary exponent: narrow types do not round it to infinity
+_R2 = (0.7548776662466927, 0.5698402909980532)
+LANES = 64
+"""Positions are distinguished modulo this: lanes of the widest vectors times four chains."""
+_REST = 4096
+SPARSE_PLACES = 4
+_VANISHING = (UnaryOp.EXP, UnaryOp.SIGMOID)
+
+
+# --- reductions and their dimensions ---------------------------------------------------------
+
+
+def combiner_of(stage: Stage) -> Reducer | None:
+    """The reducer that combines values of the body of `stage`; None if an element is one value."""
+    match stage.kind:
+        case Elementwise():
+            return None
+        case Reduction(reducer):
+            return reducer
+        case _:
+            assert_never(stage.kind)
+
+
+def combined_values(stage: Stage) -> int:
+    """How many values of the body an element of `stage` combines."""
+    return prod(a.extent for a in stage.reduce_axes)
+
+
+def reduced_dims(workload: Workload) -> Mapping[str, tuple[int, ...]]:
+    """The dimensions of each input along some reduction, also of later stages; its last dimension
+    where there is none."""
+    found = summed_dims(workload)
+    return {t.name: found[t.name] or tuple(range(len(t.shape)))[-1:] for t in workload.inputs}
+
+
+def summed_dims(workload: Workload) -> Mapping[str, tuple[int, ...]]:
+    """The dimensions of each tensor along some reduction, also of later stages."""
+    found: dict[str, set[int]] = {t.name: set() for t in workload.inputs}
+    found |= {s.name: set() for s in workload.stages}
+    for stage in reversed(workload.stages):
+        summed = {a.name for a in stage.reduce_axes}
+        summed |= {a.name for n, a in enumerate(stage.axes) if n in found[stage.name]}
+        for read in loads(stage.body):
+            found[read.tensor] |= _indexed_by(read, summed)
+    return {t.name: tuple(sorted(found[t.name])) for t in workload.inputs}
+
+
+def _indexed_by(read: Load, names: set[str]) -> set[int]:
+    return {n for n, index in enumerate(read.index) if index.vars() & names}
+
+
+def subtracts_sums(workload: Workload) -> bool:
+    """Whether a value that depends on a sum is subtracted or added somewhere, like a mean."""
+    sums = set[str]()
+    for stage in workload.stages:
+        for node in walk(stage.body):
+            if isinstance(node, Binary) and node.op in (BinaryOp.SUB, BinaryOp.ADD):
+                sides = [{read.tensor for read in loads(side)} for side in (node.a, node.b)]
+                if any(side & sums for side in sides) and all(sides):
+                    return True
+        if combiner_of(stage) is Reducer.SUM or any(r.tensor in sums for r in loads(stage.body)):
+            sums.add(stage.name)
+    return False
+
+
+def sums_of_vanishing(workload: Workload) -> bool:
+    """Whether a sum depends on a function that vanishes far below zero, such as exp."""
+    inexact = set[str]()
+    for stage in workload.stages:
+        vanishes = any(isinstance(n, Unary) and n.op in _VANISHING for n in walk(stage.body))
+        if vanishes or any(read.tensor in inexact for read in loads(stage.body)):
+            if combiner_of(stage) is Reducer.SUM:
+                return True
+            inexact.add(stage.name)
+    return False
+
+
+def size_dependent_inputs(workload: Workload) -> list[int]:
+    """Numbers of the float inputs that reach operations whose code depends on the magnitude of the
+    argument: functions, quotients, conversions to a smaller range."""
+    wanted = set[str]()
+    for stage in reversed(workload.stages):
+        if stage.name in wanted:
+            wanted |= {read.tensor for read in loads(stage.body)}
+        for node in walk(stage.body):
+            if _by_size(node):
+                wanted |= {read.tensor for read in walk(node) if isinstance(read, Load)}
+    return [n for n, t in enumerate(workload.inputs) if t.dtype.is_float and t.name in wanted]
+
+
+def _by_size(node: Scalar) -> bool:
+    match node:
+        case Unary(op):
+            return op not in (UnaryOp.NEG, UnaryOp.ABS)
+        case Binary(op):
+            return op is BinaryOp.DIV
+        case Cast(x, dtype) if x.dtype.is_float:
+            return not dtype.is_float or dtype.binary.max_exponent < x.dtype.binary.max_exponent
+        case _:
+            return False
+
+
+# --- places ------------------------------------------------------------------------------------
+
+
+@cache
+def discriminating_places(length: int) -> tuple[int, ...]:
+    """Places of a line by priority: its ends, one of each residue modulo the lanes, both sides of
+    powers of two and of even divisions, then random ones."""
+    ends = [p for n in range(LANES // 2) for p in (length - 1 - n, n)]
+    steps = max(length // LANES, 1)
+    residues = [n + LANES * (n * 37 % steps) for n in range(LANES)]
+    powers = [1 << n for n in range(length.bit_length())]
+    shares = [length * k // t for t in range(2, 9) for k in range(1, t)]
+    sides = [q for p in [*powers, *shares] for q in (p, p - 1)]
+    chance = np.random.default_rng(length)
+    rest = chance.choice(length, min(length, _REST), replace=False).tolist()
+    mixed = [p for group in zip_longest(ends, residues, sides) for p in group if p is not None]
+    inside = (p for p in [*mixed, *rest] if 0 <= p < length)
+    return tuple(dict.fromkeys(inside))
+
+
+def discriminating_place_count(length: int) -> int:
+    """How many places of a line of `length` kernels are likely to treat differently."""
+    return min(length, 4 * LANES)
+
+
+def one_place_a_line(
+    shape: tuple[int, ...], dims: tuple[int, ...], first: int
+) -> tuple[Array, ...]:
+    """An index of one place in each line along `dims` together, another one in each: the places
+    `first`, `first` + 1, ... of the order in which they are wanted. With several dimensions the
+    place along each has its own turn."""
+    others = [d for d in range(len(shape)) if d not in dims]
+    lines = prod(shape[d] for d in others)
+    number = np.arange(lines) + first * lines
+    index: dict[int, Array] = dict(
+        zip(others, np.unravel_index(np.arange(lines), [shape[d] for d in others]), strict=True)
+        if others
+        else ()
+    )
+    for nth, d in enumerate(dims):
+        wanted = np.asarray(discriminating_places(shape[d]))
+        # Once round, all move on by one more: lines with a common period, as the rows of one place
+        # in a tile, have every place; and the next dimension by two: pairs of places differ, too.
+        rounds = number // len(wanted)
+        index[d] = wanted[(number + rounds + nth * (rounds + nth)) % len(wanted)]
+    return tuple(index[d] for d in range(len(shape)))
+
+
+# --- draws ---------------------------------------------------------------------------------------
+
+
+def lone_zero(shape: tuple[int, ...], dims: tuple[int, ...], turn: int, sign: float) -> Array:
+    """`sign` * ANCHOR everywhere and 0 at one place of each line."""
+    values = np.full(shape, sign * ANCHOR, np.float32)
+    values[one_place_a_line(shape, dims, turn)] = 0.0
+    return values
+
+
+def sparse(
+    shape: tuple[int, ...], dims: tuple[int, ...], turn: int, rng: np.random.Generator
+) -> Array:
+    """-ANCHOR everywhere and N(0, 1) at `SPARSE_PLACES` places of each line."""
+    values = np.full(shape, -ANCHOR, np.float32)
+    for nth in range(SPARSE_PLACES):
+        where = one_place_a_line(shape, dims, SPARSE_PLACES * turn + nth)
+        values[where] = rng.standard_normal(len(where[0]) if where else 1, np.float32)
+    return values
+
+
+def singles(
+    shape: tuple[int, ...], dims: tuple[int, ...], turn: int, rng: np.random.Generator
+) -> Array:
+    """0, and a power of two between 1/4 and 4 of either sign at one place of each line; where
+    lines are few, at places by chance, one in so many as a line is long."""
+    values = np.zeros(shape, np.float32)
+    where = one_place_a_line(shape, dims, turn)
+    values[where] = _powers(len(where[0]) if where else 1, rng)
+    length = prod(shape[d] for d in dims)
+    if len(dims) > 1 and values.size <= 4 * length:
+        count = max(values.size // 1024, 1)
+        values.reshape(-1)[rng.integers(0, values.size, count)] = _powers(count, rng)
+    return values
+
+
+def _powers(count: int, rng: np.random.Generator) -> Array:
+    sizes = np.ldexp(np.float32(1), rng.integers(-2, 3, count, np.int32))
+    return np.asarray(sizes * rng.choice(np.array([-1, 1], np.float32), count))
+
+
+def spread(dtype: DType, count: int, first: int, positive: bool) -> Array:
+    """`count` numbers of all magnitudes of the type, half of them negative, a quarter if
+    `positive`: elements `first` and on of a low-discrepancy sequence over magnitude and sign (R2 of
+    M. Roberts, "The unreasonable effectiveness of quasirandom sequences", 2018)."""
+    number = np.arange(first, first + count, dtype=np.float64)
+    share, sign = (number * _R2[0]) % 1.0, (number * _R2[1]) % 1.0
+    third = np.arange(first, first + count) % 3
+    least = dtype.binary.step_exponent
+    low = np.array([least, -MIDDLING_BITS[0], 0])[third]
+    high = np.array([dtype.binary.max_exponent - _BELOW_END, MIDDLING_BITS[1], 0])[third]
+    ends = np.log(2.0) * (1024 if dtype is DType.F64 else 128)
+    sizes = np.where(third == 2, ends * (1.0 - share), np.exp2(low + (high - low) * share))
+    return np.asarray(np.where(sign < (0.25 if positive else 0.5), -sizes, sizes))
+
+
+def balanced(shape: tuple[int, ...], terms: int, rng: np.random.Generator) -> Array:
+    """Integers between 1 and 4 of both signs, with sum zero in groups of two neighbours along each
+    axis (three at the end of an odd axis), so that each mean is zero. In sums of more than 2**15
+    terms most groups are zero, except at the ends."""
+    groups = [max(n // 2, 1) for n in shape]
+    high = 4 if len(shape) < 3 else 2
+    values = rng.integers(1, high, groups, np.int8, endpoint=True).astype(np.float32)
+    density = min(1.0, 2.0**BALANCED_BITS / terms)
+    if density < 1.0:
+        kept = rng.random(groups, np.float32) < density
+        for axis, count in enumerate(groups):
+            if count > 2 * LANES:
+                kept[(slice(None),) * axis + (slice(0, 8),)] = True
+                kept[(slice(None),) * axis + (slice(count - 8, None),)] = True
+        values *= kept
+    for axis, extent in enumerate(shape):
+        group = np.minimum(np.arange(extent) // 2, groups[axis] - 1)
+        weights = np.where(np.arange(extent) % 2, -1, 1).astype(np.float32)
+        if extent % 2 and extent > 1:
+            weights[-3:] = 1, 1, -2
+        along = [1] * len(shape)
+        along[axis] = extent
+        values = values.take(group, axis=axis) * weights.reshape(along)
+    return values

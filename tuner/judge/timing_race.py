@@ -1,0 +1,123 @@
+"""The timing race: when to stop timing a candidate, and the estimate of its time. Pure: no clock.
+
+A candidate climbs rungs of a few samples each, as in successive halving; one that cannot win any
+more leaves. A burst of register-only arithmetic, the reference, runs between samples. The minimum
+over samples removes additive noise (preemption), division by the fastest burst of the race removes
+multiplicative noise (clock drift). Times are comparable within a session, which fixes the burst's
+time. Sources: Chen and Revels, arXiv 1608.04295 (minimum); paired references as in duet
+benchmarking, Bulej et al., ICPE 2020.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import ceil, inf
+
+SAMPLE_SECS = 0.4e-3  # a sample is long against the clock's resolution, short against drift
+SLOW_CALL_SECS = 20e-3
+RUN_IN_SECS = 5e-3
+"""A kernel is up to 1.8x slower until caches, TLB and branch predictor are warm: before that, only
+a candidate more than twice too slow leaves the race."""
+_CLOCK_DRIFT = 1.1  # a larger ratio of bursts is a disturbance, not a clock
+_AGREEMENT = 1.005  # the third best sample this near the best: further samples add nothing
+
+
+@dataclass(frozen=True, slots=True)
+class RaceRung:
+    """After `samples` samples, a candidate slower than `keep_below` times the incumbent leaves."""
+
+    samples: int
+    keep_below: float
+
+
+FAST_RUNGS = (RaceRung(2, 2.0), RaceRung(2, 1.25), RaceRung(4, 1.08))
+SLOW_RUNGS = (RaceRung(1, 1.25), RaceRung(1, 1.08))
+
+
+@dataclass(frozen=True, slots=True)
+class TimingPlan:
+    """The next measurement: `rounds` samples of `calls` calls each, between bursts."""
+
+    calls: int
+    rounds: int
+
+
+@dataclass(frozen=True, slots=True)
+class TimingRace:
+    """One candidate's timing so far; `plan` gives the next measurement, `add` adds its result.
+
+    `warm_secs` is the time of one call after the first; `session_burst_secs` that of the reference
+    burst at the session's clock; `incumbent_secs` the best estimate of the session, None at first;
+    `final_secs` limits the time of the last rung.
+    """
+
+    warm_secs: float
+    session_burst_secs: float
+    incumbent_secs: float | None = None
+    final_secs: float = 0.05
+    samples: tuple[float, ...] = ()
+    bursts: tuple[float, ...] = ()
+    rung: int = 0
+    spent_secs: float = 0.0
+
+    @property
+    def _rungs(self) -> tuple[RaceRung, ...]:
+        return SLOW_RUNGS if self.warm_secs > SLOW_CALL_SECS else FAST_RUNGS
+
+    @property
+    def calls(self) -> int:
+        """Calls per sample, by the fastest call so far: the warm run may have been disturbed."""
+        call_secs = min((self.warm_secs, *self.samples))
+        return max(1, ceil(SAMPLE_SECS / max(call_secs, 1e-9)))
+
+    @property
+    def _sample_secs(self) -> float:
+        return self.spent_secs / len(self.samples)
+
+    def plan(self) -> TimingPlan | None:
+        """The next measurement, None when the race is over."""
+        if not self.samples:
+            # Even after a slow warm run: threads may have had to wake up.
+            return TimingPlan(self.calls, self._rungs[0].samples)
+        if self._is_beaten():
+            return None
+        if self.rung < len(self._rungs):
+            # On a busy machine the samples of a fast kernel may take arbitrarily long.
+            given_up = self._rungs is FAST_RUNGS and self.spent_secs > 4 * self.final_secs
+            run_in = ceil((RUN_IN_SECS - self.spent_secs) / self._sample_secs)
+            rounds = max(self._rungs[self.rung].samples, run_in)
+            return None if given_up else TimingPlan(self.calls, rounds)
+        left_secs = self.final_secs - self.spent_secs
+        if self._agrees() or left_secs <= 0:
+            return None
+        return TimingPlan(self.calls, max(1, min(int(left_secs / self._sample_secs), 8)))
+
+    def add(self, samples: tuple[float, ...], bursts: tuple[float, ...]) -> TimingRace:
+        """The race with the samples of a plan: seconds per call, seconds per burst."""
+        return replace(
+            self,
+            samples=self.samples + samples,
+            bursts=self.bursts + bursts,
+            rung=self.rung + 1,
+            spent_secs=self.spent_secs + sum(samples) * self.calls + sum(bursts),
+        )
+
+    @property
+    def estimate_secs(self) -> float:
+        """Seconds per call at the session's clock: the fastest sample times the ratio of bursts."""
+        ratio = self.session_burst_secs / min(self.bursts)
+        return min(self.samples) * min(max(ratio, 1 / _CLOCK_DRIFT), _CLOCK_DRIFT)
+
+    def _is_beaten(self) -> bool:
+        if self.incumbent_secs is None:
+            return False
+        ran = min(self.rung, len(self._rungs)) - 1
+        worst = self._rungs[ran].keep_below if ran >= 0 else inf
+        return self.estimate_secs > worst * self.incumbent_secs
+
+    def _agrees(self) -> bool:
+        """Whether there are enough samples and the best three agree."""
+        if len(self.samples) < 16:
+            return False
+        best = sorted(self.samples)
+        return best[2] <= best[0] * _AGREEMENT

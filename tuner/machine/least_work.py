@@ -1,0 +1,187 @@
+"""The least work of a workload: the operations and bytes of every schedule of any of its forms.
+
+Operations are counted in slots of the multiply-add pipes, and each tensor's bytes once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import assert_never
+
+from tilewright.costmodel.machine import compute_dtype
+from tilewright.schedules.algebra.scalar import (
+    Binary,
+    BinaryOp,
+    Cast,
+    Reducer,
+    Scalar,
+    Select,
+    Unary,
+    children,
+    loads,
+    vars_of,
+)
+from tilewright.schedules.dtypes import DType
+from tilewright.schedules.form import Form
+from tilewright.schedules.nest.instructions import EIGHT_BITS
+from tilewright.schedules.rewrites.precompute_factors import factors_of
+from tilewright.schedules.sketches.forms.rewriting import regrouped, rewrites_for
+from tilewright.schedules.workload.flops import counted_flops, useful_flops
+from tilewright.schedules.workload.tensors import Elementwise, Reduction, Stage
+from tilewright.schedules.workload.workload import Workload
+
+from .instruction_rates import NarrowOperands
+
+SMALLEST_ERROR = 1e-9
+"""An allowed error that permits regrouping, which states no error, but no rewrite that states
+one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """The least work of a call: `slots` of the multiply-add pipes (one lane of one multiply-add),
+    and `min_bytes` read and written. `dtype` is the type it computes in. `narrow` are the slots
+    with narrow operands, for which a machine may have faster instructions than multiply-adds in
+    `dtype`."""
+
+    slots: float
+    min_bytes: int
+    dtype: DType
+    narrow: tuple[tuple[NarrowOperands, float], ...] = ()
+
+
+_MULTIPLIED = (BinaryOp.MUL, BinaryOp.DIV)
+
+
+def least_work(workload: Workload, forms: Sequence[Form] | None = None) -> Work:
+    """The least work of `workload` as it is and in its other `forms`: those of its space
+    (`ScheduleSpace.forms`), or derived here where there is none."""
+    others = _forms(workload) if forms is None else forms
+    found = (_useful_slots(form) for form in (workload, *(other.workload for other in others)))
+    by_operands = min(found, key=lambda slots: sum(slots.values()))
+    narrow = tuple((kind, n) for kind, n in by_operands.items() if kind is not None)
+    slots = sum(by_operands.values())
+    return Work(slots, workload.min_bytes, compute_dtype(workload), narrow)
+
+
+def _forms(workload: Workload) -> tuple[Form, ...]:
+    normal = workload.normalised()
+    return tuple(form for form in (regrouped(normal), *rewrites_for(normal)) if form.steps)
+
+
+def saved_by_allowing_error(workload: Workload) -> float:
+    """How many times less work there is if `workload` allows any error: its products of more than
+    two factors may then be summed in steps. 1.0 where nothing is gained.
+
+    With infinities and zeros the result differs (`rewrites.precompute_factors.may_distribute`), so
+    floats need permission.
+    """
+    normal = workload.normalised()
+    products = any(len(factors_of(stage)) > 2 for stage in normal.stages)
+    if workload.allowed_error is not None or not products:
+        return 1.0
+    allowing = regrouped(normal.allowing(SMALLEST_ERROR)).workload
+    return max(_all_slots(regrouped(normal).workload) / _all_slots(allowing), 1.0)
+
+
+def _all_slots(workload: Workload) -> float:
+    return sum(_useful_slots(workload).values())
+
+
+def _useful_slots(workload: Workload) -> dict[NarrowOperands | None, float]:
+    """Slots by their narrow operands; under None those with operands of the workload's type."""
+    # `useful_flops` is a sum over all stages, so the share without padding is one for all.
+    share = useful_flops(workload) / max(counted_flops(workload), 1)
+    constant = _constant_stages(workload)
+    found: dict[NarrowOperands | None, float] = {}
+    for stage in workload.stages:
+        if stage.name not in constant:
+            operands = operands_of(stage, workload)
+            found[operands] = found.get(operands, 0.0) + share * pipe_slots(stage)
+    return found
+
+
+def operands_of(stage: Stage, workload: Workload) -> NarrowOperands | None:
+    """The narrow operands of `stage`: elements narrower than the type it computes in, or integers
+    that are not multiplied, of which a vector has more lanes. None for other stages."""
+    read = {workload.tensors[load.tensor].dtype for load in loads(stage.body)}
+    if not read:
+        return None
+    widest = max(read, key=lambda dtype: dtype.bits)
+    products = stage.reduces_by(Reducer.SUM) and _is_product(stage.body)
+    multiplies = any(
+        isinstance(node, Unary) or (isinstance(node, Binary) and node.op in _MULTIPLIED)
+        for node in _computed(stage.body)
+    )
+    if products and widest.bits < DType.F32.bits and (read <= EIGHT_BITS or len(read) == 1):
+        return NarrowOperands(widest, products=True)
+    integers = not any(dtype.is_float for dtype in (*read, stage.tensor.dtype))
+    return NarrowOperands(widest, products=False) if integers and not multiplies else None
+
+
+def _constant_stages(workload: Workload) -> set[str]:
+    """Stages that read constant inputs alone: they can be computed once, before the first call. An
+    output is written in every call."""
+    known = {tensor.name for tensor in workload.constants}
+    found = set[str]()
+    for stage in workload.stages:
+        reads = {load.tensor for load in loads(stage.body)}
+        if reads and reads <= known and stage.name not in workload.outputs:
+            known.add(stage.name)
+            found.add(stage.name)
+    return found
+
+
+def pipe_slots(stage: Stage) -> float:
+    """Fewest lane-slots of the multiply-add pipes one call of `stage` needs, padding included.
+
+    An operation counts once for each value of the axes it depends on: common subexpressions are
+    computed once, invariant ones outside of loops. A multiplication whose result is only added
+    takes one slot together with that addition. Additions and comparisons may run on other pipes, at
+    most as many as there are for multiplications. Operations in one branch of a select do not
+    count, as it may not be taken.
+    """
+    extents = {axis.name: axis.extent for axis in stage.all_axes}
+    multiplied, added = 0, 0
+    for node in _computed(stage.body):
+        times = prod(extents[name] for name in vars_of(node))
+        match node:
+            case Binary(op=op) if op in _MULTIPLIED:
+                multiplied += times
+            case Binary(op=BinaryOp.ADD | BinaryOp.SUB, a=a, b=b):
+                added += 0 if _is_product(a) or _is_product(b) else times
+            case Unary(op=op):
+                multiplied += op.function.slots * times
+            case Binary():
+                added += times
+            case _:
+                pass
+    match stage.kind:
+        case Elementwise():
+            pass
+        case Reduction(reducer):
+            fused = reducer is Reducer.SUM and _is_product(stage.body)
+            added += 0 if fused else prod(extents.values())
+        case _:
+            assert_never(stage.kind)
+    return max(multiplied, (multiplied + added) / 2)
+
+
+def _computed(node: Scalar) -> set[Scalar]:
+    """The distinct operations that are evaluated whatever selects decide."""
+    found: set[Scalar] = set()
+    pending = [node]
+    while pending:
+        current = pending.pop()
+        if isinstance(current, Binary | Unary):
+            found.add(current)
+        pending.extend([current.cond] if isinstance(current, Select) else children(current))
+    return found
+
+
+def _is_product(node: Scalar) -> bool:
+    while isinstance(node, Cast):
+        node = node.x
+    return isinstance(node, Binary) and node.op is BinaryOp.MUL

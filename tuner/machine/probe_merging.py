@@ -1,0 +1,109 @@
+"""Merging the probes of one machine, and correcting them by a measured kernel.
+
+Probes are lower bounds: load, a low clock or a neighbour on the same physical core only make a
+figure smaller, so of two figures the larger is nearer to the truth. A kernel is a probe too: the
+machine can compute and move what the kernel did, in its time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tilewright.schedules.dtypes import DType
+from tilewright.schedules.errors import TargetError
+from tilewright.schedules.target import Probes, Target
+
+
+class ProbingLateError(TargetError):
+    """Probing took longer than it was allowed."""
+
+
+CLOCK_DRIFT = 1.1
+"""Largest ratio of clocks between two quiet probes of one core; more is a disturbance."""
+
+MISLEADING_RATIO = 1.25
+"""Figures that are wrong by more than this factor mislead a search."""
+
+
+def merged_probes(target: Target, old: Probes, new: Probes) -> Probes:
+    """The best figures of both probes of `target`, whose own probes are ignored; as doubtful as
+    `new`.
+
+    If a quiet `new` ran at a lower clock than `old`, its figures that follow the core's clock are
+    scaled to the higher clock. Otherwise a disturbed figure of `old` would be kept for its clock.
+    """
+    clock = 1.0 if new.doubtful else _clock_ratio(old, new)
+    own = {f"L{i + 1}" for i, cache in enumerate(target.caches) if not cache.shared}
+    return Probes(
+        _best(old.peak_gflops, new.peak_gflops, dict.fromkeys(new.peak_gflops, clock)),
+        _best(old.bandwidth_gbs, new.bandwidth_gbs, dict.fromkeys(own, clock)),
+        min(old.parallel_region_secs, new.parallel_region_secs)
+        if old.peak_gflops
+        else new.parallel_region_secs,
+        new.doubtful,
+        max(old.clock_ghz, float(f"{new.clock_ghz * clock:.4g}")),
+    )
+
+
+def is_misleading(old: Probes, new: Probes) -> bool:
+    """Whether a search by `old` would choose otherwise than by `new`: a figure of `old` is missing
+    or too low, or its parallel region too expensive, by more than `MISLEADING_RATIO`."""
+    pairs = [
+        (before, now)
+        for known, found in (
+            (old.peak_gflops, new.peak_gflops),
+            (old.bandwidth_gbs, new.bandwidth_gbs),
+        )
+        for name in known.keys() & found.keys()
+        for before, now in zip(known[name], found[name], strict=False)
+    ]
+    pairs.append((new.parallel_region_secs, old.parallel_region_secs))
+    pairs.append((old.clock_ghz, new.clock_ghz))
+    return any(now > MISLEADING_RATIO * before for before, now in pairs)
+
+
+def _clock_ratio(old: Probes, new: Probes) -> float:
+    before, now = old.peak(DType.F32, 1), new.peak(DType.F32, 1)
+    return min(max(before / now, 1.0), CLOCK_DRIFT) if now > 0 else 1.0
+
+
+def _best(
+    old: dict[str, list[float]], new: dict[str, list[float]], scale: dict[str, float]
+) -> dict[str, list[float]]:
+    found = {}
+    for name in {**old, **new}:
+        before = old.get(name, [])
+        now = [float(f"{value * scale.get(name, 1.0):.4g}") for value in new.get(name, [])]
+        if len(before) == len(now):
+            found[name] = [max(pair) for pair in zip(before, now, strict=True)]
+        else:
+            found[name] = now or before
+    return found
+
+
+def raised_peak(probes: Probes, name: str, threads: int, gflops: float) -> Probes:
+    """`probes` in which `threads` threads compute at least `gflops` in the type or by the
+    instruction `name`, at most that many times the peak of one core: beyond that the count of
+    operations is wrong, not the probe."""
+    known = probes.peak_gflops.get(name, [])
+    most = threads * probes.peak_of(name, 1)
+    return replace(
+        probes,
+        peak_gflops={**probes.peak_gflops, name: _at_least(known, threads, min(gflops, most))},
+        doubtful=True,
+    )
+
+
+def raised_bandwidth(probes: Probes, level: str, threads: int, gbs: float) -> Probes:
+    """`probes` in which `threads` threads read at least `gbs` from `level`."""
+    known = probes.bandwidth_gbs.get(level, [])
+    return replace(
+        probes,
+        bandwidth_gbs={**probes.bandwidth_gbs, level: _at_least(known, threads, gbs)},
+        doubtful=True,
+    )
+
+
+def _at_least(values: list[float], threads: int, least: float) -> list[float]:
+    """`values` by number of threads, at least `least` for `threads` and more."""
+    return [max(v, least) if n + 1 >= threads else v for n, v in enumerate(values)]

@@ -1,0 +1,36 @@
+"""Machines without a heartbeat that the scheduler still lists: power lost, cable pulled, frozen.
+
+A scheduler lists them until its own timeout (20 s with our configuration, 300 s with Dask's). Each
+machine sends a heartbeat twice a second, or every two seconds in a fleet of hundreds, whatever it
+measures. A machine without one for `timeouts.SILENT_SECS` gets no orders, and its orders go to
+others; once its heartbeat returns, it takes part again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ... import timeouts
+
+
+@dataclass(slots=True)
+class HeartbeatMonitor:
+    """The age of each machine's last heartbeat by this process's clock, as clocks of other machines
+    may be wrong. Time in which nobody called `of` does not count."""
+
+    _heard: dict[str, tuple[float, float]] = field(default_factory=dict)
+    _looked: float = float("-inf")
+
+    def of(self, identity: Mapping[str, Any], now: float) -> set[str]:
+        """Addresses of silent workers in a scheduler's `identity`, read at `now`."""
+        gap = now - self._looked > timeouts.HEARTBEAT_GAP_SECS
+        heard: dict[str, tuple[float, float]] = {}
+        for address, worker in identity.get("workers", {}).items():
+            told = float(worker.get("last_seen", 0.0))
+            before, at = self._heard.get(address, (None, now))
+            was_silent = before == told and self._looked - at >= timeouts.SILENT_SECS
+            heard[address] = (told, at if before == told and (was_silent or not gap) else now)
+        self._heard, self._looked = heard, now
+        return {address for address, (_, at) in heard.items() if now - at >= timeouts.SILENT_SECS}

@@ -1,0 +1,210 @@
+"""The part of a fleet that runs on each machine; a coordinator submits its function `run` to Dask.
+
+It runs in a thread of a Dask worker. Compiling and timing happen in the processes of a local
+measurer, which takes the machine's lock; nothing is timed in the worker itself.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import traceback
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tilewright.schedules.errors import TargetError, WorkloadError
+from tilewright.schedules.record import MeasureResult
+from tilewright.schedules.target import Target
+from tilewright.schedules.workload.workload import Workload
+
+from ... import timeouts
+from ...process.control import Control, Controllable, MeasurementAborted, OutOfTime
+from ..local_spec import local_factory
+from ..protocol import Measurer
+from .machines import kind
+from .messages import MachineDescription, Note, Order
+
+MAX_OPEN_MEASURERS = 2
+"""Workloads that stay open with their processes: a machine may serve two jobs in turns."""
+
+
+class OrderAbandoned(BaseException):
+    """The coordinator cancelled an order. A BaseException, so that nothing handles it as a
+    failure."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """A measurer and its control; a measurer whose control was aborted is closed."""
+
+    measurer: Measurer
+    control: Control
+
+
+@dataclass(slots=True)
+class FleetHost:
+    """The measurers that are open on this machine, and how many candidates it measured.
+
+    One order at a time; `run_order` is called by one thread, the rest by any.
+    """
+
+    description: MachineDescription
+    measured: int = 0
+    _open: OrderedDict[tuple[Any, ...], _Opened] = field(default_factory=OrderedDict)
+    _turn: threading.Lock = field(default_factory=threading.Lock)
+    _idle_since: float = field(default_factory=time.monotonic)
+
+    @property
+    def busy(self) -> bool:
+        return self._turn.locked()
+
+    def run_order(
+        self, order: Order, report: Callable[[Note], None], is_wanted: Callable[[], bool]
+    ) -> None:
+        """Measure the candidates of `order` and `report` each result when it is known.
+
+        `is_wanted` is called after each candidate and, from another thread, a few times a second;
+        once it is false, native work is killed: OrderAbandoned.
+        """
+        with self._turn:
+            report(Note(order.task, "begun"))
+            try:
+                self._carry_out(order, report, is_wanted)
+            except (TargetError, WorkloadError) as error:
+                code = getattr(error, "code", "")
+                report(Note(order.task, "refused", error=type(error).__name__, code=code,
+                          detail=str(error)))  # fmt: skip
+            except OutOfTime as over:  # no budget of a run: this workload takes too long to check
+                report(Note(order.task, "refused", error="WorkloadError", code=over.code,
+                          detail=str(over)))  # fmt: skip
+            except MeasurementAborted:
+                raise OrderAbandoned from None
+            except Exception:
+                report(Note(order.task, "bug", detail=traceback.format_exc()))
+                raise
+            else:
+                report(Note(order.task, "ended"))
+            finally:
+                self._idle_since = time.monotonic()
+
+    def _carry_out(
+        self, order: Order, report: Callable[[Note], None], is_wanted: Callable[[], bool]
+    ) -> None:
+        positions = list(order.requests)
+
+        def on_result(i: int, result: MeasureResult) -> None:
+            self.measured += 1
+            report(Note(order.task, "result", positions[i], result))
+            if not is_wanted():
+                raise OrderAbandoned
+
+        identity, opened = self._opened(order)
+        try:
+            with _watched(opened.control, is_wanted):
+                if order.purpose == "confirm":
+                    on_result(0, opened.measurer.confirm(order.requests[positions[0]]))
+                else:
+                    requests = [order.requests[p] for p in positions]
+                    opened.measurer.measure(requests, on_result)
+        finally:
+            if opened.control.aborted:
+                del self._open[identity]
+                opened.measurer.__exit__(None, None, None)
+
+    def close_idle(self) -> None:
+        """Close measurers that have been idle for `timeouts.HOST_IDLE_SECS`."""
+        if time.monotonic() - self._idle_since > timeouts.HOST_IDLE_SECS and self._turn.acquire(
+            blocking=False
+        ):
+            try:
+                self.close()
+            finally:
+                self._turn.release()
+
+    def close(self) -> None:
+        """Close all measurers and end their processes."""
+        while self._open:
+            _, opened = self._open.popitem()
+            opened.measurer.__exit__(None, None, None)
+
+    def _opened(self, order: Order) -> tuple[tuple[Any, ...], _Opened]:
+        """The measurer of an order's workload, opened if need be, and its key in `_open`.
+        TargetError, WorkloadError."""
+        target = self._target(order.target)
+        identity = (str(order.workload), target.key, order.seed)
+        if identity not in self._open:
+            while len(self._open) >= MAX_OPEN_MEASURERS:
+                _, oldest = self._open.popitem(last=False)
+                oldest.measurer.__exit__(None, None, None)
+            workload = Workload.from_json(order.workload)
+            factory = local_factory(self.description.measurer)
+            assert factory is not None, "who joins has a measurer of one machine"
+            control = Control()
+            measurer = factory(workload, target, order.seed)
+            if isinstance(measurer, Controllable):
+                measurer.attach(control)
+            self._open[identity] = _Opened(measurer.__enter__(), control)
+        self._open.move_to_end(identity)
+        return identity, self._open[identity]
+
+    def _target(self, wanted: Target) -> Target:
+        """`wanted` with the probes of this machine; TargetError if this machine is of another
+        kind."""
+        if kind(wanted) != self.description.target.key:
+            raise TargetError(
+                f"machine {self.description.name} is {self.description.target.cpu}, not a machine "
+                f"of kind {kind(wanted)[:12]} ({wanted.cpu})"
+            )
+        return replace(wanted, probes=self.description.target.probes)
+
+
+@contextmanager
+def _watched(control: Control, is_wanted: Callable[[], bool]) -> Iterator[None]:
+    """Abort `control` if the order is cancelled during the block."""
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.wait(timeouts.ORDER_POLL_SECS):
+            if not is_wanted():
+                control.abort()
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watcher.join()
+
+
+_host: FleetHost | None = None
+
+
+def set_up(description: MachineDescription) -> FleetHost:
+    """Make this process a machine of a fleet."""
+    global _host  # noqa: PLW0603  # Dask calls a bare function: there is nothing else to hang it on
+    _host = FleetHost(description)
+    return _host
+
+
+def run(payload: bytes) -> None:
+    """Measure an order, called by Dask. Notes are published under the order's topic."""
+    from distributed import get_worker
+
+    if _host is None:
+        raise RuntimeError("this Dask worker measures nothing: start it with `tilewright worker`")
+    worker = get_worker()
+    order = Order.from_bytes(payload)
+    key = worker.get_current_task()
+
+    def is_wanted() -> bool:
+        state = worker.state.tasks.get(key)
+        return state is not None and state.state == "executing"
+
+    with suppress(OrderAbandoned):
+        _host.run_order(
+            order, lambda note: worker.log_event(order.topic, note.to_bytes()), is_wanted
+        )

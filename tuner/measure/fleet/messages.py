@@ -1,0 +1,176 @@
+"""The messages between coordinator and machines, as canonical JSON.
+
+Nothing of ours is pickled but the name of one function (`host.run`), so a machine of another
+version is recognised by `WIRE_VERSION` and does not fail somewhere inside.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from tilewright.schedules.canonical import canonical_bytes
+from tilewright.schedules.record import MeasureResult, Toolchain
+from tilewright.schedules.target import Target
+from tilewright.schedules.trace import Trace
+
+from ..protocol import MeasureRequest
+from .address import FleetError
+
+WIRE_VERSION = 1
+
+Purpose = Literal["measure", "confirm"]
+
+
+@dataclass(frozen=True, slots=True)
+class MachineDescription:
+    """The description a machine joins with. `target` is for one thread, with its probes.
+
+    `measurer` is "local", or the mocked one it answers with.
+    """
+
+    name: str
+    target: Target
+    toolchain: Toolchain
+    measurer: str = "local"
+
+    def to_bytes(self) -> bytes:
+        return canonical_bytes(
+            {
+                "version": WIRE_VERSION,
+                "name": self.name,
+                "target": self.target.to_json(),
+                "toolchain": asdict(self.toolchain),
+                "measurer": self.measurer,
+            }
+        )
+
+    @classmethod
+    def from_bytes(cls, data: bytes | str) -> MachineDescription:
+        """FleetError for what is none, or of another version."""
+        document = _document(data)
+        try:
+            return cls(
+                name=str(document["name"]),
+                target=Target.from_json(document["target"]),
+                toolchain=Toolchain(**document["toolchain"]),
+                measurer=str(document["measurer"]),
+            )
+        except (KeyError, TypeError, AttributeError) as error:
+            raise FleetError(f"not the description of a machine: {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Candidates for one machine. `requests` are keyed by position in the coordinator's batch;
+    notes about them are published under `topic` with the order's `task`."""
+
+    task: str
+    topic: str
+    purpose: Purpose
+    workload: dict[str, Any]
+    target: Target
+    seed: int
+    requests: Mapping[int, MeasureRequest]
+
+    def to_bytes(self) -> bytes:
+        return canonical_bytes(
+            {
+                "version": WIRE_VERSION,
+                "task": self.task,
+                "topic": self.topic,
+                "purpose": self.purpose,
+                "workload": self.workload,
+                "target": self.target.to_json(),
+                "seed": self.seed,
+                "requests": [
+                    {
+                        "position": position,
+                        "trial": request.trial,
+                        "trace": request.trace.to_json(),
+                        "compared": request.compared,
+                    }
+                    for position, request in self.requests.items()
+                ],
+            }
+        )
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Order:
+        """FleetError for another version; a document that is none is a bug of the sender."""
+        document = _document(data)
+        return cls(
+            task=document["task"],
+            topic=document["topic"],
+            purpose=document["purpose"],
+            workload=document["workload"],
+            target=Target.from_json(document["target"]),
+            seed=document["seed"],
+            requests={
+                r["position"]: MeasureRequest(
+                    r["trial"], Trace.from_json(r["trace"]), compared=r["compared"]
+                )
+                for r in document["requests"]
+            },
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A message of a machine about an order.
+
+    "begun" comes first, "result" once a candidate (with `position`), "ended" last. "refused" ends
+    an order this machine cannot take (`error` is one of `REFUSALS`), "bug" one that failed in our
+    own code; both say why in `detail`.
+    """
+
+    task: str
+    kind: Literal["begun", "result", "ended", "refused", "bug"]
+    position: int = -1
+    result: MeasureResult | None = None
+    error: str = ""
+    code: str = ""
+    detail: str = ""
+
+    def to_bytes(self) -> bytes:
+        document: dict[str, Any] = {"version": WIRE_VERSION, "task": self.task, "kind": self.kind}
+        if self.result is not None:
+            document |= {"position": self.position, "result": self.result.to_json()}
+        if self.detail:
+            document |= {"error": self.error, "code": self.code, "detail": self.detail}
+        return canonical_bytes(document)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Note:
+        """FleetError for what is none, or of another version."""
+        document = _document(data)
+        try:
+            result = document.get("result")
+            return cls(
+                task=str(document["task"]),
+                kind=document["kind"],
+                position=int(document.get("position", -1)),
+                result=None if result is None else MeasureResult.from_json(result),
+                error=str(document.get("error", "")),
+                code=str(document.get("code", "")),
+                detail=str(document.get("detail", "")),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise FleetError(f"a machine said what is not understood: {error}") from error
+
+
+def _document(data: bytes | str) -> dict[str, Any]:
+    try:
+        document = json.loads(data)
+    except ValueError as error:
+        raise FleetError(f"the fleet sent what is not JSON: {error}") from error
+    version = document.get("version") if isinstance(document, dict) else None
+    if version != WIRE_VERSION:
+        raise FleetError(
+            f"the other side of the fleet speaks version {version!r}, this one {WIRE_VERSION}: "
+            "install the same Tilewright on every machine"
+        )
+    assert isinstance(document, dict)
+    return document

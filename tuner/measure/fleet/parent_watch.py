@@ -1,0 +1,36 @@
+"""A Dask preload module that ends its process when its parent process ends.
+
+A parent that was killed cannot end its children; without this, a scheduler would go on holding its
+port, and a machine would go on measuring.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+
+from ... import timeouts
+
+PARENT = "TILEWRIGHT_FLEET_PARENT"
+"""The environment variable with the parent's process id."""
+
+
+def dask_setup(server: object) -> None:
+    """Called by Dask before a scheduler or worker starts."""
+    watch_parent()
+
+
+def watch_parent(also: Callable[[], None] = lambda: None) -> None:
+    """Exit once the process named by `PARENT` is gone; also call `also` at each look."""
+    parent = int(os.environ.get(PARENT) or 0)
+    threading.Thread(target=_watch, args=(parent, also), daemon=True).start()
+
+
+def _watch(parent: int, also: Callable[[], None]) -> None:
+    while True:
+        time.sleep(timeouts.PARENT_POLL_SECS)
+        also()
+        if parent and os.getppid() != parent:
+            os._exit(0)

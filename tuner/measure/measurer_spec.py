@@ -1,0 +1,75 @@
+"""Measurers by name (`--measurer`, a job's field), and the targets they measure for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tilewright.schedules.target import Probes, Target
+
+from .. import timeouts
+from ..machine.native_target import load_target, unprobed_target
+from ..machine.probe_merging import ProbingLateError
+from ..process.control import Control
+from .local_spec import local_factory
+from .protocol import MeasurerError, MeasurerFactory
+
+PROBING_SHARE = 0.5
+"""Of a run's seconds, that probing may take."""
+
+CHOICES = "local, replay:FILE, simulated:FILE or dask:tcp://HOST:PORT"
+
+
+def parse_measurer(spec: str, should_stop: Callable[[], bool] | None = None) -> MeasurerFactory:
+    """The factory for `local`, `replay:FILE`, `simulated:FILE` or `dask:ADDRESS`.
+
+    A file is read here, once, so a bad one is an error before any work starts: MeasurerError. So is
+    a bad address; nothing is connected yet. A fleet calls `should_stop` while it waits.
+    """
+    kind, _, path = spec.partition(":")
+    if kind == "dask" and path:
+        from .fleet.measurer import read_fleet  # Start-up: most runs have no fleet
+
+        return read_fleet(path, should_stop)
+    factory = local_factory(spec)
+    if factory is None:
+        raise MeasurerError(f"measurer must be {CHOICES}; got {spec!r}")
+    return factory
+
+
+def measured_target(
+    measurer: str, spec: str = "native", threads: int | None = None, control: Control | None = None
+) -> Target:
+    """The target that `spec` names, for a run measured by `measurer`.
+
+    Probes of this machine are used only if it measures: with mocked timings a search is the same on
+    any machine, and a fleet's machines have their own probes. `threads` None keeps a file's number.
+
+    TargetError, FleetError; MeasurementAborted by `control`, which reaches the probes.
+    """
+    kind, _, address = measurer.partition(":")
+    if kind == "dask" and address:
+        # Start-up: most runs have no fleet.
+        from .fleet.machines import fleet_status, target_at, with_fleet_probes
+
+        if not spec.endswith(".json"):
+            return target_at(address, spec, threads)
+        return with_fleet_probes(fleet_status(address), load_target(spec, threads, probe=False))
+    if measurer == "local":
+        return _probed_in_time(spec, threads, control or Control())
+    if spec == "native":
+        return unprobed_target(threads or 1)
+    return load_target(spec, threads, probe=False)
+
+
+def _probed_in_time(spec: str, threads: int | None, control: Control) -> Target:
+    """The target with its probes. A run of few seconds uses known ones, however old or doubtful, or
+    none, instead of probing."""
+    within_secs = PROBING_SHARE * control.left_secs
+    if within_secs < timeouts.COMFORTABLE_PROBING_SECS:
+        known = load_target(spec, threads, probe=False)
+        if known.probes != Probes() or within_secs < timeouts.MIN_PROBING_SECS:
+            return known
+    try:
+        return load_target(spec, threads, within_secs=within_secs, control=control)
+    except ProbingLateError:
+        return load_target(spec, threads, probe=False)

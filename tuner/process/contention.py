@@ -1,0 +1,86 @@
+"""CPU time that other processes, and other virtual machines of the host, took: `/proc/stat`.
+
+A probe or a race cannot see that it shared its cores. The kernel counts, in ticks, how long each
+CPU was busy, and how long a hypervisor gave it to another machine.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from .host import ROOT
+
+_USED = (0, 1, 2, 5, 6)  # user, nice, system, irq, softirq; the times of guests are in user
+_STEAL = 7
+MIN_CONTENTION_SECS = 0.03
+"""Less is no contention: a CPU's count is off by up to a tick of 10 ms, and daemons always run."""
+
+CONTENTION_SHARE = 0.1
+"""Of one core; more makes a figure of all cores wrong by some percent."""
+
+
+@dataclass(frozen=True, slots=True)
+class CpuTimes:
+    """Seconds since boot, summed over some CPUs: used by processes, and stolen by a hypervisor."""
+
+    used_secs: float
+    stolen_secs: float
+
+
+def cpu_times(
+    cpus: Iterable[int], root: Path = ROOT, ticks_per_sec: float | None = None
+) -> CpuTimes | None:
+    """The times of `cpus` now; None where the system does not report them."""
+    wanted = set(cpus)
+    ticks_per_sec = ticks_per_sec or os.sysconf("SC_CLK_TCK")
+    try:
+        text = (root / "proc/stat").read_text()
+    except (OSError, UnicodeDecodeError):
+        return None
+    used = stolen = 0
+    found = False
+    for number, rest in re.findall(r"^cpu(\d+) ([\d ]+)$", text, re.MULTILINE):
+        fields = [int(word) for word in rest.split()]
+        if int(number) in wanted and len(fields) > _STEAL:
+            found = True
+            used += sum(fields[i] for i in _USED)
+            stolen += fields[_STEAL]
+    return CpuTimes(used / ticks_per_sec, stolen / ticks_per_sec) if found else None
+
+
+@dataclass
+class ContentionMonitor:
+    """Whether other processes used the CPUs since the last call.
+
+    `read` gives the times of the observed CPUs, `own_secs` the CPU time of all threads of this
+    process, `clock` seconds.
+    """
+
+    read: Callable[[], CpuTimes | None]
+    own_secs: Callable[[], float] = time.process_time
+    clock: Callable[[], float] = time.monotonic
+    _last: tuple[CpuTimes | None, float, float] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._last = self._now()
+
+    def contended(self) -> bool:
+        """Whether others took more than `CONTENTION_SHARE` of a core since the last call; False
+        where the system does not report it."""
+        before, last_own, last_clock = self._last
+        self._last = now, own, clock = self._now()
+        if before is None or now is None:
+            return False
+        stolen_secs = now.stolen_secs - before.stolen_secs
+        others_secs = max(now.used_secs - before.used_secs - (own - last_own), 0.0)
+        return others_secs + stolen_secs > max(
+            MIN_CONTENTION_SECS, CONTENTION_SHARE * (clock - last_clock)
+        )
+
+    def _now(self) -> tuple[CpuTimes | None, float, float]:
+        return self.read(), self.own_secs(), self.clock()

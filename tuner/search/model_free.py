@@ -1,0 +1,58 @@
+"""The common part of strategies without a model: they begin with the prior's choice, report the
+prior's predictions, and continue in an order of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from tilewright.costmodel.prior import Prior
+from tilewright.schedules.space import Candidate, ScheduleSpace
+from tilewright.schedules.target import Target
+
+from .base import Observation, SearchGoal
+from .ledger import Ledger
+from .prior_ranking import rank_by_prior
+
+
+class ModelFreeStrategy:
+    """`SearchStrategy` except for `name` and `extend`."""
+
+    stop_reason = None
+    prior_trust = None
+    gain_over_prior = None
+
+    def __init__(self, space: ScheduleSpace, goal: SearchGoal) -> None:
+        self.space = space
+        self.goal = goal
+        self.ledger = Ledger()
+        self._prior = Prior(space, check=goal.check)
+
+    @property
+    def predictions(self) -> Mapping[Candidate, float]:
+        return self.ledger.predictions
+
+    def extend(self, found: list[Candidate], count: int) -> list[Candidate]:
+        """`found` and further new candidates, `count` or more in all as far as there are any."""
+        raise NotImplementedError
+
+    def ask(self, count: int) -> list[Candidate]:
+        found: list[Candidate] = []
+        if not self.ledger.proposed:
+            found.append(rank_by_prior(self.space, self._prior, keep=1).default)
+        chosen = self.extend(found, count)[:count]
+        for candidate in chosen:
+            settings = np.array([candidate.setting], np.int64)
+            predicted = self._prior.log2_secs(candidate.sketch, settings)[0]
+            self.ledger.ask(candidate, float(predicted))
+        return chosen
+
+    def resume(self, observations: Sequence[Observation]) -> None:
+        self.ledger.resume(observations)
+
+    def tell(self, results: Sequence[Observation]) -> None:
+        self.ledger.tell(results)
+
+    def correct(self, target: Target) -> None:
+        """Only the first candidate is chosen by the prior."""

@@ -1,0 +1,226 @@
+"""A space ranked by the analytic prior, before the first measurement."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from tilewright.costmodel.prior import Prior
+from tilewright.schedules.arrays import FloatArray, IntArray
+from tilewright.schedules.errors import ScheduleError
+from tilewright.schedules.lowering.storage import plan_storage
+from tilewright.schedules.space import Candidate, ScheduleSpace
+from tilewright.schedules.trace import Trace
+
+from .annealing_walk import Cooling, anneal
+from .descent import descend
+from .setting_grid import CHUNK, SettingGrid, keep_best, setting_grids
+
+MAX_LISTED_POINTS = 1_500_000
+"""A space of more points, feasible or not, is not enumerated (well under a second)."""
+
+MAX_SCORED_POINTS = 200_000
+"""A space of more feasible points is sampled by annealing instead of scored completely."""
+
+DESCENTS = 4
+"""Descents start from so many of the best points of the walk that are far apart."""
+
+MAX_DESCENT_PARTS = 8
+"""In programs of more parts, pairs of knobs are too small a sample for a descent to pay."""
+
+MIN_KNOBS_APART = 4
+
+MAX_DEFAULTS_TRIED = 16
+"""Points that are tried for a default, best first, before each sketch's own default."""
+
+CHAINS, STEPS = 512, 40
+"""Size of the annealing walk through a larger space: a quarter of a second on one core."""
+
+
+@dataclass(frozen=True, slots=True)
+class PriorRanking:
+    """The best `codes` of each sketch by the prior, best first, and their `log2_secs`.
+
+    `feasible` counts the feasible points where the space was enumerated, else it is None. `default`
+    is the best legal candidate.
+    """
+
+    codes: tuple[IntArray, ...]
+    log2_secs: tuple[FloatArray, ...]
+    feasible: int | None
+    default: Candidate
+    default_trace: Trace
+
+
+def rank_by_prior(space: ScheduleSpace, prior: Prior, keep: int = 16384) -> PriorRanking:
+    """Rank the space by the prior: all of it if it is small, else by annealing on the prior.
+
+    Deterministic and free of any seed: `default` is a promise to users, the same for every run.
+    """
+    grids = setting_grids(space)
+    listed = _listed(grids)
+    codes, costs = [], []
+    for grid in grids:
+        if listed is not None:
+            found, scores = _rank_all(grid, listed[grid.index], prior, keep)
+        else:
+            chains = max(CHAINS // len(grids), 128)
+            found, scores = _rank_by_annealing(grid, prior, keep, chains)
+        codes.append(found)
+        costs.append(-scores)
+    best_first = list(_best_first(grids, codes, costs))
+    trace = _legal_trace(space, best_first[0])
+    if trace is None and keep < MAX_DEFAULTS_TRIED:
+        return rank_by_prior(space, prior, MAX_DEFAULTS_TRIED)  # with others to choose from
+    default = best_first[0]
+    if trace is None:
+        default, trace = _first_legal(space, best_first[1:])
+    feasible = None if listed is None else sum(len(c) for c in listed)
+    return PriorRanking(tuple(codes), tuple(costs), feasible, default, trace)
+
+
+def rank_for_default(space: ScheduleSpace) -> PriorRanking:
+    """The ranking that the default needs and no more: the schedule chosen without measurement."""
+    return rank_by_prior(space, Prior(space), keep=1)
+
+
+def _best_first(
+    grids: tuple[SettingGrid, ...], codes: list[IntArray], costs: list[FloatArray]
+) -> Iterator[Candidate]:
+    """The best few points of all sketches by the prior, then each sketch's own default."""
+    best = sorted(
+        (float(cost), grid.index, n)
+        for grid, found in zip(grids, costs, strict=True)
+        for n, cost in enumerate(found[:MAX_DEFAULTS_TRIED])
+    )
+    for _, sketch, n in best[:MAX_DEFAULTS_TRIED]:
+        yield grids[sketch].candidate(codes[sketch][n])
+    for grid in grids:
+        yield Candidate(grid.index, grid.sketch.default())
+
+
+def _first_legal(space: ScheduleSpace, candidates: list[Candidate]) -> tuple[Candidate, Trace]:
+    """The first legal candidate. ScheduleError of the last one if none is legal, as for a workload
+    whose intermediate tensors exceed the largest workspace."""
+    *others, last = candidates
+    for candidate in others:
+        trace = _legal_trace(space, candidate)
+        if trace is not None:
+            return candidate, trace
+    return last, _checked_trace(space, last)
+
+
+def _legal_trace(space: ScheduleSpace, candidate: Candidate) -> Trace | None:
+    """The trace of a candidate, None where it is not legal."""
+    try:
+        return _checked_trace(space, candidate)
+    except ScheduleError:
+        return None
+
+
+def _checked_trace(space: ScheduleSpace, candidate: Candidate) -> Trace:
+    """The trace of a candidate. ScheduleError where a primitive or the plan of storage refuses it:
+    they decide, since `feasible` answers by rules that a new kind of expression may not satisfy."""
+    sketch = space.sketches[candidate.sketch]
+    trace, nest = sketch.lowered(candidate.setting)
+    plan_storage(nest)
+    return trace
+
+
+def _listed(grids: tuple[SettingGrid, ...]) -> list[IntArray] | None:
+    """All feasible codes of every sketch, None where there are too many to score."""
+    if sum(grid.points for grid in grids) > MAX_LISTED_POINTS:
+        return None
+    result, total = [], 0
+    for grid in grids:
+        chunks = []
+        for chunk in grid.feasible_codes():
+            total += len(chunk)
+            if total > MAX_SCORED_POINTS:
+                return None
+            chunks.append(chunk)
+        result.append(np.concatenate(chunks))
+    return result
+
+
+def _rank_all(
+    grid: SettingGrid, codes: IntArray, prior: Prior, keep: int
+) -> tuple[IntArray, FloatArray]:
+    scores = [
+        -prior.log2_secs(grid.index, grid.decode(codes[start : start + CHUNK]))
+        for start in range(0, len(codes), CHUNK)
+    ]
+    return keep_best(codes, np.concatenate([np.empty(0), *scores]), keep)
+
+
+def _rank_by_annealing(
+    grid: SettingGrid, prior: Prior, keep: int, chains: int
+) -> tuple[IntArray, FloatArray]:
+    rng = np.random.default_rng(0)
+    default = np.array([grid.sketch.default()], np.int64)
+    near = grid.near(default, rng, chains // 4)[: chains // 8]  # the default is among them
+    made = _best_of_parts(grid, prior, chains)
+    steps = STEPS
+    if len(made):  # what is left to find is how parts go together
+        chains, steps = chains // 2, steps // 2
+    near = np.concatenate([made, near])[:chains]
+    start = np.concatenate([near, grid.sample(rng, chains - len(near))])
+    cooling = Cooling(steps=steps, keep=keep)
+
+    def score(x: IntArray) -> FloatArray:
+        return -prior.log2_secs(grid.index, x)
+
+    walked = anneal(grid, score, start, rng, cooling)
+    codes, scores = [walked.codes], [walked.scores]
+    # Many parts are optimised one by one, as their times add up (`_best_of_parts`).
+    far = _far_apart(grid.decode(walked.codes)) if len(grid.parts) <= MAX_DESCENT_PARTS else ()
+    for setting in far:
+        found, theirs = descend(grid, score, setting, rng)
+        codes.append(found)
+        scores.append(theirs)
+    return keep_best(np.concatenate(codes), np.concatenate(scores), keep)
+
+
+def _far_apart(settings: IntArray) -> IntArray:
+    """(<= DESCENTS, J) the first of `settings` (P, J), best first, that differ from each other in
+    more than `MIN_KNOBS_APART` knobs: two steps of a descent do not lead from one to another."""
+    taken = settings[:1]
+    while len(taken) < DESCENTS:
+        apart = (settings[:, None, :] != taken[None, :, :]).sum(axis=2).min(axis=1)
+        others = np.flatnonzero(apart > MIN_KNOBS_APART)
+        if not len(others):
+            break
+        taken = np.concatenate([taken, settings[others[:1]]])
+    return taken
+
+
+def _best_of_parts(grid: SettingGrid, prior: Prior, chains: int) -> IntArray:
+    """(<= chains / 4, J) settings of a program, combined from the best settings of each part alone:
+    times of parts add up, and a walk over all knobs at once hardly finds the best of each."""
+    program = prior.space.sketches[grid.index]
+    if len(program.parts) == 1:
+        return np.empty((0, len(grid.sizes)), np.int64)
+    count = max(chains // 4 // (len(program.parts) + 1), 1)
+    best: dict[int, IntArray] = {}
+    for group in program.equivalence_classes:
+        alone = ScheduleSpace(
+            program.workload, prior.space.target, (program.single_part(group[0]),)
+        )
+        (own,) = setting_grids(alone)
+        codes, _ = _best_of_part(own, Prior(alone, prior.check), chains // len(program.parts))
+        rows = own.decode(codes[np.arange(count) % len(codes)])
+        best |= dict.fromkeys(group, rows)
+    each = [best[number] for number in range(len(program.parts))]
+    first = [np.repeat(rows[:1], count, axis=0) for rows in each]
+    mixed = [np.hstack(each)]
+    mixed += [np.hstack([*first[:i], rows, *first[i + 1 :]]) for i, rows in enumerate(each)]
+    return grid.decode(np.unique(grid.encode(np.concatenate(mixed))))
+
+
+def _best_of_part(own: SettingGrid, prior: Prior, chains: int) -> tuple[IntArray, FloatArray]:
+    listed = _listed((own,)) if own.points <= CHUNK else None
+    if listed is not None:
+        return _rank_all(own, listed[0], prior, chains)
+    return _rank_by_annealing(own, prior, chains, max(chains, 64))

@@ -1,0 +1,230 @@
+"""The grid of all settings of a sketch: codes, enumeration, sampling and neighbours.
+
+Up to 2**62 points a code is a mixed-radix integer. A program of many parts has more points: there a
+code is the setting itself, each knob an unsigned integer of one or two bytes, the first knob first.
+Codes of either kind sort like their settings; only NumPy and this module look into one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from math import prod
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewright.schedules.arrays import IntArray
+from tilewright.schedules.space import Candidate, ScheduleSpace, Sketch, SpacePart
+
+CHUNK = 1 << 15
+"""Points handled at once: the arrays of a chunk stay in the caches of one core."""
+
+MAX_INT64_CODE = 1 << 62
+"""Grids with fewer points have integer codes."""
+
+Codes: TypeAlias = npt.NDArray[Any]
+"""(P,) points of one grid, of its `dtype`."""
+
+
+@dataclass(frozen=True)
+class SettingGrid:
+    """All settings of sketch number `index`; the lowest code is the first value of every knob."""
+
+    index: int
+    sketch: Sketch | SpacePart
+    sizes: tuple[int, ...]
+    of_parts: tuple[SettingGrid, ...] = ()
+
+    @cached_property
+    def points(self) -> int:
+        """The number of settings, feasible or not, which may exceed 64 bits."""
+        return prod(self.sizes)
+
+    @cached_property
+    def dtype(self) -> np.dtype[Any]:
+        """The type of a code: int64, or as many bytes as a setting takes."""
+        if self.points < MAX_INT64_CODE:
+            return np.dtype(np.int64)
+        return np.dtype((np.void, len(self.sizes) * self._digit.itemsize))
+
+    @property
+    def parts(self) -> tuple[SettingGrid, ...]:
+        """The grids whose product this is: one for each part of the sketch, as the knobs of one
+        part do not limit those of another; else the grid itself."""
+        return self.of_parts or (self,)
+
+    def decode(self, codes: Codes) -> IntArray:
+        """(P, J) settings of (P,) codes; the last knob varies fastest."""
+        if not self.sizes:
+            return np.zeros((len(codes), 0), np.int64)
+        if self.dtype.kind == "V":
+            digits = np.ascontiguousarray(codes).view(self._digit)
+            return digits.reshape(len(codes), len(self.sizes)).astype(np.int64)
+        settings = np.empty((len(codes), len(self.sizes)), np.int64)
+        rest = np.asarray(codes, np.int64)
+        # By hand: `np.unravel_index` takes 64 knobs at most.
+        for j in reversed(range(len(self.sizes))):
+            settings[:, j] = rest
+            rest = rest // self.sizes[j]
+            settings[:, j] -= rest * self.sizes[j]
+        return settings
+
+    def encode(self, settings: IntArray) -> Codes:
+        """(P,) codes of (P, J) settings."""
+        if not self.sizes:
+            return np.zeros(len(settings), np.int64)
+        if self.dtype.kind == "V":
+            digits = np.ascontiguousarray(settings, self._digit)
+            return digits.view(self.dtype).reshape(len(settings))
+        weights = [prod(self.sizes[j + 1 :]) for j in range(len(self.sizes))]
+        return np.asarray(settings, np.int64) @ np.array(weights, np.int64)
+
+    def candidate(self, code: Any) -> Candidate:
+        """The point of one element of a `Codes` array."""
+        setting = self.decode(np.asarray([code], self.dtype))[0]
+        return Candidate(self.index, tuple(setting.tolist()))
+
+    def feasible_codes(self) -> Iterator[Codes]:
+        """The codes of all feasible settings, ascending, chunk by chunk."""
+        if self.dtype.kind == "V":
+            yield from (self.encode(rows) for rows in self._feasible_rows())
+            return
+        for start in range(0, self.points, CHUNK):
+            codes = np.arange(start, min(start + CHUNK, self.points), dtype=np.int64)
+            yield codes[self.sketch.feasible(self.decode(codes))]
+
+    def some_feasible(self, most: int) -> IntArray:
+        """(P, J) all feasible settings, ascending, if there are at most `CHUNK` points; else up to
+        `most` of them drawn at random, but always the same."""
+        if self.points <= CHUNK:
+            return self.decode(np.concatenate(list(self.feasible_codes())))
+        return self.sample(np.random.default_rng(0), most)
+
+    def sample(self, rng: np.random.Generator, count: int) -> IntArray:
+        """(<= count, J) distinct feasible settings, uniformly at random.
+
+        Falls back on settings near the default where feasible ones are too rare to hit.
+        """
+        found = np.empty(0, self.dtype)
+        for _ in range(8):
+            drawn = self._draw(rng, max(4 * count, 256))
+            found = _distinct(np.concatenate([found, self.encode(drawn)]))
+            if len(found) >= count:
+                return self.decode(found[:count])
+        near = self.near(np.array([self.sketch.default()], np.int64), rng, 16 * count)
+        found = _distinct(np.concatenate([found, self.encode(near)]))
+        return self.decode(found[:count])
+
+    def near(self, settings: IntArray, rng: np.random.Generator, count: int) -> IntArray:
+        """(<= count + P, J) feasible settings a few knob changes away from `settings` (P, J)."""
+        if not self.sizes:
+            return settings
+        start = settings[rng.integers(len(settings), size=count)]
+        fresh = self._random(rng, count)
+        changed = np.where(rng.random(start.shape) < min(2.0 / len(self.sizes), 1.0), fresh, start)
+        return np.concatenate([settings, changed[self.sketch.feasible(changed)]])
+
+    def neighbours(self, setting: tuple[int, ...]) -> IntArray:
+        """(N, J) feasible settings with one knob moved by one or two places, nearest first."""
+        rows = []
+        for distance in (1, -1, 2, -2):
+            for j, size in enumerate(self.sizes):
+                if 0 <= setting[j] + distance < size:
+                    row = list(setting)
+                    row[j] += distance
+                    rows.append(row)
+        array = np.array(rows, np.int64).reshape(len(rows), len(self.sizes))
+        return array[self.sketch.feasible(array)] if len(array) else array
+
+    @cached_property
+    def _digit(self) -> np.dtype[Any]:
+        """The type of one knob in a code of bytes; big-endian, so that bytes sort like numbers."""
+        largest = max(self.sizes, default=1) - 1
+        return np.dtype(">u1" if largest < 1 << 8 else ">u2" if largest < 1 << 16 else ">u4")
+
+    def _random(self, rng: np.random.Generator, count: int) -> IntArray:
+        drawn: IntArray = rng.integers(0, np.array(self.sizes), size=(count, len(self.sizes)))
+        return drawn
+
+    def _draw(self, rng: np.random.Generator, count: int) -> IntArray:
+        """(<= count, J) feasible settings, uniform, with repetition. Each part of a program is
+        drawn on its own: if 1 % of each of 64 parts is feasible, no draw of all parts together ever
+        is."""
+        if len(self.parts) == 1:
+            drawn = self._random(rng, count)
+            return drawn[self.sketch.feasible(drawn)]
+        each = []
+        for part in self.parts:
+            found = part._draw(rng, count)
+            if not len(found):
+                found = part.near(np.array([part.sketch.default()], np.int64), rng, count)
+            each.append(found[rng.integers(len(found), size=count)])
+        return np.hstack(each)
+
+    def _feasible_rows(self) -> Iterator[IntArray]:
+        """(P, J) all feasible settings, ascending, in chunks. Parts are enumerated in nested loops,
+        so that an infeasible setting of one part is combined with nothing."""
+        first, *others = self.parts
+        if others:
+            yield from _combined(first, others)
+        else:
+            yield from (rows[self.sketch.feasible(rows)] for rows in self._rows())
+
+    def _rows(self) -> Iterator[IntArray]:
+        """(P, J) all settings, ascending, in chunks of at most `CHUNK` rows or one knob's
+        values."""
+        split = len(self.sizes)
+        while split and prod(self.sizes[split - 1 :]) <= CHUNK:
+            split -= 1
+        fast = self.sizes[split:]
+        block = np.indices(fast, np.int64).reshape(len(fast), prod(fast)).T
+        for slow in product(*(range(size) for size in self.sizes[:split])):
+            yield np.hstack([np.tile(np.array(slow, np.int64), (len(block), 1)), block])
+
+
+def _combined(first: SettingGrid, rest: list[SettingGrid]) -> Iterator[IntArray]:
+    """All combinations of feasible settings of `first` and `rest`, ascending, in chunks."""
+    if not rest:
+        yield from first._feasible_rows()
+        return
+    for heads in first._feasible_rows():
+        for head in heads:
+            for tails in _combined(rest[0], rest[1:]):
+                yield np.hstack([np.tile(head, (len(tails), 1)), tails])
+
+
+def setting_grid_of(index: int, sketch: Sketch) -> SettingGrid:
+    """The grid of `sketch`, the sketch number `index` of its space."""
+    parts = sketch.parts if len(sketch.parts) > 1 else ()
+    own = tuple(SettingGrid(n, part, _sizes(part)) for n, part in enumerate(parts))
+    return SettingGrid(index, sketch, _sizes(sketch), own)
+
+
+def _sizes(sketch: Sketch | SpacePart) -> tuple[int, ...]:
+    return tuple(len(knob.values) for knob in sketch.knobs)
+
+
+def setting_grids(space: ScheduleSpace) -> tuple[SettingGrid, ...]:
+    """One grid for each sketch of the space."""
+    return tuple(setting_grid_of(index, sketch) for index, sketch in enumerate(space.sketches))
+
+
+def _distinct(codes: Codes) -> Codes:
+    """The codes without repetition, in order of first appearance."""
+    _, first = np.unique(codes, return_index=True)
+    return codes[np.sort(first)]
+
+
+BestOf = tuple[Codes, npt.NDArray[np.float64]]
+
+
+def keep_best(codes: Codes, scores: npt.NDArray[np.float64], count: int) -> BestOf:
+    """The `count` highest-scoring distinct codes, best first; equal scores in order of code."""
+    distinct, first = np.unique(codes, return_index=True)
+    values = scores[first]
+    order = np.lexsort((distinct, -values))[:count]
+    return distinct[order], values[order]

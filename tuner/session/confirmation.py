@@ -1,0 +1,156 @@
+"""The best of a run: candidates close to the fastest are raced again, and the winner must pass the
+full check, rebuilt in a fresh process."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tilewright.schedules.record import MeasureResult, MeasureStatus, TuningRecord
+
+from ..measure.protocol import MeasureRequest
+from ..process.control import OutOfTime
+from .tuning_run import TuningRun
+
+MAX_FULL_CHECKS = 8
+"""Candidates that may fail the full check before a run gives up, except for the default."""
+
+FINALISTS = 4
+FINALIST_RATIO = 1.1
+FINAL_ROUNDS = 2
+"""At the end the fastest FINALISTS within FINALIST_RATIO of the best, and the default, are timed
+FINAL_ROUNDS times."""
+
+
+def confirm_best(run: TuningRun) -> TuningRecord | None:
+    """The fastest candidate that passes the full check, stored and promoted.
+
+    After new measurements the finalists are raced; a run without any takes what an earlier one
+    confirmed.
+    """
+    stored = run.earlier_records()
+    checked = run.full_checks(stored)
+    contenders = _contenders(run, stored)
+    if all(trial.reused for trial in run.trials):
+        contenders.sort(key=lambda r: _confirmed_secs(checked.get(r.trace_key)))
+    elif not run.options.should_stop():
+        contenders = _final_race(run, contenders)
+    default = run.trials[0].record.trace_key if run.trials else None
+    confirmed = 0
+    best: TuningRecord | None = None
+    for record in contenders:
+        known = checked.get(record.trace_key)
+        if known is None:
+            if confirmed >= MAX_FULL_CHECKS and record.trace_key != default:
+                continue
+            confirmed += 1
+            known = checked[record.trace_key] = confirm(run, record)
+        if known.result.ok:
+            best = known
+            break
+    run.rejected = _failed(checked)
+    if best is not None:
+        run.sink.promote(best)
+    return best
+
+
+def confirmed_before(run: TuningRun) -> TuningRecord | None:
+    """The fastest candidate that has passed a full check already; nothing is measured."""
+    checked = run.full_checks(run.earlier_records())
+    passed = [record for record in checked.values() if record.result.ok]
+    run.rejected = _failed(checked)
+    best = min(passed, key=_confirmed_secs, default=None)
+    if best is not None:
+        run.sink.promote(best)
+    return best
+
+
+def confirm(run: TuningRun, record: TuningRecord) -> TuningRecord:
+    """`record` with the result of its full check, stored unless the measurement was lost."""
+    request = MeasureRequest(record.trial, run.trace_of(record))
+    result = run.measurer.confirm(request)
+    if result.ok and result.run_secs_estimate is None:
+        result = replace(
+            result,
+            run_secs=record.result.run_secs,
+            run_secs_estimate=record.result.run_secs_estimate,
+        )
+    full = replace(
+        record,
+        result=result,
+        toolchain=run.measurer.toolchain,
+        verified_level="full",
+        created_at=run.options.timestamp(),
+    )
+    if result.status is not MeasureStatus.LOST:
+        run.sink.add([full])
+        run.confirmed[full.trace_key] = full
+    run.charge_phase("verify")
+    return full
+
+
+def _final_race(run: TuningRun, contenders: list[TuningRecord]) -> list[TuningRecord]:
+    """`contenders` in a new order: the finalists and the default are timed again in turns.
+
+    Among nearly equal candidates one time taken during the search is as much luck as speed, and the
+    machine may have been slower then.
+    """
+    default = run.trials[0].record
+    best = contenders[0].result.run_secs_estimate if contenders else None
+    if best is None:
+        return contenders
+    close = [
+        record
+        for record in contenders[:FINALISTS]
+        if (record.result.run_secs_estimate or best) <= FINALIST_RATIO * best
+    ]
+    if default.result.ok and default not in close:
+        close.append(default)
+    if len(close) < 2:
+        return contenders
+    run.reserve(run.check_secs)
+    secs: dict[bytes, float] = {}
+    results: list[MeasureResult] = []
+    for number in range(FINAL_ROUNDS):
+        order = close if number % 2 == 0 else close[::-1]
+        requests = [MeasureRequest(r.trial, run.trace_of(r), compared=True) for r in order]
+        try:
+            answers = run.measurer.measure(requests)
+        except OutOfTime:
+            if run.control.killed_in_secs <= 0.0:
+                raise
+            break  # what is left is for the full check; whole rounds count
+        results += answers
+        for record, result in zip(order, answers, strict=True):
+            if result.ok and result.run_secs_estimate is not None:
+                key = record.trace_key
+                before = secs.get(key, result.run_secs_estimate)
+                secs[key] = min(before, result.run_secs_estimate)
+    run.apportion_batch(results)
+    run.race_times = secs
+    close.sort(key=lambda record: secs.get(record.trace_key, float("inf")))
+    return close + [record for record in contenders if record not in close]
+
+
+def _contenders(run: TuningRun, stored: list[TuningRecord]) -> list[TuningRecord]:
+    """Successful records, fastest first: this run's and the `stored` ones."""
+    found = {t.key: t.record for t in run.trials}
+    for record in stored:
+        found.setdefault(record.trace_key, record)
+    timed = [
+        (record.result.run_secs_estimate, record.trial, record.key, record)
+        for record in found.values()
+        if record.result.ok and record.result.run_secs_estimate is not None
+    ]
+    return [entry[-1] for entry in sorted(timed, key=lambda entry: entry[:3])]
+
+
+def _failed(checked: dict[bytes, TuningRecord]) -> dict[bytes, TuningRecord]:
+    """The records that failed the full check, in the order of their trials."""
+    failed = [(key, record) for key, record in checked.items() if not record.result.ok]
+    return dict(sorted(failed, key=lambda entry: entry[1].trial))
+
+
+def _confirmed_secs(record: TuningRecord | None) -> float:
+    """The time of a fully checked record; infinite for none, or one that failed the check."""
+    secs = None if record is None or not record.result.ok else record.result.run_secs_estimate
+    return float("inf") if secs is None else secs
