@@ -1,4 +1,4 @@
-"""Arrays that begin where vectors do: NumPy's own begin 16 bytes behind a cache line."""
+"""Arrays aligned to cache lines: NumPy's own begin 16 bytes after one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def empty(shape: int | tuple[int, ...], dtype: npt.DTypeLike = np.float32) -> Ar
 
 
 def aligned(array: npt.ArrayLike) -> Array:
-    """`array` itself where it is C-contiguous and aligned to 64 bytes, else such a copy of it."""
+    """`array` itself if it is C-contiguous and aligned to 64 bytes, else such a copy."""
     given = np.asarray(array)
     if given.flags.c_contiguous and given.ctypes.data % ALIGN_BYTES == 0:
         return given

@@ -4,10 +4,10 @@
         report = tilewright_simulated.tune("matmul:M=64,N=64,K=64", trials=16)
         assert report.best.verified
 
-`tilewright_simulated` tunes on a machine that does not exist, `tilewright_replay` from recorded
-timings (`tilewright_replay.use("timings.jsonl")`). Search, traces and records are the real ones;
-only the times are mocked, so no special hardware is needed and a run takes the same on every
-machine. See `docs/mocked_timings.md`; the fixtures are in `tilewright.pytest_plugin`.
+`tilewright_simulated` tunes on a simulated machine, `tilewright_replay` from recorded timings
+(`tilewright_replay.use("timings.jsonl")`). Search, traces and records are real; only the times are
+mocked, so no special hardware is needed and results are the same on every machine. See
+`docs/mocked_timings.md`; the fixtures are in `tilewright.pytest_plugin`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from .session.memory_sink import MemorySink
     from .session.report import TuneReport
 
-# Start-up: a test that asks for the fixture and never tunes loads nothing that tunes.
+# Start-up: a fixture that is requested and not used must load little.
 
 
 def _memory_sink() -> MemorySink:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-MOST_STEP = 4
+MAX_LANE_STRIDE = 4
 """Largest stride for which whole vectors are loaded; with larger ones most of a vector is
 unused."""
 
@@ -21,7 +21,7 @@ class Spread:
     def of(cls, step: int, lanes: int) -> Spread | None:
         """For lanes at stride `step`, which may be negative; None if it is too large. The vectors
         do not extend beyond the first and last lane."""
-        if lanes < 2 or step in (0, 1) or abs(step) > MOST_STEP:
+        if lanes < 2 or step in (0, 1) or abs(step) > MAX_LANE_STRIDE:
             return None
         last = step * (lanes - 1)
         low, high = min(0, last), max(0, last)

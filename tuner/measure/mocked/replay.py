@@ -1,10 +1,10 @@
-"""Recorded timings stand in for the machine: `--measurer replay:FILE`.
+"""A measurer that replays recorded timings: `--measurer replay:FILE`.
 
-FILE has one JSON object a line. A recorded candidate is
-`{"workload_key", "trace", "status", "run_secs": [...]}`, with `"target_key"` and `"detail"` if
-wanted; a line of `tilewright export` is one too. A line `{"replay": 1, "missing": "nearest"}` first
-chooses what is answered for a trace that was not recorded: `"lost"` (the default), `"fail"`, or
-`"nearest"`, the time of the recorded trace that shares most steps.
+FILE has one JSON object per line. A recorded candidate is
+`{"workload_key", "trace", "status", "run_secs": [...]}`, optionally with `"target_key"` and
+`"detail"`; a line of `tilewright export` is one too. A first line `{"replay": 1, "missing":
+"nearest"}` chooses the answer for a trace without a record: `"lost"` (the default), `"fail"`, or
+`"nearest"`, the time of the recorded trace with the most equal steps.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ MISSING = ("lost", "fail", "nearest")
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """One recorded candidate; `target_key` None answers for every target. `confirmed` is the time
-    of the full check at a run's end, which a run compares with nothing."""
+    """One recorded candidate; `target_key` None is for every target. `confirmed`: its time is that
+    of a full check, which a run compares with no other."""
 
     workload_key: str
     target_key: str | None
@@ -61,13 +61,13 @@ class ReplayFile:
 
     @property
     def toolchain(self) -> Toolchain:
-        """Code generator 0: no real one, so a real record always replaces a replayed one."""
+        """Code generator 0, which is no real one, so that a real record replaces a replayed one."""
         return Toolchain(0, "replay", self.tag)
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayMeasurer:
-    """`Measurer` that answers by exact trace from what was recorded; the first record wins, one
+    """`Measurer` that answers by exact trace from the recorded timings; the first record wins, one
     of a trial before one of a full check."""
 
     by_trace: dict[bytes, Recorded]
@@ -80,7 +80,7 @@ class ReplayMeasurer:
         return measure_each(requests, self._answer, on_result)
 
     def confirm(self, request: MeasureRequest) -> MeasureResult:
-        """The recorded result again: a recording is as verified as the run it was made from."""
+        """The recorded result: it was verified when it was recorded."""
         return self._answer(request)
 
     def _answer(self, request: MeasureRequest) -> MeasureResult:
@@ -108,11 +108,11 @@ class ReplayMeasurer:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        """Nothing was started."""
+        """There are no processes to end."""
 
 
 def read_replay(path: str | Path) -> ReplayFile:
-    """The recorded timings of a file; MeasurerError names the line that is wrong, and how."""
+    """The recorded timings of a file; MeasurerError names a wrong line, and the mistake."""
     recorded: list[Recorded] = []
     missing = "lost"
     text = read_text(path)
@@ -131,7 +131,7 @@ def read_replay(path: str | Path) -> ReplayFile:
 
 
 def _is_candidate(document: dict[str, Any]) -> bool:
-    """Exports also hold other things (workloads, headers): only what has a trace is a timing."""
+    """Whether a line is a timing: exports also have lines without a trace (workloads, headers)."""
     body = document.get("record", document)
     return isinstance(body, dict) and "trace" in body
 
@@ -150,7 +150,7 @@ def _header(document: dict[str, Any], where: str) -> str:
 
 
 def _positive(value: object) -> float | None:
-    """A figure that not every recording has."""
+    """An optional positive number."""
     return float(value) if isinstance(value, int | float) and value >= 0 else None
 
 

@@ -1,7 +1,7 @@
-"""How a loaded kernel is called: in one function that packs for itself, or prepacked.
+"""The entries of a loaded kernel: one function that packs by itself, or a prepacked one.
 
-A kernel with constant inputs has both entries (`tilewright.tuner.codegen.prepack`). Whoever checks
-or times it handles an `Entry` and need not know which one it is.
+A kernel with constant inputs has both entries (`tilewright.tuner.codegen.prepack`). Code that
+checks or times kernels uses an `Entry` of either kind.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from .loader import LoadedKernel
 class Entry:
     """One way to run a kernel on its arguments, inputs and then outputs.
 
-    `prepack`, if it is not None, is called with the arguments `constants` and the packed memory
-    before `call` is with the arguments `taken`, the packed memory and the workspace: `pointers`.
-    Both return a status. `address` and `prepack_address` are where they lead, in the code that
-    `kernel` keeps in memory.
+    `prepack`, if it is not None, is called first, with the arguments `constants` and the packed
+    memory; then `call`, with the arguments `taken`, the packed memory and the workspace
+    (`pointers`). Both return a status. `address` and `prepack_address` are their addresses in the
+    code of `kernel`.
     """
 
     kernel: LoadedKernel
@@ -36,17 +36,17 @@ class Entry:
     packed_bytes: int = 0
 
     def pack(self, arguments: Sequence[int], packed: int) -> int:
-        """Pack constant inputs if this entry needs that; the status."""
+        """Pack constant inputs if this entry needs them packed; returns the status."""
         if self.prepack is None:
             return 0
         return self.prepack(*self.packing_pointers(arguments, packed))
 
     def packing_pointers(self, arguments: Sequence[int], packed: int) -> list[int]:
-        """What `prepack` takes."""
+        """The arguments of `prepack`."""
         return [*(arguments[n] for n in self.constants), packed]
 
     def pointers(self, arguments: Sequence[int], packed: int, workspace: int) -> list[int]:
-        """What `call` takes; memory of no bytes is NULL."""
+        """The arguments of `call`; empty memory is NULL."""
         given = [arguments[n] for n in self.taken]
         if self.prepack is not None:
             given.append(packed if self.packed_bytes else 0)
@@ -54,13 +54,13 @@ class Entry:
 
 
 def argument_vector(pointers: Sequence[int], length: int) -> Any:
-    """`pointers` in memory for the timing helper, which passes `length` of them: a function may be
-    given more than it looks at."""
+    """`pointers` as an array for the timing helper, which passes `length` of them: a function
+    ignores extra arguments."""
     return (ctypes.c_void_p * length)(*pointers, *[None] * (length - len(pointers)))
 
 
 def whole_entry(kernel: LoadedKernel, needs: Needs, arguments: int) -> Entry:
-    """The entry that takes every argument and packs inside the call."""
+    """The entry with all arguments, which packs inside the call."""
     call = _function(kernel.address, arguments + 1)
     return Entry(kernel, kernel.address, call, tuple(range(arguments)), needs.workspace_bytes)
 

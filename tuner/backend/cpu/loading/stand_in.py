@@ -1,10 +1,10 @@
-"""A call on a stack of its own that stops at every parallel region, as native code.
+"""The native stand-in for OpenMP that verification loads kernels against.
 
-The stand-in for OpenMP that verification loads kernels against. A kernel runs as a coroutine
-(glibc's `makecontext` and `swapcontext`): `begin` starts it on the stack it is given and comes back
-at the first parallel region, or at the end; between `begin` and `resume` the shares of the region
-are run one by one, each on a stack. So no frame of ours ever lies on those stacks, and what is on
-them is known: what a kernel reads there and has not written is what they were filled with.
+A kernel runs as a coroutine (glibc's `makecontext` and `swapcontext`) on a stack of its own:
+`begin` starts it and returns at the first parallel region, or at the end; between `begin` and
+`resume` the shares of the region run one by one, each on a stack. No frame of ours is ever on those
+stacks, so their content is known: a kernel that reads what it has not written there finds their
+fill.
 
 A region that is entered from within a share has one share, as in OpenMP by default.
 """
