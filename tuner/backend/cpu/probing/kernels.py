@@ -64,7 +64,7 @@ def arithmetic_kernel(target: Target, dtype: DType, symbol: str) -> ProbeKernel:
 
 
 def dot_kernel(target: Target, row: Instruction, symbol: str) -> ProbeKernel | None:
-    """`acc = acc + dot(m, c)` on independent full vectors, by the instruction `row`; None where
+    """`acc = acc + dot(m, c)` on independent full vectors, by the instruction `row`; None if
     there is no code of it for vectors as wide as the target's.
 
     Factors are small numbers read from memory, as in `arithmetic_kernel`; integers wrap.
