@@ -11,21 +11,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
-from math import gcd, prod
+from math import prod
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tilewright.schedules.arrays import BoolArray
-from tilewright.schedules.plan import Access, Plan
-from tilewright.schedules.sketches.hardware import LINES_AT_ONCE, LINES_TO_FOLLOW, USABLE_SHARE
+from tilewright.schedules.hardware import LINES_TO_FOLLOW, USABLE_SHARE
+from tilewright.schedules.plan import Access, Plan, reached
 from tilewright.schedules.workload.tensors import Tensor
 
 Float32Array = npt.NDArray[np.float32]
-Values = npt.NDArray[Any]
-"""Numbers of one type, whichever it is."""
+LINES_AT_ONCE = 2
+"""What comes from behind a core's second cache: a line and its neighbour. Published: Intel,
+"Optimization Reference Manual" (the spatial prefetcher's pairs); AMD, "Software Optimization Guide"
+(the up and down prefetcher of L2)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,17 +131,6 @@ def touched(
         inner_lines = total * np.float32(size / line_bytes)
     row_bytes = np.maximum(row * np.float32(size), np.float32(1))  # of nothing, too
     return Touched(total * np.float32(size), row_bytes, scattered)
-
-
-def reached(strides: Sequence[int], reach: Sequence[Values], *, walked: bool) -> Values:
-    """How far one dimension reaches, or how many of its places are `walked`: those that a stride
-    leaves out are not."""
-    moving = [(reach[axis], abs(stride)) for axis, stride in enumerate(strides) if stride]
-    if not moving:
-        return np.ones_like(reach[0])
-    apart = gcd(*(stride for _, stride in moving)) if walked else 1
-    found: Values = reduce(np.add, [(size - 1) * (stride // apart) for size, stride in moving]) + 1
-    return np.minimum(found, reduce(np.multiply, [x for x, _ in moving])) if walked else found
 
 
 def cache_traffic(

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilewright.schedules.dtypes import DType
-from tilewright.schedules.sketches.hardware import FMA_PIPES, LOAD_PORTS
+from tilewright.schedules.hardware import FMA_PIPES, LOAD_PORTS
 from tilewright.schedules.target import Target
 from tilewright.schedules.workload.workload import Workload
 

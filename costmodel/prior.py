@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from tilewright.schedules.algebra.functions import POLYNOMIAL_SLOTS
 from tilewright.schedules.arrays import FloatArray, IntArray, distinct_rows
-from tilewright.schedules.sketches.hardware import FMA_LATENCY, ISSUE_WIDTH
+from tilewright.schedules.hardware import FMA_LATENCY
 from tilewright.schedules.space import ScheduleSpace, SpacePart
 
 from .counts.counting import counts
@@ -36,6 +36,10 @@ COMPONENTS = ("pipes", "loads", "issue", "L2", "L3", "memory", "packing", "fixed
 `packing` go on side by side."""
 
 _SERVED, _PACKING, _FIXED = map(COMPONENTS.index, ("L2", "packing", "fixed"))
+
+ISSUE_WIDTH = 6.0
+"""Instructions a cycle. Published: LLVM's models of Zen 3 and 4 and of Sapphire Rapids; others have
+four to eight."""
 
 OPS_PER_LOOP_TRIP = 2.0
 """Instructions. Published: an addition, and a comparison that is one with its branch (Fog)."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +12,10 @@ import numpy.typing as npt
 IntArray: TypeAlias = npt.NDArray[np.int64]
 BoolArray: TypeAlias = npt.NDArray[np.bool_]
 FloatArray: TypeAlias = npt.NDArray[np.float64]
+
+Number: TypeAlias = npt.NDArray[Any] | float
+Truth: TypeAlias = npt.NDArray[Any] | bool
+"""Of P settings, (P,), or the same for all."""
 
 MOST_CODES = 2**63 - 1
 """What an element of an IntArray holds at most."""
@@ -29,3 +34,11 @@ def distinct_rows(settings: IntArray) -> tuple[IntArray, IntArray]:
     codes = settings @ np.array(weights, np.int64)
     _, first, places = np.unique(codes, return_index=True, return_inverse=True)
     return settings[first], places.reshape(-1)
+
+
+def map_unique(count: Callable[..., tuple[float, ...]], *values: Number) -> list[FloatArray]:
+    """(P,) each number that `count` gives for `values`: called once for each distinct row of
+    them."""
+    distinct, places = distinct_rows(np.stack(np.broadcast_arrays(*values), axis=1))
+    found = np.asarray([count(*row) for row in distinct.tolist()], np.float64)
+    return list(found[places].T)

@@ -1,8 +1,8 @@
-"""Every error class of the bottom storey, and the base of all others.
+"""The error classes of `schedules`, and the base class of all others.
 
-Three kinds of failure are kept apart throughout the project: something the user asked for is
-not valid or not legal (a child of `TilewrightError`), something went wrong on the machine (a
-`MeasureStatus` in a record, never an exception), and a bug of ours (any other exception).
+The project distinguishes three kinds of failure: a request that is not valid or not legal (a
+subclass of `TilewrightError`), a failure on the machine (a `MeasureStatus` in a record, never an
+exception), and a bug (any other exception).
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class TargetError(TilewrightError):
 class ScheduleError(TilewrightError):
     """`primitive` may not be applied: the result would be wrong, or has no meaning.
 
-    `reason` says what would do and what was found; the message names the primitive.
+    `reason` says what is required and what was found; the message also names the primitive.
     """
 
     code = "illegal_trace"
@@ -91,6 +91,7 @@ class ScheduleError(TilewrightError):
 
 
 def require(condition: bool, source: object, message: str) -> None:
-    """ScheduleError of `source`, a primitive or the name of what refuses, unless `condition`."""
+    """ScheduleError with `message` unless `condition`; `source` is the primitive, or the name of
+    the check, that raises it."""
     if not condition:
         raise ScheduleError(source, message)

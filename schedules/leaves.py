@@ -12,13 +12,14 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple
 
-import numpy.typing as npt
+from .arrays import Number, Truth
+from .dtypes import DType
 
-Number: TypeAlias = npt.NDArray[Any] | float
-Truth: TypeAlias = npt.NDArray[Any] | bool
-"""Of P settings, (P,), or the same for all."""
+MAX_LANE_STRIDE = 4
+"""Largest distance of lanes in memory that are still picked from whole vectors, and most lanes in a
+row that take the same element; other lanes are gathered one by one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,6 +85,8 @@ class Statement:
     writes: AccessPattern | None = None
     reduction_axes: frozenset[str] = frozenset()
     is_guarded: bool = False
+    dtype: DType | None = None
+    """What the arithmetic is done in, if that is known."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,6 +119,14 @@ class Leaf:
     """Which of the software-pipelined rows in flight it works on."""
     latency_chain: Number = 0
     """Dependent operations that later leaves wait for."""
+    is_chained: bool = False
+    """Whether each accumulator is one chain of dependent operations, and nothing else is done."""
+    lane_tests: Number = 0
+    """Comparisons of lanes, for each vector that is loaded along `vector_axis`."""
+    scalar_tests: Number = 0
+    """Other comparisons for each such vector."""
+    retested_rows: Number = 0
+    """Copies whose conditions are tested again in every step of the reduction."""
     axis_fractions: Mapping[str, Number] = field(default_factory=dict)
     """Of the copies along an axis, those that are in this leaf on average: a peeled remainder tile
     has shorter code of its own."""

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import NamedTuple
+from functools import cached_property, reduce
+from math import gcd
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from .algebra.affine import Affine
 from .arrays import BoolArray, FloatArray, IntArray
@@ -62,6 +64,8 @@ class Level:
     present: BoolArray | bool = True
     active_fraction: FloatArray | float = 1.0
     num_versions: FloatArray | IntArray | int = 1
+    shared_rows: float = 0.0
+    """Rows of the output that threads store parts of where they divide this level."""
 
 
 class LoopLevel(NamedTuple):
@@ -218,6 +222,35 @@ class Plan:
             if level.kind is LoopKind.UNROLLED
         }
 
+    def region(self, access: Access, place: IntArray) -> tuple[Sequence[FloatArray], FloatArray]:
+        """What each iteration of the level at `place` (P,) reads of an access: for each dimension
+        (P,) elements, without those that a stride leaves out; and (P,) how often that level runs.
+        Every iteration counts as a whole one."""
+        reach = [
+            self._below(axis, place)
+            if any(strides[axis] for strides in access.strides)
+            else np.ones(self.num_settings)
+            for axis in range(len(self.outline.axes))
+        ]
+        sides = [reached(strides, reach, walked=True) for strides in access.strides]
+        outside = np.arange(len(self.levels)) <= place[:, None]
+        return sides, np.where(outside, self.trips, 1).prod(axis=1).astype(np.float64)
+
+    def _below(self, axis: int, place: IntArray) -> FloatArray:
+        """(P,) how far `axis` runs in an iteration of the level at `place` (P,): a step of the last
+        level from there outward, or all iterations of the first one inside."""
+        own = [n for n, level in enumerate(self.levels) if level.axis == axis]
+        outside = np.zeros(self.num_settings)
+        inside = np.full(self.num_settings, self.outline.axes[axis].extent)
+        for n in own:
+            level = self.levels[n]
+            outside = np.where(level.present & (place >= n), level.step, outside)
+        if (outside == 0).any():
+            for n in reversed(own):
+                level = self.levels[n]
+                inside = np.where(level.present, self.trips[:, n] * level.step, inside)
+        return np.asarray(np.where(outside > 0, outside, inside), np.float64)
+
     def loops(self, setting: int = 0) -> list[LoopLevel]:
         """The levels of one setting that are there, outermost first."""
         return [
@@ -246,3 +279,18 @@ def access_of(
         tuple((i.coefficient(name) or 1) if name in i.vars() else 0 for name in axes) for i in index
     )
     return Access(tensor, element_bytes, strides)
+
+
+def reached(
+    strides: Sequence[int], reach: Sequence[npt.NDArray[Any]], *, walked: bool
+) -> npt.NDArray[Any]:
+    """How far one dimension reaches, or how many of its places are `walked`: those that a stride
+    leaves out are not."""
+    moving = [(reach[axis], abs(stride)) for axis, stride in enumerate(strides) if stride]
+    if not moving:
+        return np.ones_like(reach[0])
+    apart = gcd(*(stride for _, stride in moving)) if walked else 1
+    found: npt.NDArray[Any] = (
+        reduce(np.add, [(size - 1) * (stride // apart) for size, stride in moving]) + 1
+    )
+    return np.minimum(found, reduce(np.multiply, [x for x, _ in moving])) if walked else found

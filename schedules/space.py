@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from .arrays import BoolArray, IntArray
 from .form import Form
 from .leaves import Leaf
+from .memory_use import MemoryUse
 from .nest.loop_ir import Nest
 from .plan import Plan
 from .target import Target
@@ -43,6 +44,9 @@ class SpacePart(Protocol):
         ...
 
     @property
+    def target(self) -> Target: ...
+
+    @property
     def knobs(self) -> tuple[Knob, ...]: ...
 
     def feasible(self, settings: IntArray) -> BoolArray:
@@ -55,6 +59,10 @@ class SpacePart(Protocol):
 
     def leaves(self, settings: IntArray) -> Iterable[Leaf]:
         """What (P, J) settings do in those loops, in the order of the program."""
+        ...
+
+    def memory(self, settings: IntArray) -> MemoryUse:
+        """What (P, J) settings do to memory beside that."""
         ...
 
     def default(self) -> tuple[int, ...]:

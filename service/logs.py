@@ -146,10 +146,10 @@ class WarningThrottle:
                 del self._kinds[key]
                 continue
             record, where = kind.last
-            told = logging.makeLogRecord(record.__dict__)
-            told.exc_info = told.exc_text = None
-            told.repeated, told.within_secs = kind.counted, round(now - kind.since, 1)
-            found.append((told, where))
+            summary = logging.makeLogRecord(record.__dict__)
+            summary.exc_info = summary.exc_text = None
+            summary.repeated, summary.within_secs = kind.counted, round(now - kind.since, 1)
+            found.append((summary, where))
             kind.since, kind.counted, kind.last = now, 0, None
         return found
 

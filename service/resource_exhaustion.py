@@ -27,7 +27,7 @@ BY_ERRNO = {
     errno.ENFILE: FILES,
     errno.EAGAIN: PROCESSES,
 }
-BY_WORDS = {
+BY_MESSAGE = {
     "cannot allocate memory": MEMORY,
     "failed to map segment": MEMORY,
     "memoryerror": MEMORY,
@@ -63,13 +63,13 @@ def _limit_of(error: BaseException) -> _Limit | None:
         return BY_ERRNO[error.errno]
     if not isinstance(error, OSError | ImportError | RuntimeError | TilewrightError):
         return None
-    told = _NUMBER.search(str(error))  # of another process, quoted in the message
-    if told is not None and int(told[1]) in BY_ERRNO:
-        return BY_ERRNO[int(told[1])]
+    number = _NUMBER.search(str(error))  # of another process, quoted in the message
+    if number is not None and int(number[1]) in BY_ERRNO:
+        return BY_ERRNO[int(number[1])]
     if isinstance(error, TilewrightError):
         return None  # other text may be the user's own
-    said = str(error).lower()
-    return next((limit for words, limit in BY_WORDS.items() if words in said), None)
+    message = str(error).lower()
+    return next((limit for words, limit in BY_MESSAGE.items() if words in message), None)
 
 
 def _out_of_resources(what: str, limit: int, unit: int) -> OutOfResources:

@@ -5,7 +5,7 @@
 - What does not change in the innermost running loop is loaded before it, unless the loop writes to
   the same buffer.
 - A read under a condition is masked, not skipped; unrolled loops alone may decide it.
-- Lanes side by side, or all at one element, take one load. Lanes up to MOST_STEP elements apart are
+- Lanes side by side, or all at one element, take one load. Lanes a few elements apart are
   taken from whole vectors, which neighbouring phases share; others go element by element, and are
   `scalar_accesses`. So are lanes that are written apart.
 - An update of memory loads what it adds to, unless it is always the first.
@@ -26,7 +26,7 @@ from .arithmetic import ways_to
 from .instances import IntArray, Placed, Rule, count_by, evaluated, grid, names_in
 from .program import Program
 
-MOST_STEP = 4
+MAX_LANE_STRIDE = 4
 """Farthest that lanes may be apart to be taken from whole vectors."""
 
 
@@ -93,7 +93,7 @@ def _load(
     for base, number, often in touch.copies():
         if (base, number) in known:
             continue
-        key = (base, number // step if 1 < step <= MOST_STEP else number)
+        key = (base, number // step if 1 < step <= MAX_LANE_STRIDE else number)
         if _is_gathered(touch.step):
             found.scalars += (often - min(often, loaded.get(key, 0))) * touch.lanes
             continue
@@ -102,7 +102,7 @@ def _load(
 
 
 def _is_gathered(step: int | None) -> bool:
-    return step is not None and abs(step) > MOST_STEP
+    return step is not None and abs(step) > MAX_LANE_STRIDE
 
 
 def reads(program: Program, place: Placed) -> Iterator[Touch]:

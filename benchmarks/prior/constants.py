@@ -14,7 +14,7 @@ from .counting import numbers
 from .judging import Judged, Known, judge, summary
 
 MODULES = (
-    "tilewright.schedules.sketches.hardware",
+    "tilewright.schedules.hardware",
     "tilewright.schedules.sketches.vectors",
     *(
         f"tilewright.schedules.sketches.fused.{name}"

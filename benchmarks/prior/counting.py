@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Literal
 
 ROOT = Path(__file__).parents[2]
-WHERE = ("schedules/sketches", "costmodel", "schedules/primitives")
+WHERE = ("schedules/sketches", "schedules/hardware.py", "costmodel", "schedules/primitives")
 Kind = Literal["chosen", "fact", "default", "place", "unit", "floor", "version"]
 KINDS: tuple[Kind, ...] = ("fact", "default", "place", "unit", "floor", "version", "chosen")
 PLAIN = frozenset({0, 0.5, 1, 2})
@@ -54,7 +54,9 @@ def constants() -> list[Constant]:
 
 def numbers() -> list[Constant]:
     """All of every kind, by file and line."""
-    files = [file for where in WHERE for file in sorted((ROOT / where).rglob("*.py"))]
+    files = [
+        file for where in WHERE for file in sorted((ROOT / where).rglob("*.py")) or [ROOT / where]
+    ]
     return [
         found
         for file in files

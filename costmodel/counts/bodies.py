@@ -13,8 +13,8 @@ from functools import cached_property, reduce
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.schedules.arrays import BoolArray, FloatArray, IntArray
-from tilewright.schedules.leaves import AccessPattern, Leaf, Number
+from tilewright.schedules.arrays import BoolArray, FloatArray, IntArray, Number
+from tilewright.schedules.leaves import AccessPattern, Leaf
 
 Bits = npt.NDArray[np.uint64]
 

@@ -1,31 +1,46 @@
-"""What is counted of settings, whatever kind of part they are of."""
+"""What is counted of settings: from plans, leaves and memory use, whatever kind of part it is."""
 
 from __future__ import annotations
 
 from functools import singledispatch
 
-from tilewright.schedules.arrays import IntArray
-from tilewright.schedules.sketches.fused.transform import TransformSketch
-from tilewright.schedules.sketches.inner_product.sketch import InnerProductSketch
-from tilewright.schedules.sketches.tile.sketch import TileSketch
-from tilewright.schedules.sketches.transpose.copies import TransposeSketch
+import numpy as np
+
+from tilewright.schedules.arrays import IntArray, distinct_rows
 from tilewright.schedules.space import SpacePart
 
-from .inner_products import inner_product_counts
-from .plans import plan_counts
+from .conflicts import conflict_misses
+from .copies import copied_bytes
+from .latency import contended_lines, exposed_lines
+from .nests import nest_counts
+from .stalls import stall_counts
 from .table import Counts
-from .tile import tile_counts
-from .transform import transform_counts
-from .transpose import transpose_counts
 
 
 @singledispatch
 def counts(part: SpacePart, settings: IntArray) -> Counts:
-    """COUNTS of (P, J) `settings` of `part`, each (P,)."""
-    return plan_counts(part, settings)
-
-
-counts.register(InnerProductSketch, inner_product_counts)
-counts.register(TileSketch, tile_counts)
-counts.register(TransformSketch, transform_counts)
-counts.register(TransposeSketch, transpose_counts)
+    """COUNTS of (P, J) `settings` of `part`, each (P,). Equal settings are counted once. Parts that
+    state their counts, as tests' do, are registered."""
+    settings = np.atleast_2d(settings)
+    distinct, places = distinct_rows(settings)
+    if len(distinct) < len(settings):
+        return {name: values[places] for name, values in counts(part, distinct).items()}
+    plan, leaves, memory = part.plan(settings), tuple(part.leaves(settings)), part.memory(settings)
+    target, tensors, count = part.target, part.workload.tensors, plan.num_settings
+    found, none = nest_counts(leaves, count), np.zeros(count)
+    stalls, longer = stall_counts(plan, leaves, memory.distant, target, found["vector_ops"])
+    stored = sum(tensors[access.buffer].bytes for access in plan.accesses if access.is_output)
+    late = exposed_lines(memory.distant, target.line_bytes, count) + contended_lines(plan, target)
+    return (
+        found
+        | stalls
+        | copied_bytes(memory.copies, count)
+        | {
+            "prefetches": np.sum(
+                [none, *(none + runs.prefetches for runs in memory.distant)], axis=0
+            ),
+            "conflict_misses": conflict_misses(memory.strided, target, count) * (1.0 + longer),
+            "exposed_lines": found["exposed_lines"] + late,
+            "streamed_bytes": np.broadcast_to(plan.nontemporal, count) * np.float64(stored),
+        }
+    )

@@ -11,10 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilewright.schedules.arrays import BoolArray, FloatArray, IntArray
-from tilewright.schedules.leaves import AccessPattern, Leaf, LeafLoop, Number
-from tilewright.schedules.sketches.analysis import MOST_STEP
-from tilewright.schedules.sketches.hardware import FMA_LATENCY
+from tilewright.schedules.arrays import BoolArray, FloatArray, IntArray, Number
+from tilewright.schedules.hardware import FMA_LATENCY
+from tilewright.schedules.leaves import MAX_LANE_STRIDE, AccessPattern, Leaf, LeafLoop
 
 from .bodies import Uses, alive
 from .table import Counts, with_zeros
@@ -173,7 +172,7 @@ class _Nest:
             values, waiting = values + here, waiting + later
             often = often * self._share(number, place, body, iterations > 0, is_read=True)
             step = abs(place.steps.get(leaf.vector_axis, 0))
-            vectors = max(step, 1) if step <= MOST_STEP else 1  # that lanes are picked from
+            vectors = max(step, 1) if step <= MAX_LANE_STRIDE else 1  # that lanes are picked from
             loads = self._whole(leaf, place, often) * vectors
             self.total["vector_loads"] += loads
             moved = moved + loads
@@ -241,7 +240,7 @@ class _Nest:
 
     def _whole(self, leaf: Leaf, place: AccessPattern, accesses: FloatArray) -> FloatArray:
         """Those of `accesses` that are of whole vectors; lanes further apart go one by one."""
-        if abs(place.steps.get(leaf.vector_axis, 0)) <= MOST_STEP:
+        if abs(place.steps.get(leaf.vector_axis, 0)) <= MAX_LANE_STRIDE:
             return accesses
         gathered = np.asarray(leaf.lanes) > 1
         self.total["scalar_accesses"] += accesses * leaf.lanes * gathered

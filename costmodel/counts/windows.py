@@ -7,9 +7,8 @@ from math import prod
 
 import numpy as np
 
-from tilewright.schedules.leaves import AccessPattern, Dim, Leaf, Number
-from tilewright.schedules.sketches.analysis import MOST_STEP
-from tilewright.schedules.sketches.knobs import map_unique
+from tilewright.schedules.arrays import Number, map_unique
+from tilewright.schedules.leaves import MAX_LANE_STRIDE, AccessPattern, Dim, Leaf
 
 MOST_SHAPES = 1 << 14
 """Shapes of leaves that are remembered: a search meets few, often."""
@@ -32,8 +31,7 @@ def read_by(leaf: Leaf, place: AccessPattern) -> tuple[Number, Number, Number]:
     def count(*sizes: int) -> tuple[float, ...]:
         return _met(place.dims, axes, spacing, sizes, len(steps), leaf.vector_axis, apart)
 
-    sizes = np.broadcast_arrays(*(leaf.copies[axis] for axis in axes))
-    found, several, waiting = map_unique(dict(zip(axes, sizes, strict=True)), axes, count)
+    found, several, waiting = map_unique(count, *(leaf.copies[axis] for axis in axes))
     found = found * leaf.copies_along(place.steps.keys() - set(axes))
     if apart:
         return found, here, waiting
@@ -66,7 +64,7 @@ def _met(
     for terms, offset in dims:
         moved = [step * far[axis] * places[axis] for axis, step in terms if axis in places]
         index = sum(moved, np.zeros((), np.int64))
-        if 1 < apart <= MOST_STEP and along in dict(terms):
+        if 1 < apart <= MAX_LANE_STRIDE and along in dict(terms):
             index = (index + offset) // apart
         number = number * (1 << 20) + index
     different, which = np.unique(number, return_inverse=True)

@@ -19,7 +19,7 @@ from ..errors import ScheduleError
 from ..primitives.boxes import region_of
 from ..target import Target
 from ..workload.workload import Workload
-from .analysis import StageLoop, StageView, view_stages
+from .analysis.stages import StageLoop, StageView, view_stages
 from .knobs import Knobbed, PartSketch, stream_values
 
 TASKS_A_THREAD = 4

@@ -9,8 +9,8 @@ from ..algebra.scalar import Load, Reducer, Scalar, children, loads
 from ..limits import MAX_INLINED_DEPTH
 from ..workload.tensors import Stage
 from ..workload.workload import Workload
-from .analysis import math_calls
-from .phases import inserts_zeros, is_padding
+from .analysis.phases import inserts_zeros, is_padding
+from .analysis.stages import math_calls
 
 
 def stages_inlined(workload: Workload) -> tuple[str, ...]:

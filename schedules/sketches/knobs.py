@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol, TypeAlias
 
 import numpy as np
 
-from ..arrays import BoolArray, FloatArray, IntArray, distinct_rows
-from ..leaves import Number
+from ..arrays import BoolArray, IntArray
+from ..hardware import USABLE_SHARE
+from ..memory_use import MemoryUse
 from ..space import Knob, SpacePart
 from ..target import Target
 from ..workload.workload import Workload
-from .hardware import USABLE_SHARE
 from .writer import TraceWriter
 
 POWERS = (1, 2, 4, 8)
@@ -79,24 +79,13 @@ class Knobbed:
         """(P,) all of them, if the sketch has no limits."""
         return np.ones(len(np.atleast_2d(settings)), np.bool_)
 
+    def memory(self, settings: IntArray) -> MemoryUse:
+        """Nothing beside the loads and stores of leaves, if the sketch makes no copies."""
+        return MemoryUse()
+
 
 Values: TypeAlias = dict[str, IntArray]
 """Of each knob, (P,)."""
-
-
-def map_unique(
-    v: Mapping[str, Number], names: Sequence[str], count: Callable[..., tuple[float, ...]]
-) -> list[FloatArray]:
-    """(P,) each number that `count` gives for the knobs `names`: asked once for each setting."""
-    asked = np.broadcast_arrays(*(v[name] for name in names))
-    distinct, places = distinct_rows(np.stack(asked, axis=1))
-    found = np.asarray([count(*row) for row in distinct.tolist()], np.float64)
-    return list(found[places].T)
-
-
-def map_values(values: Number, count: Callable[[int], tuple[float, ...]]) -> list[FloatArray]:
-    """(P,) each number that `count` gives for a value: asked once for each that there is."""
-    return map_unique({"": values}, ("",), count)
 
 
 def stream_values(

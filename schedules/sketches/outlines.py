@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from ..plan import Access, LoopAxis, Outline, access_of
-from .analysis import StageLoop, StageRead, StageView, once
+from .analysis.stages import StageLoop, StageRead, StageView, once
 
 NOTHING = LoopAxis("", 1)
 """An axis that a stage does not have."""

@@ -14,17 +14,17 @@ from itertools import count
 
 from ..target import Target
 from ..workload.workload import Workload
-from .analysis import StageView, view_stage
+from .analysis.reductions import is_along_columns
+from .analysis.stages import StageView, view_stage
+from .analysis.tile_roles import assign_roles, is_product, lane_step, tile_roles
 from .fused.columns import ColumnSketch, column_group
 from .fused.elementwise import ElementwiseSketch
-from .fused.reductions import is_along_columns
 from .fused.rows import RowSketch, own_rows, row_group
 from .fused.transform import TransformSketch, transform_group
 from .groups import Alternative, FusionGroup, Rule, RuleMatch, Stages, is_loop
 from .inner_product.roles import inner_product_roles
 from .inner_product.sketch import InnerProductSketch
 from .knobs import PartSketch
-from .tile.roles import assign_roles, is_product, lane_step, tile_roles
 from .tile.sketch import TileSketch
 from .transpose.copies import transpose_sketch
 from .transpose.sums import TransposedSumSketch, find_transposed_sum

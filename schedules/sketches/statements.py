@@ -19,7 +19,7 @@ from ..algebra.scalar import (
     walk,
 )
 from ..leaves import AccessPattern, Dim, Operations, Statement
-from .analysis import StageRead, StageView
+from .analysis.stages import StageRead, StageView
 
 
 def axis_names(order: Sequence[str]) -> dict[str, str]:
@@ -78,6 +78,7 @@ def statement_of(view: StageView, names: Mapping[str, str]) -> Statement:
         None if view.is_reduction else own_place(view, names),
         frozenset(names[loop.name] for loop in view.reduce),
         any(read.padded for read in view.reads) or bool(view.guards),
+        view.dtype,
     )
 
 

@@ -10,9 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from ..algebra.affine import Affine
-from ..arrays import FloatArray
-from ..leaves import Number
-from .analysis import StageLoop, StageView, element_step, is_near
+from ..arrays import FloatArray, Number
+from .analysis.stages import StageLoop, StageView, element_step, is_near
 from .statements import own_place
 
 

@@ -34,7 +34,7 @@ from ..primitives import (
 )
 from ..trace import Trace
 from ..workload.workload import Workload
-from .analysis import element_step
+from .analysis.stages import element_step
 from .vectors import parts_of, vector_loop
 
 Leaf = TypeVar("Leaf", StoreElement | Update, Update)

@@ -141,26 +141,26 @@ class AnswerCache:
         cached."""
         token = self._store.change_token()
         found: dict[tuple[Any, ...], Outcome] = {}
-        asked: dict[tuple[Any, ...], Question] = {}
+        to_read: dict[tuple[Any, ...], Question] = {}
         for question in questions:
             name = question.identity
             entry = self._entries.get(name)
             if entry is not None and token is not None and entry.token == token:
                 found[name] = entry.outcome
             else:
-                asked[name] = question
-        if asked:
-            found |= self._read(token, asked)
+                to_read[name] = question
+        if to_read:
+            found |= self._read(token, to_read)
         return [found[question.identity] for question in questions]
 
     def _read(
-        self, token: object, asked: dict[tuple[Any, ...], Question]
+        self, token: object, to_read: dict[tuple[Any, ...], Question]
     ) -> dict[tuple[Any, ...], Outcome]:
         """Outcomes from the current rows. `token` is older than the rows: a commit in between
         causes another read, never a stale answer."""
         found = {}
         for elsewhere in (False, True):
-            part = {n: q for n, q in asked.items() if (q.minimum is not Grade.EXACT) is elsewhere}
+            part = {n: q for n, q in to_read.items() if (q.minimum is not Grade.EXACT) is elsewhere}
             if not part:
                 continue
             works = [question.work for question in part.values()]

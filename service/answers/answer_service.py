@@ -58,7 +58,7 @@ def make_answer_service(store: Store, settings: Settings) -> AnswerService:
     )
 
 
-def preparer_count(asked: int | None) -> int:
-    """How many processes may prepare at once: `asked`, or one for each CPU but the last, on which
+def preparer_count(requested: int | None) -> int:
+    """The number of preparers: `requested`, or one for each CPU but the last, on which
     kernels are timed."""
-    return max(1, min(len(cpu_affinity()) - 1, MOST_PREPARERS)) if asked is None else asked
+    return max(1, min(len(cpu_affinity()) - 1, MOST_PREPARERS)) if requested is None else requested

@@ -58,10 +58,12 @@ def record_refusal(
 def refuse_pins(failed: Iterable[tuple[str, str]]) -> None:
     """VerificationFailed with each pin that failed and the result of its full check; nothing for
     none."""
-    told = [f"{n} is pinned to a schedule that failed its full check ({why})" for n, why in failed]
-    if told:
+    reasons_given = [
+        f"{n} is pinned to a schedule that failed its full check ({why})" for n, why in failed
+    ]
+    if reasons_given:
         raise VerificationFailed(
-            "; ".join(told), advice="`tilewright lock --upgrade` pins what is best now."
+            "; ".join(reasons_given), advice="`tilewright lock --upgrade` pins what is best now."
         )
 
 
@@ -90,8 +92,8 @@ def rejection_reasons(report: Mapping[str, Any]) -> list[str]:
 def all_failed_message(reasons: Iterable[str]) -> str:
     """`tuned, but every candidate failed the full check: ...`, each reason once; "" for no
     reasons."""
-    told = list(reasons)
-    if not told:
+    reasons_given = list(reasons)
+    if not reasons_given:
         return ""
-    each = "; ".join(dict.fromkeys(told))
+    each = "; ".join(dict.fromkeys(reasons_given))
     return f"tuned, but every candidate failed the full check: {each}"

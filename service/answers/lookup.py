@@ -40,21 +40,21 @@ PENDING = "an answer is being prepared: chosen, built and verified without tunin
 
 log = logging.getLogger("tilewright.lookup")
 
-Spelled: TypeAlias = str | dict[str, Any]
+Spelling: TypeAlias = str | dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class LookupEntry:
     """One workload of a lookup: as sent, and its parsed name or its problem."""
 
-    spelled: Spelled
+    parsed_workloads: Spelling
     parsed: ParsedName | None
     problem: ProblemDetails | None = None
 
     @property
     def defines_workload(self) -> bool:
         """Whether the item defines the workload; a key does not."""
-        return not (isinstance(self.spelled, str) and is_key(self.spelled))
+        return not (isinstance(self.parsed_workloads, str) and is_key(self.parsed_workloads))
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,30 +70,37 @@ class Lookup:
         return Question(key, self.target.key, self.minimum, self.target)
 
 
-def read_lookup(store: Store, spelled: ParsedWorkloads, asked: LookupIn) -> Lookup:
+def read_lookup(
+    store: Store, parsed_workloads: ParsedWorkloads, lookup_request: LookupIn
+) -> Lookup:
     """Parse a lookup. An invalid workload is the problem of its own entry only. InvalidField,
     TargetError: there is no such target."""
-    target = located("/target", lambda: _target(store, asked))
-    items = tuple(_read(spelled, number, one) for number, one in enumerate(asked.workloads))
-    return Lookup(target, Grade(asked.min_grade), items)
+    target = located("/target", lambda: _target(store, lookup_request))
+    items = tuple(
+        _read(parsed_workloads, number, one) for number, one in enumerate(lookup_request.workloads)
+    )
+    return Lookup(target, Grade(lookup_request.min_grade), items)
 
 
-def find_all(book: AnswerCache, asked: Lookup) -> dict[str, Outcome]:
+def find_all(cache: AnswerCache, lookup_request: Lookup) -> dict[str, Outcome]:
     """The outcome of every workload, by key."""
-    keys = list(dict.fromkeys(item.parsed.key for item in asked.items if item.parsed))
-    outcomes = book.find([asked.question(key) for key in keys])
+    keys = list(dict.fromkeys(item.parsed.key for item in lookup_request.items if item.parsed))
+    outcomes = cache.find([lookup_request.question(key) for key in keys])
     return dict(zip(keys, outcomes, strict=True))
 
 
 def prepare_requests(
-    store: Store, spelled: ParsedWorkloads, asked: Lookup, outcomes: dict[str, Outcome]
+    store: Store,
+    parsed_workloads: ParsedWorkloads,
+    lookup_request: Lookup,
+    outcomes: dict[str, Outcome],
 ) -> list[PrepareRequest]:
     """The preparations to request, each once."""
     found: dict[str, PrepareRequest] = {}
-    for item in asked.items:
+    for item in lookup_request.items:
         key = item.parsed.key if item.parsed else ""
         outcome = outcomes.get(key)
-        if outcome is None or key in found or not is_wanted(outcome, asked.minimum):
+        if outcome is None or key in found or not is_wanted(outcome, lookup_request.minimum):
             continue
         if (
             isinstance(outcome, CacheMiss)
@@ -101,18 +108,18 @@ def prepare_requests(
             and not item.defines_workload
         ):
             continue  # a key does not define a workload
-        read = partial(_workload, store, spelled, item)
+        read = partial(_workload, store, parsed_workloads, item)
         again = outcome.untried or is_to_be_tried_again(outcome)
         found[key] = PrepareRequest(key, read, again=again)
     return list(found.values())
 
 
 def lookup_body(
-    asked: Lookup, outcomes: dict[str, Outcome], refused: Collection[str] = ()
+    lookup_request: Lookup, outcomes: dict[str, Outcome], refused: Collection[str] = ()
 ) -> tuple[bytes, list[str]]:
     """The JSON of all items, and the grade of each ("none" for a miss)."""
     parts, grades = [], []
-    for number, item in enumerate(asked.items):
+    for number, item in enumerate(lookup_request.items):
         outcome = outcomes.get(item.parsed.key) if item.parsed else None
         pending = b"false" if outcome is None or is_settled(outcome) else b"true"
         if item.parsed is not None and isinstance(outcome, FoundAnswer):
@@ -125,7 +132,7 @@ def lookup_body(
             grades.append(outcome.grade.value)
         else:
             late = item.parsed is not None and item.parsed.key in refused
-            problem = item.problem or _miss(number, asked, outcome, late=late)
+            problem = item.problem or _miss(number, lookup_request, outcome, late=late)
             ticket = outcome.ticket if outcome is not None else None
             parts.append(
                 b'{"found":false,"answer":null,"problem":%b,"pending":%b,"ticket":%b}'
@@ -145,25 +152,29 @@ def is_key(text: str) -> bool:
     return len(digits) == 64 and all(c in "0123456789abcdef" for c in digits)
 
 
-def _read(spelled: ParsedWorkloads, number: int, one: Spelled) -> LookupEntry:
+def _read(parsed_workloads: ParsedWorkloads, number: int, one: Spelling) -> LookupEntry:
     if isinstance(one, str) and is_key(one):
         return LookupEntry(one, ParsedName(bare_key(one), b""))
     try:
-        return LookupEntry(one, spelled.parsed_name(one))
+        return LookupEntry(one, parsed_workloads.parsed_name(one))
     except TilewrightError as error:
         return LookupEntry(one, None, problem_of(Located(error, f"/workloads/{number}")))
     except Exception as error:  # noqa: BLE001  # logged, and reported for this item
         return LookupEntry(one, None, bug(number, error))
 
 
-def _workload(store: Store, spelled: ParsedWorkloads, item: LookupEntry) -> Workload | None:
+def _workload(
+    store: Store, parsed_workloads: ParsedWorkloads, item: LookupEntry
+) -> Workload | None:
     """The workload of an item: from its document or spelling, else the stored one of its key."""
     if item.defines_workload:
-        return spelled.read(item.spelled)
-    return stored_workload(store, bare_key(str(item.spelled)))
+        return parsed_workloads.read(item.parsed_workloads)
+    return stored_workload(store, bare_key(str(item.parsed_workloads)))
 
 
-def _miss(number: int, asked: Lookup, outcome: Outcome | None, *, late: bool) -> ProblemDetails:
+def _miss(
+    number: int, lookup_request: Lookup, outcome: Outcome | None, *, late: bool
+) -> ProblemDetails:
     pointer = f"/workloads/{number}"
     lacking = outcome if isinstance(outcome, CacheMiss) else CacheMiss(True, True)
     if lacking.preparing or late:
@@ -176,8 +187,8 @@ def _miss(number: int, asked: Lookup, outcome: Outcome | None, *, late: bool) ->
             exit_code=ExitCode.UNREACHABLE,
             pointer=pointer,
         )
-    error: TilewrightError = no_answer(asked.minimum, lacking)
-    if asked.minimum is Grade.DEFAULT:
+    error: TilewrightError = no_answer(lookup_request.minimum, lacking)
+    if lookup_request.minimum is Grade.DEFAULT:
         error = NoAnswer(
             "this service has never seen the workload of this key",
             advice="Send the workload's document: then there is always an answer.",
@@ -212,14 +223,16 @@ def bug(number: int, error: Exception) -> ProblemDetails:
     )
 
 
-def _target(store: Store, asked: LookupIn) -> Target:
-    if isinstance(asked.target, str) and asked.target != "native":
-        document = store.target(bare_key(asked.target)) if is_key(asked.target) else None
+def _target(store: Store, lookup_request: LookupIn) -> Target:
+    if isinstance(lookup_request.target, str) and lookup_request.target != "native":
+        document = (
+            store.target(bare_key(lookup_request.target)) if is_key(lookup_request.target) else None
+        )
         if document is None:
             raise InvalidField(
-                f"target {asked.target[:80]!r}: must be 'native', a target document, or the key of"
-                " a target this service has tuned for",
+                f"target {lookup_request.target[:80]!r}: must be 'native', a target document, or"
+                " the key of a target this service has tuned for",
                 pointer="/target",
             )
         return Target.from_json(document)
-    return targets.target_of(asked.target, asked.threads)
+    return targets.target_of(lookup_request.target, lookup_request.threads)

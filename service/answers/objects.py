@@ -43,22 +43,22 @@ class BuiltFile:
         return hashlib.sha256(self.data).hexdigest()
 
 
-def symbol_name(asked: str | None, workload: Workload) -> str:
+def symbol_name(requested: str | None, workload: Workload) -> str:
     """The C name: as asked, or derived from the workload's name. UsageProblem for a name that C,
     C++ or the C library reserves."""
-    if asked is None:
+    if requested is None:
         words = re.sub(r"[^A-Za-z0-9_]+", "_", workload.name.split(":")[0]).strip("_")
         stem = words[:50].rstrip("_") or "kernel"
         return f"kernel_{stem.replace('__', '_').lstrip('_')}" if name_problem(stem) else stem
-    reason = name_problem(asked)
+    reason = name_problem(requested)
     if reason:
-        stem = re.sub(r"[^A-Za-z0-9]+", "_", asked).strip("_")[:40] or "kernel"
+        stem = re.sub(r"[^A-Za-z0-9]+", "_", requested).strip("_")[:40] or "kernel"
         raise UsageProblem(
-            f"{asked!r} is no name for a kernel's C function: {reason}",
+            f"{requested!r} is no name for a kernel's C function: {reason}",
             code="bad_name",
             advice=f"Choose another, such as tw_{stem}.",
         )
-    return asked
+    return requested
 
 
 def shown(workload: Workload, trace: Trace, target: Target, what: str) -> str:

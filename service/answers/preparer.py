@@ -193,8 +193,8 @@ class Preparer:
             trace = Trace()
         trace, note = self._safe(workload, trace, target)
         known = {n: v for n, v in found.document.items() if n not in ("problem", "try_again_at")}
-        told = {"verified": False, "note": f"{note}; {NOT_YET}"}
-        document = {**known, "trace": trace.to_json(), **told}
+        fields = {"verified": False, "note": f"{note}; {NOT_YET}"}
+        document = {**known, "trace": trace.to_json(), **fields}
         self.store.settle_preparation(found.key, found.owner, PreparationState.CHOSEN, document)
 
     def _finish(self, found: Preparation, workload: Workload, target: Target) -> None:
@@ -240,21 +240,21 @@ class Preparer:
     def _fail(self, found: Preparation, error: Exception) -> None:
         if isinstance(error, TilewrightError):
             problem = problem_of(error)
-            told = {"code": problem.code, "detail": problem.detail, "advice": problem.advice}
+            fields = {"code": problem.code, "detail": problem.detail, "advice": problem.advice}
         else:
-            told = {
+            fields = {
                 "code": "internal_error",
                 "detail": f"{type(error).__name__}: the service's log has the details",
                 "advice": "Report it with the workload.",
             }
         failures = int(found.document.get("failures", 0)) + 1
-        document = {**found.document, "problem": told, "failures": failures}
+        document = {**found.document, "problem": fields, "failures": failures}
         document.pop("trace", None)
-        if told["code"] in MAY_SUCCEED_LATER and failures % TRIES_IN_A_ROW:
+        if fields["code"] in MAY_SUCCEED_LATER and failures % TRIES_IN_A_ROW:
             state = PreparationState.WANTED
         else:
             state = PreparationState.FAILED
-            if told["code"] in MAY_SUCCEED_LATER:
+            if fields["code"] in MAY_SUCCEED_LATER:
                 document["try_again_at"] = (
                     time.time() + timeouts.FAILED_PREPARATION_RETRY_SECS * failures
                 )

@@ -77,7 +77,7 @@ class PreparerPool:
             self._not_before = self.clock() + pause_secs
 
     def _start(self) -> subprocess.Popen[bytes]:
-        told = json.dumps(
+        settings = json.dumps(
             {
                 "db_url": self.db_url,
                 "json_log": self.json_log,
@@ -94,7 +94,7 @@ class PreparerPool:
         )
         assert started.stdin is not None
         with suppress(BrokenPipeError), started.stdin:  # others may read its environment
-            started.stdin.write(told.encode())
+            started.stdin.write(settings.encode())
         return started
 
 

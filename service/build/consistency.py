@@ -38,8 +38,8 @@ def check_parts(lock: LockFile, where: str) -> LockFile:
         if targets[key].key != key:
             raise Inconsistent(f"{where}: target {key[:12]}: its description has another key")
     for kernel in lock.kernels:
-        for said in _contradictions(kernel, targets):
-            raise Inconsistent(f"{where}: {kernel.name}: {said}")
+        for stated_values in _contradictions(kernel, targets):
+            raise Inconsistent(f"{where}: {kernel.name}: {stated_values}")
     return lock
 
 
@@ -71,13 +71,13 @@ def check_record(kernel: LockedKernel, variant: LockedVariant, record: dict[str,
         found = TuningRecord.from_json(record)
     except (KeyError, TypeError, ValueError) as error:
         raise Inconsistent(f"{kernel.name}: {variant.record_key} is no record ({error})") from error
-    said = {
+    stated_values = {
         "record_key": (found.key, variant.record_key),
         "workload_key": (found.workload_key, kernel.workload_key),
         "run_secs": (found.result.run_secs_estimate, variant.run_secs),
     }
-    for field, (true, told) in said.items():
-        if true != told:
+    for field, (true, stated) in stated_values.items():
+        if true != stated:
             raise Inconsistent(f"{kernel.name}: {field} is not that of its record")
 
 

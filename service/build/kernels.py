@@ -102,30 +102,30 @@ class Built:
     answers: tuple[Answer, ...]
 
 
-def build_kernel(store: Store | None, asked: BuildIn) -> Built:
+def build_kernel(store: Store | None, request: BuildIn) -> Built:
     """Choose schedules and compile them. `store` None is an empty database.
 
     NoAnswer: no acceptable schedule is stored. WorkloadError, TargetError, InvalidField,
     UsageProblem: the request is invalid. DeadlineError, CompileError: LLVM failed.
     """
-    workload = workloads.workload_of(asked.workload)
-    symbol = objects.symbol_name(asked.name, workload)
-    named = [_target(asked, number) for number in range(len(asked.targets))]
-    if asked.records is not None and len(asked.records) != len(named):
+    workload = workloads.workload_of(request.workload)
+    symbol = objects.symbol_name(request.name, workload)
+    named = [_target(request, number) for number in range(len(request.targets))]
+    if request.records is not None and len(request.records) != len(named):
         raise InvalidField("records: one for each target is needed", pointer="/records")
-    traces = asked.traces if asked.traces is not None else [None] * len(named)
+    traces = request.traces if request.traces is not None else [None] * len(named)
     if len(traces) != len(named):
         raise InvalidField("traces: one for each target is needed", pointer="/traces")
-    if asked.records is not None:
+    if request.records is not None:
         answers = [
             _pinned(store, workload, target, record_key, trace)
-            for target, record_key, trace in zip(named, asked.records, traces, strict=True)
+            for target, record_key, trace in zip(named, request.records, traces, strict=True)
         ]
         parts = _ordered(named, answers)
     else:
-        minimum = Grade(asked.min_grade)
-        parts = choose_variants(store, workload, named, minimum, every_cpu=asked.every_cpu)
-    return _built(asked, workload, symbol, parts)
+        minimum = Grade(request.min_grade)
+        parts = choose_variants(store, workload, named, minimum, every_cpu=request.every_cpu)
+    return _built(request, workload, symbol, parts)
 
 
 def choose_variants(
@@ -188,16 +188,16 @@ def baseline_targets(named: Sequence[Target]) -> list[Target]:
     return []
 
 
-def _target(asked: BuildIn, number: int) -> Target:
+def _target(request: BuildIn, number: int) -> Target:
 
-    spec = asked.targets[number]
+    spec = request.targets[number]
     if isinstance(spec, str) and spec not in ("native", *LEVELS):
         raise InvalidField(
             f"targets/{number}: 'native', {', '.join(LEVELS)} or a target document are possible,"
             f" got {spec[:80]!r}",
             pointer=f"/targets/{number}",
         )
-    target = located(f"/targets/{number}", lambda: target_names.target_of(spec, asked.threads))
+    target = located(f"/targets/{number}", lambda: target_names.target_of(spec, request.threads))
     return replace(target, probes=Probes())
 
 
@@ -295,7 +295,9 @@ def _checks(store: Store | None, workload_key: str, target_key: str) -> FullChec
     return NONE_KNOWN if store is None else store.full_checks(workload_key, target_key)
 
 
-def _built(asked: BuildIn, workload: Workload, symbol: str, parts: Sequence[BuildVariant]) -> Built:
+def _built(
+    request: BuildIn, workload: Workload, symbol: str, parts: Sequence[BuildVariant]
+) -> Built:
     files, uses_openmp = _compiled(workload, [part.variant for part in parts], symbol)
     by_kind = {file.kind: FileRef(file.sha256, len(file.data)) for file in files}
     return Built(
@@ -304,7 +306,7 @@ def _built(asked: BuildIn, workload: Workload, symbol: str, parts: Sequence[Buil
             workload=_spelled(workload),
             workload_key=workload.key,
             threads=max(part.variant.target.threads for part in parts),
-            min_grade=asked.min_grade,
+            min_grade=request.min_grade,
             variants=tuple(
                 LockedVariant(
                     part.variant.label,

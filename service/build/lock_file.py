@@ -256,9 +256,11 @@ class LockFile:
 
 def entry_sha256(entry: Mapping[str, Any], targets: Mapping[str, Any]) -> str:
     """The sha256 of an entry of a lock file and of the targets it names."""
-    said = {name: value for name, value in entry.items() if name != SEAL}
+    content = {name: value for name, value in entry.items() if name != SEAL}
     keys = sorted({variant["target_key"] for variant in entry.get("variants") or [entry]})
-    return hashlib.sha256(canonical_bytes([said, [targets.get(key) for key in keys]])).hexdigest()
+    return hashlib.sha256(
+        canonical_bytes([content, [targets.get(key) for key in keys]])
+    ).hexdigest()
 
 
 def _check_seals(entries: Sequence[Mapping[str, Any]], targets: Mapping[str, Any]) -> None:

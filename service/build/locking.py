@@ -68,15 +68,15 @@ def write_lock(path: Path, lock: LockFile) -> None:
 
 
 def locked(
-    lock: LockFile, asked: Sequence[Mapping[str, Any]], builder: Builder, *, upgrade: bool
+    lock: LockFile, requests: Sequence[Mapping[str, Any]], builder: Builder, *, upgrade: bool
 ) -> LockUpdate:
     """`lock` with the requested kernels (`BuildIn` documents) added. A kernel that is locked
     already keeps its records, unless it computes something else now, its schedule failed a full
     check since, or `upgrade` is set. `upgrade` also requests all other kernels again."""
     changes = []
-    named = {str(document["name"]) for document in asked}
+    named = {str(document["name"]) for document in requests}
     again = [kernel for kernel in lock.kernels if upgrade and kernel.name not in named]
-    for document in [*map(dict, asked), *(build_request(lock, kernel) for kernel in again)]:
+    for document in [*map(dict, requests), *(build_request(lock, kernel) for kernel in again)]:
         new, targets = builder.build(document)
         old = lock.kernel(new.name)
         fields = () if old is None else differing_fields(old, new)
@@ -84,7 +84,7 @@ def locked(
             change = Change(new.name, "added", new)
         elif not fields:
             change = Change(new.name, "kept", old)
-        elif upgrade or _asks_another(old, new) or _is_refused(old, builder):
+        elif upgrade or _is_another_request(old, new) or _is_refused(old, builder):
             change = Change(new.name, "moved", new, fields)
         elif not is_stale(old, new):
             change = Change(new.name, "kept", old)
@@ -110,19 +110,19 @@ def checked(lock: LockFile, builder: Builder) -> LockUpdate:
     return LockUpdate(lock, tuple(changes))
 
 
-def not_pinned(lock: LockFile, asked: Sequence[Mapping[str, Any]]) -> list[str]:
+def not_pinned(lock: LockFile, requests: Sequence[Mapping[str, Any]]) -> list[str]:
     """Why a build cannot use `lock` for the requested kernels, one sentence each; looks nothing
     up."""
-    said = []
-    for document in asked:
+    problems = []
+    for document in requests:
         old = lock.kernel(str(document["name"]))
         if old is None:
-            said.append(f"{document['name']}: is not in the lock file")
+            problems.append(f"{document['name']}: is not in the lock file")
         elif workload_of(document["workload"]).key != old.workload_key:
-            said.append(f"{old.name}: is locked for another workload, {_spelled(old)}")
+            problems.append(f"{old.name}: is locked for another workload, {_spelled(old)}")
         elif document.get("threads", old.threads) != old.threads:
-            said.append(f"{old.name}: is locked for {old.threads} threads")
-    return said
+            problems.append(f"{old.name}: is locked for {old.threads} threads")
+    return problems
 
 
 def _spelled(kernel: LockedKernel) -> str:
@@ -151,11 +151,11 @@ def _is_refused(kernel: LockedKernel, builder: Builder) -> bool:
     return False
 
 
-def _asks_another(old: LockedKernel, new: LockedKernel) -> bool:
+def _is_another_request(old: LockedKernel, new: LockedKernel) -> bool:
     """Whether the request differs from what was locked."""
 
-    def asked(kernel: LockedKernel) -> tuple[Any, ...]:
+    def requests(kernel: LockedKernel) -> tuple[Any, ...]:
         keys = [variant.target_key for variant in kernel.variants]
         return kernel.workload_key, kernel.threads, kernel.min_grade, keys
 
-    return asked(old) != asked(new)
+    return requests(old) != requests(new)

@@ -42,7 +42,7 @@ class Source(Protocol):
 class Builder(Source, Protocol):
     """A source that can also build the currently best kernel."""
 
-    def build(self, asked: Document) -> tuple[LockedKernel, dict[str, Document]]:
+    def build(self, request: Document) -> tuple[LockedKernel, dict[str, Document]]:
         """The kernel of a `BuildIn` document, and the descriptions of its targets by key. NoAnswer,
         WorkloadError, and other errors of the request."""
         ...
@@ -50,7 +50,7 @@ class Builder(Source, Protocol):
 
 def build_request(lock: LockFile, kernel: LockedKernel, *, pinned: bool = False) -> Document:
     """The `BuildIn` document whose answer `kernel` is; with `pinned` for the same records."""
-    asked: Document = {
+    request: Document = {
         "name": kernel.name,
         "workload": kernel.workload,
         "targets": [lock.targets[variant.target_key] for variant in kernel.variants],
@@ -59,11 +59,11 @@ def build_request(lock: LockFile, kernel: LockedKernel, *, pinned: bool = False)
         "every_cpu": kernel.every_cpu,
     }
     if pinned:
-        asked["records"] = [variant.record_key for variant in kernel.variants]
+        request["records"] = [variant.record_key for variant in kernel.variants]
         traces = [variant.trace for variant in kernel.variants]
         if any(trace is not None for trace in traces):  # older services refuse this member
-            asked["traces"] = traces
-    return asked
+            request["traces"] = traces
+    return request
 
 
 class LocalSource:
@@ -73,12 +73,12 @@ class LocalSource:
         self._store = store
         self._made: dict[str, bytes] = {}
 
-    def build(self, asked: Document) -> tuple[LockedKernel, dict[str, Document]]:
+    def build(self, request: Document) -> tuple[LockedKernel, dict[str, Document]]:
         from tilewright.service.resolve.requests import read_model
 
         from .kernels import BuildIn, build_kernel
 
-        built = build_kernel(self._store, read_model(BuildIn, asked))
+        built = build_kernel(self._store, read_model(BuildIn, request))
         self._made |= {file.sha256: file.data for file in built.files}
         return built.kernel, built.targets
 

@@ -52,8 +52,10 @@ def add_commands(app: typer.Typer) -> None:
         """
         from tilewright.service.fleet.worker import join as join_fleet
 
-        tell = common.output().remark
-        raise typer.Exit(join_fleet(join, measurer=measurer, target=target, name=name, tell=tell))
+        on_wait = common.output().remark
+        raise typer.Exit(
+            join_fleet(join, measurer=measurer, target=target, name=name, on_wait=on_wait)
+        )
 
     @command(app, "fleet")
     def fleet(

@@ -112,10 +112,10 @@ def add_commands(app: typer.Typer) -> None:
             "min_grade": str(min_grade or (Grade.SAME_CPU if cpus else Grade.EXACT)),
             **({} if threads is None else {"threads": threads}),
         }
-        asked = [{**_kernel(text), **how} for text in kernels or []]
-        _refuse_doubles([document["name"] for document in asked])
+        requests = [{**_kernel(text), **how} for text in kernels or []]
+        _refuse_doubles([document["name"] for document in requests])
         if only_locked:
-            return _say_whether_pinned(_read(file, needed=True), asked, file, common)
+            return _report_pins(_read(file, needed=True), requests, file, common)
         if check:
             with _builder(where, common) as builder:
                 found = checked(_read(file, needed=True), builder)
@@ -123,7 +123,7 @@ def add_commands(app: typer.Typer) -> None:
             with _only_writer(file, common):
                 before = _read(file, needed=not kernels)
                 with _builder(where, common) as builder:
-                    found = locked(before, asked, builder, upgrade=upgrade)
+                    found = locked(before, requests, builder, upgrade=upgrade)
                 if found.lock != before:
                     _keep(builder, found, common)
                     write_lock(file, found.lock)
@@ -298,13 +298,13 @@ def _keep(builder: Builder, found: LockUpdate, common: Common) -> None:
                 builder.keep(store, change.kernel)
 
 
-def _say_whether_pinned(
-    lock: LockFile, asked: list[dict[str, Any]], file: Path, common: Common
+def _report_pins(
+    lock: LockFile, requests: list[dict[str, Any]], file: Path, common: Common
 ) -> None:
     """`lock --locked`. Exits with NO_ANSWER if a build cannot use the file."""
     from tilewright.service.cli.render import facts
 
-    problems = not_pinned(lock, asked)
+    problems = not_pinned(lock, requests)
     document = {
         "file": str(file),
         "locked": not problems,

@@ -86,11 +86,11 @@ class LineReporter:
     flops: float
     write: Callable[[str], None] = _write
     now: Callable[[], float] = time.monotonic
-    _told: float = -timeouts.PROGRESS_LINE_SECS
+    _last_line_at: float = -timeouts.PROGRESS_LINE_SECS
     _reused: int = 0
     _activity: Activity | None = None
     _since: float = 0.0
-    _said: str = ""
+    _last_text: str = ""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def on_event(self, event: dict[str, Any]) -> None:
@@ -106,9 +106,9 @@ class LineReporter:
             if (
                 event["is_best"]
                 or finished
-                or self.now() - self._told >= timeouts.PROGRESS_LINE_SECS
+                or self.now() - self._last_line_at >= timeouts.PROGRESS_LINE_SECS
             ):
-                self._told = self.now()
+                self._last_line_at = self.now()
                 self.write(trial_line(event, self.flops))
 
     def on_activity(self, activity: Activity) -> None:
@@ -121,18 +121,19 @@ class LineReporter:
         """Report the current activity if it is new and nothing was reported for a while."""
         with self._lock:
             now, activity = self.now(), self._activity
-            if activity is None or str(activity) == self._said:
+            if activity is None or str(activity) == self._last_text:
                 return
             quiet_secs = (
-                timeouts.PROGRESS_LINE_SECS if self._said.startswith(activity.text) else 0.0
+                timeouts.PROGRESS_LINE_SECS if self._last_text.startswith(activity.text) else 0.0
             )
-            if not self._said or (
-                now - self._since >= timeouts.ACTIVITY_LINE_SECS and now - self._told >= quiet_secs
+            if not self._last_text or (
+                now - self._since >= timeouts.ACTIVITY_LINE_SECS
+                and now - self._last_line_at >= quiet_secs
             ):
-                self._say(activity)
+                self._report(activity)
 
-    def _say(self, activity: Activity) -> None:
-        self._said, self._told = str(activity), self.now()
+    def _report(self, activity: Activity) -> None:
+        self._last_text, self._last_line_at = str(activity), self.now()
         self.write(f"{activity} ...")
 
 

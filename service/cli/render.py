@@ -162,7 +162,7 @@ def _rejected_rows(report: Document) -> list[tuple[str, str]]:
     """A line for each candidate that failed the full check."""
     rejected = report.get("rejected") or ()  # absent in reports of older versions
     pairs = zip(rejected, rejection_reasons(report), strict=True)
-    return [("rejected", f"trial {one['trial']}: {said}") for one, said in pairs]
+    return [("rejected", f"trial {one['trial']}: {detail}") for one, detail in pairs]
 
 
 def _prior_rows(cost_model: Document) -> list[tuple[str, str]]:

@@ -78,7 +78,7 @@ def serve(settings: Settings, output: Output) -> int:
         )
         if settings.workers:
             supervisor.start()
-        _say(output, settings, listener, store)
+        _print_address(output, settings, listener, store)
         try:
             server.run(sockets=[listener])
         finally:
@@ -86,7 +86,9 @@ def serve(settings: Settings, output: Output) -> int:
     return supervisor.exit_code or ExitCode.DONE
 
 
-def _say(output: Output, settings: Settings, listener: socket.socket, store: Store) -> None:
+def _print_address(
+    output: Output, settings: Settings, listener: socket.socket, store: Store
+) -> None:
     """Print the address, once the service listens."""
     url = f"http://{_shown(settings.host)}:{listener.getsockname()[1]}"
     if output.as_json:

@@ -20,8 +20,8 @@ class ServiceSource:
     def __init__(self, client: Client) -> None:
         self._client = client
 
-    def build(self, asked: dict[str, Any]) -> tuple[LockedKernel, dict[str, dict[str, Any]]]:
-        document = self._client.build(asked)
+    def build(self, request: dict[str, Any]) -> tuple[LockedKernel, dict[str, dict[str, Any]]]:
+        document = self._client.build(request)
         return LockedKernel.from_json(document["kernel"]), dict(document["targets"])
 
     def refuse_failed(self, kernels: Sequence[LockedKernel]) -> None:
@@ -31,7 +31,7 @@ class ServiceSource:
             if error.status not in (NOT_FOUND, NOT_ALLOWED):  # older services have no such call
                 raise
             return
-        refuse_pins((pin["name"], _told(pin["full_check"])) for pin in refused)
+        refuse_pins((pin["name"], _check_text(pin["full_check"])) for pin in refused)
 
     def file(self, lock: LockFile, kernel: LockedKernel, name: str) -> bytes:
         ref = kernel.files[name]
@@ -65,5 +65,5 @@ class ServiceSource:
         return None
 
 
-def _told(check: dict[str, Any]) -> str:
+def _check_text(check: dict[str, Any]) -> str:
     return f"{check['status']}: {check['detail']}" if check["detail"] else str(check["status"])

@@ -36,10 +36,10 @@ def notify(word: str) -> None:
 
 def watchdog_secs() -> float | None:
     """How long the manager (`WatchdogSec=`) lets this process be silent; None for no limit."""
-    asked, pid = os.environ.get("WATCHDOG_USEC", ""), os.environ.get("WATCHDOG_PID", "")
-    if not asked.isdigit() or not int(asked) or pid not in ("", str(os.getpid())):
+    microseconds, pid = os.environ.get("WATCHDOG_USEC", ""), os.environ.get("WATCHDOG_PID", "")
+    if not microseconds.isdigit() or not int(microseconds) or pid not in ("", str(os.getpid())):
         return None
-    return int(asked) / 1e6
+    return int(microseconds) / 1e6
 
 
 async def stay_alive() -> None:

@@ -27,7 +27,7 @@ def join(
     measurer: str = "local",
     target: str = "native",
     name: str = "",
-    tell: Callable[[str], None] = lambda text: None,
+    on_wait: Callable[[str], None] = lambda text: None,
     parent: int | None = None,
 ) -> int:
     """Describe this machine, join the fleet at `address`, and stay until the end; the exit code.
@@ -50,14 +50,16 @@ def join(
         )
         missing = _missing(where)
         if missing:
-            tell(f"{missing}; {description.name} joins as soon as one does. Ctrl-C ends the wait.")
+            on_wait(
+                f"{missing}; {description.name} joins as soon as one does. Ctrl-C ends the wait."
+            )
         else:
-            tell(joined)
+            on_wait(joined)
         while not stop.wait(timeouts.FLEET_WORKER_POLL_SECS):
             if parent is not None and os.getppid() != parent:
                 break
             if missing and not (missing := _missing(where)):
-                tell(joined)
+                on_wait(joined)
     return ExitCode.DONE
 
 

@@ -35,8 +35,8 @@ def private_responses(send: Send) -> Send:
     async def sent(message: Message) -> None:
         if message["type"] == "http.response.start":
             headers = MutableHeaders(raw=message["headers"])
-            told = [part.strip() for part in headers.get("cache-control", "").split(",")]
-            kept = [part for part in told if part and part not in ("public", "private")]
+            directives = [part.strip() for part in headers.get("cache-control", "").split(",")]
+            kept = [part for part in directives if part and part not in ("public", "private")]
             if "no-store" not in kept:
                 headers["cache-control"] = ", ".join(["private", *kept])
         await send(message)
@@ -58,8 +58,8 @@ class ConditionalResponses:
         if scope["type"] != "http" or scope["method"] not in ("GET", "HEAD"):
             await self._app(scope, receive, send)
             return
-        asked = Headers(scope=scope).get("if-none-match")
-        if asked is None:
+        if_none_match = Headers(scope=scope).get("if-none-match")
+        if if_none_match is None:
             await self._app(scope, receive, send)
             return
         known = False
@@ -68,7 +68,7 @@ class ConditionalResponses:
             nonlocal known
             if message["type"] == "http.response.start" and message["status"] == 200:
                 etag = Headers(raw=message["headers"]).get("etag")
-                known = etag is not None and etag_matches(asked, etag)
+                known = etag is not None and etag_matches(if_none_match, etag)
                 if known:
                     kept = [(k, v) for k, v in message["headers"] if k.lower() in KEPT_AT_304]
                     message = {**message, "status": 304, "headers": kept}

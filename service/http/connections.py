@@ -60,14 +60,14 @@ class ThrottledLogger(logging.LoggerAdapter[logging.Logger]):
 
     def __init__(self, logger: logging.Logger) -> None:
         super().__init__(logger)
-        self._said = ThrottledWarning()
+        self._throttled_warning = ThrottledWarning()
 
     @property
     def level(self) -> int:
         return self.logger.level
 
     def warning(self, msg: object, *arguments: object, **more: Any) -> None:
-        self._said(str(msg))
+        self._throttled_warning(str(msg))
 
 
 THROTTLED_LOGGER = ThrottledLogger(logging.getLogger("uvicorn.error"))
@@ -202,7 +202,7 @@ class Listener(socket.socket):
     def __init__(self, *arguments: Any, **more: Any) -> None:
         super().__init__(*arguments, **more)
         self._reserve = os.open(os.devnull, os.O_RDONLY)
-        self._said = ThrottledWarning()
+        self._throttled_warning = ThrottledWarning()
 
     def listen(self, backlog: int = WAITING, /) -> None:
         # Inherited by every connection: the kernel buffers no more than this for a client that does
@@ -217,8 +217,8 @@ class Listener(socket.socket):
         except OSError as error:
             if error.errno not in _EXHAUSTED:
                 raise
-            self._said(f"a connection is rejected: {error.strerror}")
-            self._turn_away()
+            self._throttled_warning(f"a connection is rejected: {error.strerror}")
+            self._reject()
             raise BlockingIOError(errno.EAGAIN, "rejected") from error
 
     def close(self) -> None:
@@ -230,7 +230,7 @@ class Listener(socket.socket):
             os.close(self._reserve)
             self._reserve = -1
 
-    def _turn_away(self) -> None:
+    def _reject(self) -> None:
         self._release()
         try:
             super().accept()[0].close()

@@ -54,20 +54,20 @@ class RequestLog:
             telemetry.span("request", _trace_headers(scope), request_id=request_id) as span,
         ):
 
-            async def told(message: Message) -> None:
+            async def logged_send(message: Message) -> None:
                 await send(message)
                 if message["type"] == "http.response.start":
                     if span is not None:
                         _describe(span, scope, message)
-                    self._tell(scope, message, request_id, self._clock() - start)
+                    self._log(scope, message, request_id, self._clock() - start)
 
-            await self._app(scope, receive, told)
+            await self._app(scope, receive, logged_send)
 
-    def _tell(self, scope: Scope, message: Message, request_id: str, secs: float) -> None:
+    def _log(self, scope: Scope, message: Message, request_id: str, secs: float) -> None:
         status = message["status"]
-        is_told, dropped = self._flood.admit()
+        is_logged, dropped = self._flood.admit()
         is_bug = status >= 500 and status not in UNAVAILABLE
-        if not is_told and not is_bug:
+        if not is_logged and not is_bug:
             return
         fields: dict[str, object] = {
             "request_id": request_id,

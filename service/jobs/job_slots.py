@@ -42,11 +42,11 @@ class FleetSize:
 
     def __call__(self) -> int:
         if self.address and time.monotonic() - self._looked > timeouts.FLEET_SIZE_CACHE_SECS:
-            self._look()
+            self._poll()
             self._looked = time.monotonic()
         return max(self.at_least, min(self._size, MOST_ON_A_FLEET))
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         """Read the number of machines; unchanged if the fleet does not answer."""
         # Start-up: jobs that measure on this machine load no fleet code.
         from tilewright.tuner.measure.fleet.machines import fleet_status

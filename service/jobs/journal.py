@@ -39,7 +39,7 @@ class Journal:
         self._events: list[tuple[str, dict[str, Any]]] = []
         self._progress = dict(job.progress)
         self._failures: int | None = None
-        self._is_told = True
+        self._is_reported = True
         self._flushed = clock()
 
     def note(
@@ -67,7 +67,7 @@ class Journal:
                 self._events.append(("activity", activity))
             if progress is not None:
                 self._progress |= progress
-                self._is_told = False
+                self._is_reported = False
             if failures is not None:
                 self._failures = failures
             due = self._clock() - self._flushed >= timeouts.JOURNAL_FLUSH_SECS
@@ -78,7 +78,7 @@ class Journal:
         """Store the buffer. StoreError keeps it for another try. StaleLease."""
         with self._lock:
             news = self._trials or self._events or self._failures is not None
-            if not news and self._is_told:
+            if not news and self._is_reported:
                 return
             if if_due and self._clock() - self._flushed < timeouts.JOURNAL_FLUSH_SECS:
                 return
@@ -88,9 +88,9 @@ class Journal:
                 trials=self._trials,
                 candidates=self._candidates,
                 events=list(self._events),
-                progress=None if self._is_told else dict(self._progress),
+                progress=None if self._is_reported else dict(self._progress),
                 failures=self._failures,
             )
             self._trials, self._candidates = [], {}
-            self._events, self._failures, self._is_told = [], None, True
+            self._events, self._failures, self._is_reported = [], None, True
             self._flushed = self._clock()

@@ -40,7 +40,7 @@ log = logging.getLogger("tilewright.worker")
 
 
 _LONG = frozenset({"starting", "reference", "full check"})
-_TOLD_BY_TRIALS = frozenset({"proposing", "compiling", "measuring"})
+_REPEATED_PHASES = frozenset({"proposing", "compiling", "measuring"})
 """Phases that repeat with every batch: shown as progress, without events."""
 
 
@@ -100,10 +100,10 @@ class JobRun:
         self._over = threading.Event()
         self._cancelled = threading.Event()
         self._lost = threading.Event()
-        self._asked_to_end: float | None = None
+        self._end_requested_at: float | None = None
         self._failed = self._reused = 0
         self._failures = job.failures
-        self._works = False
+        self._has_started = False
         self._begun = context.clock()
         # The time of day is only used for the wait before this worker.
         self._secs_before = max((datetime.now(UTC) - job.created_at).total_seconds(), 0.0)
@@ -182,7 +182,7 @@ class JobRun:
 
     def _run(self) -> None:
         self._failed = self._reused = 0
-        self._works = False
+        self._has_started = False
         self._control.allow((self._job.request.get("budget") or {}).get("seconds"))
         with self._control.paused():
             self._yield_to_preparations()
@@ -268,9 +268,9 @@ class JobRun:
         if for_machine:
             log.warning("job %s: %s", self._job.id, text)
         if text:
-            self._works = False
+            self._has_started = False
             self._journal.note(progress={"waiting_for": text}, failures=self._failures)
-        elif not self._works:
+        elif not self._has_started:
             self._mark_started()
 
     def _mark_started(self) -> None:
@@ -278,7 +278,7 @@ class JobRun:
         outside; so this is stored before the job's work begins."""
         self._journal.note(progress={"waiting_for": None}, failures=self._failures + 1)
         self._journal.flush()
-        self._works = True
+        self._has_started = True
 
     # -- the end
 
@@ -380,13 +380,13 @@ class JobRun:
         status = event["result"]["status"]
         self._failed += status != "ok"
         self._reused += event["reused"]
-        told_before = event["trial"] < self._job.progress.get("trials_done", 0)
+        reported_before = event["trial"] < self._job.progress.get("trials_done", 0)
         self._journal.note(
             trial=(event["trial"], event["record_key"]),
             candidate=event.get("candidate"),
             event=None if event["reused"] else _event_without_samples(event),
             progress=None  # progress of a resumed job does not go back
-            if told_before
+            if reported_before
             else {
                 "trials": event["of_trials"],
                 "trials_done": event["trial"],
@@ -406,7 +406,7 @@ class JobRun:
 
     def _on_activity(self, activity: Activity) -> None:
         """Record the current activity, and when it should end."""
-        news = activity.phase != self._phase and activity.phase not in _TOLD_BY_TRIALS
+        news = activity.phase != self._phase and activity.phase not in _REPEATED_PHASES
         self._phase = activity.phase
         if self._lost.is_set():
             return
@@ -419,9 +419,9 @@ class JobRun:
             progress["eta_secs"] = activity.left_secs
         self._journal.note(progress=progress, activity=asdict(activity) if news else None)
 
-    def _secs_since_asked(self) -> float:
-        asked = self._asked_to_end
-        return 0.0 if asked is None else self._means.clock() - asked
+    def _secs_since_end_requested(self) -> float:
+        since = self._end_requested_at
+        return 0.0 if since is None else self._means.clock() - since
 
     def _keep_lease(self) -> None:
         """Renew the lease, flush the journal, and check four times a second whether the job is to
@@ -453,13 +453,18 @@ class JobRun:
         cancelled = self._cancelled.is_set() or self._lost.is_set()
         if not (cancelled or self._means.stop.is_set()):
             return
-        if self._asked_to_end is None:
-            self._asked_to_end = self._means.clock()
+        if self._end_requested_at is None:
+            self._end_requested_at = self._means.clock()
         under_way = self._control.activity.phase in _LONG
         cancel_secs = timeouts.CANCELLED_STEP_SECS if under_way else timeouts.CANCELLED_CHECK_SECS
-        if self._secs_since_asked() >= (cancel_secs if cancelled else timeouts.DRAINED_TRIAL_SECS):
+        if self._secs_since_end_requested() >= (
+            cancel_secs if cancelled else timeouts.DRAINED_TRIAL_SECS
+        ):
             self._control.abort()
-        if self._cancelled.is_set() and self._secs_since_asked() >= timeouts.CANCELLED_JOB_SECS:
+        if (
+            self._cancelled.is_set()
+            and self._secs_since_end_requested() >= timeouts.CANCELLED_JOB_SECS
+        ):
             self._abandon()
 
     def _abandon(self) -> None:
@@ -488,8 +493,8 @@ def _secs_used_before(job: StoredJob) -> float:
 def _event_without_samples(event: dict[str, Any]) -> dict[str, Any]:
     """A trial as an event: without samples, which `trials` has."""
     result = {name: event["result"][name] for name in ("status", "run_secs_estimate", "detail")}
-    told = {name: value for name, value in event.items() if name != "candidate"}
-    return {**told, "result": result}
+    shortened = {name: value for name, value in event.items() if name != "candidate"}
+    return {**shortened, "result": result}
 
 
 def _bug(error: Exception) -> dict[str, Any]:

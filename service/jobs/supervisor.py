@@ -179,8 +179,8 @@ class Supervisor:
             os.close(told)
         hung = False
         assert process.stdin is not None
-        with suppress(BrokenPipeError), process.stdin as asked:  # it may have ended already
-            asked.write(json.dumps(asdict(settings)).encode())
+        with suppress(BrokenPipeError), process.stdin as stdin:  # it may have ended already
+            stdin.write(json.dumps(asdict(settings)).encode())
         with os.fdopen(heard, "rb", buffering=0) as beats:
             hung = self._read_heartbeats(beats)
         if hung:
@@ -204,10 +204,10 @@ class Supervisor:
             before = time.monotonic()
             ready, _, _ = select.select([beats], [], [], timeouts.SUPERVISOR_POLL_SECS)
             if ready:
-                said = beats.read(1 << 16)
-                if not said:
+                chunk = beats.read(1 << 16)
+                if not chunk:
                     return False
-                *lines, unfinished = (unfinished + said).split(b"\n")
+                *lines, unfinished = (unfinished + chunk).split(b"\n")
                 for line in lines:
                     self._on_heartbeat(line.decode())
                 silent_secs, has_lived = 0.0, True

@@ -21,29 +21,29 @@ class BoundedCache(Generic[K, V]):
 
     def __init__(self, size_bytes: int) -> None:
         self._size_bytes = size_bytes
-        self._held: OrderedDict[K, tuple[V, int]] = OrderedDict()
-        self._held_bytes = 0
+        self._entries: OrderedDict[K, tuple[V, int]] = OrderedDict()
+        self._used_bytes = 0
         self._lock = threading.Lock()
 
     def get(self, key: K) -> V | None:
         with self._lock:
-            found = self._held.get(key)
+            found = self._entries.get(key)
             if found is None:
                 return None
-            self._held.move_to_end(key)
+            self._entries.move_to_end(key)
             return found[0]
 
     def put(self, key: K, value: V, value_bytes: int) -> None:
         """Store `value`, of about `value_bytes`, replacing an older one."""
         taken = value_bytes + ENTRY_BYTES
         with self._lock:
-            known = self._held.pop(key, None)
-            self._held_bytes -= known[1] if known is not None else 0
-            self._held[key] = value, taken
-            self._held_bytes += taken
-            while self._held_bytes > self._size_bytes and self._held:
-                _, (_, freed) = self._held.popitem(last=False)
-                self._held_bytes -= freed
+            known = self._entries.pop(key, None)
+            self._used_bytes -= known[1] if known is not None else 0
+            self._entries[key] = value, taken
+            self._used_bytes += taken
+            while self._used_bytes > self._size_bytes and self._entries:
+                _, (_, freed) = self._entries.popitem(last=False)
+                self._used_bytes -= freed
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._entries)

@@ -38,12 +38,12 @@ def call_function(file: str, name: str) -> Workload:
     if not there:
         raise UsageProblem(f"{file}: there is no such file")
     with redirect_stdout(sys.stderr):
-        with _told(file, file):
+        with _reported(file, file):
             module = _load(path)
         function = getattr(module, name, None)
         if not callable(function):
             raise UsageProblem(f"{file} has no function {name!r}; it has {_functions(module)}")
-        with _told(f"{file}:{name}", file):
+        with _reported(f"{file}:{name}", file):
             workload = function()
     if not isinstance(workload, Workload):
         raise UsageProblem(
@@ -76,7 +76,7 @@ def _functions(module: ModuleType) -> str:
 
 
 @contextmanager
-def _told(what: str, file: str) -> Iterator[None]:
+def _reported(what: str, file: str) -> Iterator[None]:
     """Turns any exception of the user's code into a UsageProblem; our own errors pass."""
     try:
         yield

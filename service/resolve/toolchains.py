@@ -30,8 +30,8 @@ def toolchain_name(made_by: Toolchain) -> str:
 def llvm_version() -> str:
     """The release of LLVM in llvmlite, "" if there is none. A separate process detects it: LLVM
     takes 50 MB of each process that loads it."""
-    said = subprocess.run([sys.executable, "-c", _ASK], capture_output=True, text=True, check=False)
-    return said.stdout.strip()
+    done = subprocess.run([sys.executable, "-c", _ASK], capture_output=True, text=True, check=False)
+    return done.stdout.strip()
 
 
 def real_toolchain() -> Toolchain:

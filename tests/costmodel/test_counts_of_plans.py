@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from tilewright.costmodel.counts.nests import nest_counts
-from tilewright.costmodel.counts.plans import copied
 from tilewright.costmodel.counts.table import Counts
 from tilewright.schedules.leaves import Leaf, Operations, Statement
 from tilewright.schedules.nest.loop_ir import LoopKind
@@ -76,9 +75,9 @@ def test_what_is_written_out_is_no_loop() -> None:
 
 
 def test_copies_hold_what_one_iteration_of_their_level_reads() -> None:
-    (rows, depth), times = copied(BLOCKED, A, np.asarray([0, 1]))
+    (rows, depth), times = BLOCKED.region(A, np.asarray([0, 1]))
     assert rows.tolist() == [24, 24]
     assert depth.tolist() == [60, 20]  # whole blocks
     assert times.tolist() == [5, 15]
-    (window,), _ = copied(BLOCKED, WINDOW, np.asarray([1, 2]))
+    (window,), _ = BLOCKED.region(WINDOW, np.asarray([1, 2]))
     assert window.tolist() == [23 * 2 + 20, 7 * 2 + 20]

@@ -153,7 +153,7 @@ def test_a_worker_that_finds_no_scheduler_says_so_and_waits(
     monkeypatch.setattr("signal.signal", lambda *_: None)
     monkeypatch.setattr(describe, "describe", lambda *_: MachineDescription("mine", HERE, REAL))
     monkeypatch.setattr("os.getppid", lambda: 1 if len(told) < 2 else 0)
-    assert worker.join("tcp://h:1", tell=told.append, parent=1) == 0
+    assert worker.join("tcp://h:1", on_wait=told.append, parent=1) == 0
     waits, joined = told
     assert "no scheduler answers at tcp://h:1; mine joins as soon as one does" in waits
     assert "mine measures on x86-64-v3" in joined

@@ -330,7 +330,7 @@ def test_jobs_are_searched_and_paged(pages: TestClient, store: Store, settings: 
     other = stored_job(store, settings, workload="softmax_mn:M=4,N=8")
     first = pages.get("/").text
     assert first.count('class="what"') == 25
-    assert "6 more in line" in first
+    assert "6 more in the queue" in first
     queued = pages.get("/?only=QUEUED").text
     older = re.search(r'href="(/\?only=QUEUED&amp;after=\w+)" rel="next"', queued)
     assert older is not None
@@ -339,7 +339,7 @@ def test_jobs_are_searched_and_paged(pages: TestClient, store: Store, settings: 
         found = pages.get("/jobs/list", params={"q": text}).text
         assert found.count('class="what"') == 1, text
         assert other.id in found
-    assert "No job is like that" in pages.get("/", params={"q": "100%_"}).text
+    assert "No job matches" in pages.get("/", params={"q": "100%_"}).text
     store.request_cancel(jobs[0].id)
     cancelled = pages.get("/", params={"only": "CANCELLED"}).text
     assert cancelled.count('class="what"') == 1
@@ -359,7 +359,7 @@ def test_jobs_that_have_not_ended_stand_first_in_the_order_of_their_turns(
     oldest, others = waiting[0], waiting[1:]
     assert shown == [running.id, oldest.id, others[1].id, others[0].id, ended.id]
     for place in (1, 2, 3):
-        assert f"no. {place} in line" in text
+        assert f"no. {place} in the queue" in text
     assert re.findall(r'id="job-(\w+)"', pages.get("/?q=matmul&only=CANCELLED").text) == [ended.id]
 
 
@@ -438,7 +438,7 @@ def test_a_mocked_best_is_not_said_to_be_verified(
     run_trials(store, job, 4, end=JobState.SUCCEEDED)
     text = pages.get(f"/jobs/{job.id}").text
     assert "has a verified best" not in text
-    assert "nothing was run to verify it" in text
+    assert "it was not verified, because no kernel was run" in text
 
 
 def test_trials_for_the_drawings_come_once_each(
@@ -542,7 +542,7 @@ def test_two_records_side_by_side(pages: TestClient, store: Store) -> None:
         assert answer.status_code == 422
         assert "two records are needed" in answer.text
     other = best_of(store, workload="matmul:M=4,N=4,K=8")
-    assert "do not compare" in pages.get(f"/compare?a={fast.key}&b={other.key}").text
+    assert "are not comparable" in pages.get(f"/compare?a={fast.key}&b={other.key}").text
 
 
 def test_workloads_are_searched_by_name_key_and_machine(pages: TestClient, store: Store) -> None:

@@ -93,7 +93,7 @@ def test_a_job_without_trials_has_an_empty_table(
     job = stored_job(store, settings)
     assert "No trial has ended yet" in pages.get(f"/jobs/{job.id}/trials").text
     assert len(pages.get(f"/jobs/{job.id}/trials.csv").text.splitlines()) == 1
-    assert "Too little to say" in pages.get(f"/jobs/{job.id}/importance").text
+    assert "Not enough data" in pages.get(f"/jobs/{job.id}/importance").text
 
 
 # What settings explain
@@ -165,7 +165,7 @@ def test_two_jobs_stand_side_by_side(
     for words in (f"/jobs/{job_id}/trials.json", f"/jobs/{other.id}/trials.json", "seed 5"):
         assert words in shown
     strange = pages.get(f"/jobs/compare?a={job_id}&b={of_another.id}").text
-    assert "their times do not compare" in strange
+    assert "their times are not comparable" in strange
     assert pages.get(f"/jobs/compare?a={job_id}&b={job_id}").status_code == 422
     assert pages.get(f"/jobs/compare?a={job_id}&b=x").status_code == 404
 

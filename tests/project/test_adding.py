@@ -14,7 +14,7 @@ from tests.support.schedules.workloads import check_meaning, notation
 from tilewright.costmodel.counts.counting import counts
 from tilewright.costmodel.prior import Prior
 from tilewright.schedules.nest.loop_ir import LoopKind, loops
-from tilewright.schedules.sketches.analysis import view_stage
+from tilewright.schedules.sketches.analysis.stages import view_stage
 from tilewright.schedules.sketches.program import ProgramSketch
 from tilewright.schedules.space import ScheduleSpace
 

@@ -26,7 +26,7 @@ READERS = {
     "schedules/reference/evaluate.py",
     "schedules/reference/exactness.py",
     "schedules/reference/sample.py",
-    "schedules/sketches/analysis.py",
+    "schedules/sketches/analysis/stages.py",
     "schedules/workload/document.py",
     "schedules/workload/flops.py",
     "schedules/workload/normalise.py",

@@ -15,7 +15,7 @@ from tilewright.schedules.lowering.lower import plain_nest
 from tilewright.schedules.primitives import Inline
 from tilewright.schedules.reference.exactness import ValueRange, value_ranges
 from tilewright.schedules.sketches import space_for
-from tilewright.schedules.sketches.analysis import view_stages
+from tilewright.schedules.sketches.analysis.stages import view_stages
 from tilewright.schedules.sketches.inlining import stages_inlined
 from tilewright.schedules.trace import Trace
 from tilewright.schedules.workload.flops import useful_flops

@@ -11,7 +11,7 @@ from tests.support.schedules.workloads import check_meaning, notation
 from tilewright.schedules.lowering.lower import lower
 from tilewright.schedules.nest.loop_ir import LoopKind, loops
 from tilewright.schedules.sketches import space_for
-from tilewright.schedules.sketches.analysis import view_stage
+from tilewright.schedules.sketches.analysis.stages import view_stage
 from tilewright.schedules.workload.workload import Workload
 
 JOINED: dict[str, Workload] = {

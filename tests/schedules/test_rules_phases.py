@@ -14,7 +14,7 @@ from tilewright.schedules.nest.printer import to_text
 from tilewright.schedules.operators import build
 from tilewright.schedules.primitives import Inline, Reorder, Solve
 from tilewright.schedules.sketches import space_for
-from tilewright.schedules.sketches.analysis import StageView, view_stage
+from tilewright.schedules.sketches.analysis.stages import StageView, view_stage
 from tilewright.schedules.sketches.program import ProgramSketch
 from tilewright.schedules.sketches.tile.sketch import TileSketch
 from tilewright.schedules.workload.flops import useful_flops

@@ -192,7 +192,7 @@ def test_no_descriptor_left_is_said_once_and_turns_the_client_away(
 
 
 def test_malformed_requests_do_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    connections.THROTTLED_LOGGER._said = ThrottledWarning()
+    connections.THROTTLED_LOGGER._throttled_warning = ThrottledWarning()
     with serving() as port:
         for _ in range(20):
             with connected(port) as client:

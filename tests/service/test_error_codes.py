@@ -12,10 +12,18 @@ from tilewright.service.errors import BadRequest, InvalidField, Located, Refused
 from tilewright.service.http.app import create_app
 from tilewright.service.problems import documented_classes, problem_of, status_of
 from tilewright.tuner.backend.cpu.loading.loader import MissingLibraryError
+from tilewright.tuner.kernel import CallError
 from tilewright.tuner.machine.probe_merging import ProbingLateError
 from tilewright.tuner.measure.fleet.address import FleetError
 
-DEFINED_ELSEWHERE = (create_app, BenchError, FleetError, MissingLibraryError, ProbingLateError)
+DEFINED_ELSEWHERE = (
+    create_app,
+    BenchError,
+    CallError,
+    FleetError,
+    MissingLibraryError,
+    ProbingLateError,
+)
 """With these, every module that defines an error is loaded."""
 
 OF_AN_INSTANCE = (Located, Refused)

@@ -160,7 +160,7 @@ def test_wall_time_includes_building_files(store: Store) -> None:
     assert document["wall_secs_by_phase"]["publish"] == pytest.approx(3.0)
     control.allow(1.0)
     late = tuning.whole_document(store, workload, HOST, report, control, publish)
-    assert "built when asked for" in late["warning"]
+    assert "built on demand" in late["warning"]
     assert now == [53.1], "nothing is built"
 
 

@@ -101,7 +101,7 @@ def test_a_cancelled_job_stops_at_its_next_trial_and_keeps_what_it_found(store: 
     assert cancelled.state is JobState.CANCELLED
     assert cancelled.result is not None
     assert cancelled.result["best"]["verified"], "the best so far is in the answer"
-    assert "built when it is asked for" in cancelled.result["warning"]
+    assert "built on demand" in cancelled.result["warning"]
     assert seen == [1, 2]
     assert len(store.job_trials(job.id)) == len(seen)
 

@@ -19,6 +19,7 @@ from tilewright.schedules.arrays import BoolArray, IntArray
 from tilewright.schedules.dtypes import DType
 from tilewright.schedules.leaves import Leaf
 from tilewright.schedules.lowering.lower import plain_nest
+from tilewright.schedules.memory_use import MemoryUse
 from tilewright.schedules.nest.loop_ir import Nest
 from tilewright.schedules.plan import Access, Level, Outline, Plan, axes_of
 from tilewright.schedules.primitives import Parallel, Primitive, Split, Unroll, Vectorize
@@ -137,9 +138,16 @@ class SyntheticSketch:
         levels = tuple(Level(axis, step) for axis, step in steps)
         return Plan(Outline(axes, accesses), levels, len(mr), 2 if self.packed else 0)
 
+    @property
+    def target(self) -> Target:
+        return synthetic_target()
+
     def leaves(self, settings: IntArray) -> Sequence[Leaf]:
         """None: counted below."""
         return ()
+
+    def memory(self, settings: IntArray) -> MemoryUse:
+        return MemoryUse()
 
     def counts(self, settings: IntArray) -> Counts:
         mr, nv, _, qm, qn, ku, parallel = (v.astype(np.float64) for v in self.values(settings))

@@ -5,16 +5,19 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tilewright.schedules.leaves import MAX_LANE_STRIDE
 from tilewright.schedules.sketches import space_for
 from tilewright.schedules.spelling import parse_workload
 from tilewright.tuner import compile as compile_to_call
-from tilewright.tuner.codegen.spread import MOST_STEP, Spread
+from tilewright.tuner.codegen.spread import Spread
 from tilewright.tuner.judge.oracle import Oracle
 from tilewright.tuner.machine.native_target import native_target
 
 
 @pytest.mark.parametrize("lanes", [2, 4, 8, 16])
-@pytest.mark.parametrize("step", [s for s in range(-MOST_STEP, MOST_STEP + 1) if s not in (0, 1)])
+@pytest.mark.parametrize(
+    "step", [s for s in range(-MAX_LANE_STRIDE, MAX_LANE_STRIDE + 1) if s not in (0, 1)]
+)
 def test_every_lane_is_taken_once_and_nothing_outside_is_read(step: int, lanes: int) -> None:
     spread = Spread.of(step, lanes)
     assert spread is not None
@@ -31,13 +34,13 @@ def test_every_lane_is_taken_once_and_nothing_outside_is_read(step: int, lanes: 
     assert found == {lane: data[step * lane] for lane in range(lanes)}
 
 
-@pytest.mark.parametrize("step", [0, 1, MOST_STEP + 1, -MOST_STEP - 1])
+@pytest.mark.parametrize("step", [0, 1, MAX_LANE_STRIDE + 1, -MAX_LANE_STRIDE - 1])
 def test_other_steps_are_not_taken_so(step: int) -> None:
     assert Spread.of(step, 8) is None
 
 
 @pytest.mark.parametrize("lanes", [2, 8, 16])
-@pytest.mark.parametrize("step", range(2, MOST_STEP + 1))
+@pytest.mark.parametrize("step", range(2, MAX_LANE_STRIDE + 1))
 def test_phases_share_their_vectors(step: int, lanes: int) -> None:
     for phase in range(step):
         spread = Spread.shared(step, lanes, phase)

@@ -191,7 +191,7 @@ class LeafWriter:
         index = tuple(i.substitute(first_lane) for i in leaf.index)
         pointer = self.memory.pointer(leaf.buffer, index)
         function = self.module.intrinsic("llvm.prefetch.p0", "void", ("ptr", "i32", "i32", "i32"))
-        kept = 2 if leaf.far else 3  # LLVM's locality: from the second cache on, or everywhere
+        kept = 2 if leaf.far else 3  # LLVM's locality: 2 from L2 on, 3 all levels
         self.text.add(
             f"  call void {function}(ptr {pointer}, i32 {int(leaf.for_write)}, i32 {kept}, i32 1)"
         )

@@ -1,9 +1,9 @@
 """Vector math functions of generated kernels, as LLVM text, for every lane count.
 
-Branch-free, without tables, gathers or calls of libm: range reduction, a polynomial, and bit
-operations that every target has. `docs/math.md` states and measures the errors. Results are the
-same for every lane count of a target; targets with and without fused multiply-add may differ in
-the last bit.
+Branch-free, without tables in memory, gathers or calls of libm: range reduction, a polynomial, and
+bit operations that every target has. `docs/math.md` states and measures the errors. Results are the
+same for every lane count of a target; targets with and without fused multiply-add may differ in the
+last bit.
 """
 
 from __future__ import annotations

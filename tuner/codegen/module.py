@@ -7,12 +7,14 @@ from dataclasses import dataclass, field
 
 from tilewright.schedules.algebra.scalar import UnaryOp
 from tilewright.schedules.dtypes import DType
+from tilewright.schedules.lowering.storage import ALIGN_BYTES
 from tilewright.schedules.target import Target
 
 from ..isa.instruction_set import InstructionSet, instruction_set
 from .math_body import renamed
 from .mathlib import math_function
 from .overlap import Halves, in_halves
+from .text import FunctionText
 from .values import Val
 
 ZERO_BYTES = 512
@@ -74,7 +76,7 @@ class ModuleText:
         return Halves(tuple(first), tuple(second), result, halves.live_registers)
 
     def zeros(self) -> str:
-        """The address of a constant full of zeros."""
+        """The address of a constant of zeros."""
         self.definitions.setdefault(
             "zeros",
             f"@zeros = private unnamed_addr constant [{ZERO_BYTES} x i8] zeroinitializer, align 64",
@@ -108,3 +110,22 @@ class GeneratedModule:
     uses_openmp: bool
     packed_bytes: int = 0
     prepacked_workspace_bytes: int = 0
+
+
+def refuse_bad_memory(text: FunctionText, pointer: str) -> None:
+    """Write code that returns 1 if `pointer` is null or not aligned."""
+    address = text.assign(f"ptrtoint ptr {pointer} to i64", "w")
+    low = text.assign(f"and i64 {address}, {ALIGN_BYTES - 1}", "w")
+    missing = text.assign(f"icmp eq i64 {address}, 0", "w")
+    crooked = text.assign(f"icmp ne i64 {low}, 0", "w")
+    bad = text.assign(f"or i1 {missing}, {crooked}", "w")
+    refused, accepted = f"refused.{pointer[1:]}", f"accepted.{pointer[1:]}"
+    text.add(f"  br i1 {bad}, label %{refused}, label %{accepted}")
+    text.start_block(refused)
+    text.add("  ret i32 1")
+    text.start_block(accepted)
+
+
+def size_function(name: str, size: int) -> str:
+    """A function without arguments that returns `size`."""
+    return f"define i64 @{name}() nounwind {{\n  ret i64 {size}\n}}"

@@ -154,7 +154,7 @@ def _half(lanes: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Words:
-    """Arithmetic on the 32 bits of each lane."""
+    """Integer arithmetic on the 32 bits of each lane."""
 
     text: FunctionText
     lanes: int

@@ -30,11 +30,10 @@ from tilewright.schedules.nest.loop_ir import (
 )
 
 from .addresses import Array
-from .entries import refuse_bad_memory, size_function
 from .indices import Indices, VectorAxis
 from .leaves import LeafWriter
 from .memory import BufferAddresses
-from .module import ModuleText
+from .module import ModuleText, refuse_bad_memory, size_function
 from .registers import Registers
 from .scalars import Scalars
 from .shares import thread_function
@@ -294,14 +293,14 @@ class NestWriter:
         else:
             self.regions += 1
             name = f"{self.symbol}_flat{self.regions}"
-            self._write_region(loop, name, [], fenced=False)  # the kernel's own end has a fence
+            self._write_region(loop, name, [], fenced=False)  # the kernel ends with a fence
             self._call_region(name, given, "0", trips)
         with self.text.only_where(Val(moved, DType.BOOL), written(loop.body)):
             for first in (loop.extent - 1, 0):
                 self._call_region(name, pointers, str(first), str(first + 1))
 
     def _call_region(self, name: str, pointers: list[str], start: str, stop: str) -> None:
-        """Iterations `start` to `stop` of a region without private memory, on this thread."""
+        """Call a region without private memory for iterations `start` to `stop`, on this thread."""
         given = ", ".join(f"ptr {p}" for p in (*pointers, "%workspace", "%workspace"))
         self.text.add(f"  call void @{name}({given}, i64 {start}, i64 {stop})")
         self.memory.forget_all()

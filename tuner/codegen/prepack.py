@@ -18,8 +18,7 @@ from tilewright.schedules.nest.loop_ir import Nest
 from tilewright.schedules.nest.prepacking import split_prepack
 
 from .abi import prepack_symbol, prepacked_symbol
-from .entries import refuse_bad_memory, size_function
-from .module import GeneratedModule, ModuleText
+from .module import GeneratedModule, ModuleText, refuse_bad_memory, size_function
 from .nest_writer import NestWriter
 from .text import FunctionText
 

@@ -95,7 +95,7 @@ class Scalars:
         self._is_before_jump = before
 
     def all_of(self, node: All) -> Val | bool:
-        """Whether every condition holds: known, an i1, or a mask."""
+        """The conjunction of the conditions: a known truth value, an i1, or a mask."""
         result: Val | bool = True
         for cond in node.conds:
             index = self.indices.resolve(cond.index)
@@ -145,7 +145,7 @@ class Scalars:
             is_shared = cond.lanes > 1 and not self._is_moving(node.on_true)
             free = is_shared and self._may_always_read(node.on_true)
             loaded = self.value(node.on_true, where if free else inside)
-            # Registers are read whole, and one element is the same in every lane.
+            # Registers are loaded whole, and a scalar is the same in every lane.
             if loaded.lanes < cond.lanes or self.memory.in_registers(node.on_true.tensor):
                 return self.select(cond, loaded, literal(0, loaded.dtype))
             return loaded

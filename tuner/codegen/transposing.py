@@ -1,4 +1,4 @@
-"""Transposing a block of registers: vectors that hold rows become vectors that hold columns.
+"""Transpose a block of registers: vectors of rows become vectors of columns.
 
 A network of two-operand shuffles, log2(n) for each of n vectors: neighbours are interleaved in
 growing pieces within 128 bits, then whole 128-bit parts are sorted. Shuffles within 128 bits are
@@ -19,7 +19,7 @@ Label: TypeAlias = tuple[int, int]
 """Row and column of the element in a lane."""
 
 Halves: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]
-"""The lanes that the two results of a pair of vectors take."""
+"""The lanes of a pair of vectors that form its two results."""
 
 PART_BITS = 128
 

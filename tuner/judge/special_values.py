@@ -19,7 +19,12 @@ import numpy.typing as npt
 
 from tilewright.schedules.reference.error_bound import bounded_outputs
 from tilewright.schedules.reference.error_special import Bounded, joint, stage_keeps_zero_sign
-from tilewright.schedules.reference.evaluate import evaluate_stage, held, load_inputs, values_in
+from tilewright.schedules.reference.evaluate import (
+    evaluate_stage,
+    load_inputs,
+    stored_sample,
+    values_in,
+)
 from tilewright.schedules.reference.reads import Stored
 from tilewright.schedules.reference.sample import Sample, grid_of
 from tilewright.schedules.workload.workload import Workload
@@ -141,7 +146,9 @@ def zero_signs(
         for stage in workload.stages:
             if stage_keeps_zero_sign(stage, keeping):
                 grid = grid_of(sample, stage)
-                tensors[stage.name] = held(evaluate_stage(stage, tensors, grid), stage, grid)
+                tensors[stage.name] = stored_sample(
+                    evaluate_stage(stage, tensors, grid), stage, grid
+                )
                 keeping |= {stage.name}
     signs = {}
     for tensor in workload.output_tensors:

@@ -16,8 +16,8 @@ from ...rewrites import PermuteAxes
 from ...target import Target
 from ...workload.tensors import Stage
 from ...workload.workload import Workload
-from ..analysis import StageRead, StageView, view_stage
-from ..tile.roles import assign_roles
+from ..analysis.stages import StageRead, StageView, view_stage
+from ..analysis.tile_roles import assign_roles
 
 
 def permute_axes(workload: Workload, target: Target) -> tuple[PermuteAxes, ...]:

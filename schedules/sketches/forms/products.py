@@ -15,12 +15,12 @@ from math import prod
 
 from ...algebra.scalar import Scalar, loads, vars_of
 from ...form import Form
+from ...hardware import FMA_PIPES, LOAD_PORTS
 from ...rewrites import PrecomputeFactors
 from ...rewrites.precompute_factors import factors_of, kept_axes, may_distribute, summed_axes
 from ...workload.tensors import Axis, Stage
 from ...workload.workload import Workload
-from ..analysis import math_calls
-from ..hardware import FMA_PIPES, LOAD_PORTS
+from ..analysis.stages import math_calls
 
 ELEMENT_COST = FMA_PIPES + FMA_PIPES / LOAD_PORTS
 """Storing an element of an intermediate tensor, one vector a cycle, and loading it again, in

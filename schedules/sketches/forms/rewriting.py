@@ -19,7 +19,7 @@ from ...rewrites.cook_toom import POINTS, has_filter
 from ...rewrites.gather_over_taps import find_filter
 from ...rewrites.windows import WindowedSum, find_windows
 from ...workload.workload import Workload
-from ..analysis import math_calls
+from ..analysis.stages import math_calls
 from .products import precompute_factors
 
 

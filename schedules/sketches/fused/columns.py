@@ -20,7 +20,9 @@ from ...leaves import Leaf, LeafLoop, Statement
 from ...plan import Level, LoopLevel, Plan
 from ...primitives import CacheWrite, ComputeAt, Merge
 from ...space import Knob
-from ..analysis import SHORT_AXIS, StageLoop, StageView
+from ..analysis.reductions import contiguous_reduction
+from ..analysis.stages import SHORT_AXIS, StageLoop, StageView
+from ..analysis.tile_roles import is_product
 from ..groups import (
     FusionGroup,
     Stages,
@@ -32,9 +34,7 @@ from ..groups import (
 )
 from ..knobs import POWERS, Values
 from ..statements import own_place, statement_of
-from ..tile.roles import is_product
 from ..writer import BLOCKS, STEPS, UNROLLED, VECTORIZED, WRITTEN_OUT, TraceWriter, called
-from .reductions import contiguous_reduction
 from .rows import RowPart
 
 

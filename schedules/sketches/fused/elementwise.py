@@ -15,12 +15,12 @@ from math import prod
 
 import numpy as np
 
-from ...arrays import IntArray
+from ...arrays import IntArray, map_unique
 from ...leaves import Leaf, LeafLoop
 from ...space import Knob
-from ..analysis import StageLoop
+from ..analysis.stages import StageLoop
 from ..groups import TASKS_A_THREAD
-from ..knobs import map_unique, stream_values
+from ..knobs import stream_values
 from ..statements import axis_names
 from ..vectors import row_pieces, share_of, vector_axis
 from ..writer import TraceWriter
@@ -89,7 +89,7 @@ class ElementwiseSketch(RowPart):
             walk = (groups / many, most, lanes, every / (groups * most))
             return (1, rows * every / (piece // lanes), rows * many, *walk, 0, 1, 1, 1)
 
-        is_cut, tasks, trips, *numbers = map_unique(v, ("vectors", "parallel"), count)
+        is_cut, tasks, trips, *numbers = map_unique(count, v["vectors"], v["parallel"])
         names = [*axis_names([axis.name for axis in view.spatial]).values()]
         # A loop over pieces moves along a row as well, one over rows does not.
         shared, outer = v["parallel"] > 0, frozenset(names[: -len(self.row)])

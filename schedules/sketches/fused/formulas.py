@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from ...algebra.affine import Affine, Cond, holds
 from ...algebra.scalar import All, Binary, Load, Scalar, Select, Unary, children, vars_of, walk
-from ..analysis import StageView
+from ..analysis.stages import StageView
 
 Setting = Mapping[str, int]
 Values = Mapping[str, Sequence[int]]

@@ -15,15 +15,17 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ...arrays import map_unique
 from ...leaves import AccessPattern, Leaf, LeafLoop, Operations, Statement
 from ...primitives import ComputeAt, Merge, Partition, Unroll, Vectorize
-from ..analysis import StageLoop, StageView
+from ..analysis.reductions import contiguous_reduction
+from ..analysis.stages import StageLoop, StageView
 from ..groups import TASKS_A_THREAD, FusionGroup, merged
-from ..knobs import Values, map_unique
+from ..knobs import Values
 from ..statements import axis_names, own_place
 from ..vectors import fitting
 from ..writer import TraceWriter
-from .reductions import ReductionSteps, contiguous_reduction, divided
+from .reductions import ReductionSteps, divided
 from .staggered import Steps, can_block, row_length, stagger_steps, staggered_steps
 from .walks import RowStage, in_steps
 
@@ -124,7 +126,9 @@ class Rows:
     def leaves(self, v: Values) -> Iterator[Leaf]:
         """Row by row, or a block of rows at a time, each stage walks along them; or steps of
         several rows in one walk."""
-        found = (x.astype(np.int64) for x in map_unique(v, SIZED_BY, self.sizes))
+        found = (
+            x.astype(np.int64) for x in map_unique(self.sizes, *(v[name] for name in SIZED_BY))
+        )
         v = v | dict(zip(SIZES, found, strict=True))
         group, lanes, vectors, block = self.group, self.lanes, v["vectors"], v["interleave_rows"]
         axes, along = frozenset(map(str, range(group.shared_axes))), str(group.shared_axes)

@@ -26,12 +26,13 @@ from ...leaves import Leaf
 from ...plan import Access, Level, Outline, Plan, access_of, axes_of
 from ...primitives import Parallel, Stream
 from ...space import Knob
-from ..analysis import StageLoop, StageView
+from ..analysis.reductions import contiguous_reduction, is_along_columns
+from ..analysis.stages import StageLoop, StageView
+from ..analysis.tile_roles import is_product
 from ..groups import FusionGroup, GroupSketch, Stages, absorb_producers, leading_axes, reads_boxes
 from ..knobs import POWERS, Values
-from ..tile.roles import is_product
 from ..writer import TraceWriter
-from .reductions import chunks_of, contiguous_reduction, is_along_columns
+from .reductions import chunks_of
 from .row_nests import Rows, RowWriter
 
 VECTORS = Knob("vectors", POWERS)

@@ -11,10 +11,10 @@ from __future__ import annotations
 from ...nest.editing import flattened
 from ...nest.loop_ir import For, PrefetchHint, Stmt, leaves
 from ...primitives import Stagger
-from ..analysis import StageView
+from ..analysis.reductions import contiguous_reduction
+from ..analysis.stages import StageView
 from ..groups import FusionGroup
 from ..writer import TraceWriter
-from .reductions import contiguous_reduction
 
 Steps = tuple[tuple[StageView, ...], ...]
 """The stages of a row, divided into steps of one walk or more."""

@@ -21,15 +21,15 @@ import numpy as np
 
 from ...algebra.affine import Affine, Eq0, FloorDiv, Mod, Var, var
 from ...algebra.scalar import All, Scalar, Select, loads, walk
-from ...arrays import IntArray
+from ...arrays import IntArray, map_unique
 from ...leaves import AccessPattern, Leaf, LeafLoop, Operations, Statement
+from ...memory_use import MemoryUse, StridedRows
 from ...nest.loop_ir import LoopKind
 from ...plan import Level, Outline, Plan, access_of, axes_of
 from ...primitives import ComputeAt, Parallel, Unroll, Vectorize
 from ...space import Knob
-from ..analysis import SHORT_AXIS, StageLoop, StageView
+from ..analysis.stages import SHORT_AXIS, StageLoop, StageView
 from ..groups import TASKS_A_THREAD, FusionGroup, GroupSketch, Stages, absorb_producers
-from ..knobs import map_values
 from ..statements import own_names, own_place
 from ..vectors import fitting, vector_loop
 from ..writer import TraceWriter
@@ -272,7 +272,7 @@ class TransformSketch(GroupSketch):
             loop = LeafLoop(_TILES, np.where(is_shared, 1, n), loop)
         # One body holds all formulas of the first axis where nothing is left to be inside of it.
         place = np.where(is_outside, np.where(apart > 1, OUTSIDE, WITHIN), v["compute_at"])
-        ops, flops, math, masked, loaded, live = map_values(place, self.code.__getitem__)
+        ops, flops, math, masked, loaded, live = map_unique(self.code.__getitem__, place)
         name, width, share = self.group.last.name, self.width, prod(filled.values()) / apart
         moving = dict.fromkeys((*_FORMULAS, *_TILES, *_LANES), 1)
         plain = Statement((Operations(_LANES, ops - masked, flops, math),))
@@ -285,6 +285,15 @@ class TransformSketch(GroupSketch):
             Leaf(loop, entering, {}, "lanes", width, loaded / apart, extra_registers=live - 1),
             Leaf(loop, leaving, {}, "lanes", width, self.written * share),
         ]
+
+    def memory(self, settings: IntArray) -> MemoryUse:
+        """Planes, which formulas of one tile are stored to, at one distance from each other."""
+        last, planes = self.group.last, self.planes
+        distance = prod(last.shape[planes[-1].dim + 1 :]) * last.dtype.bytes
+        is_outside = self.values(settings)["compute_at"] == OUTSIDE
+        at_once = self.written / np.where(is_outside, float(planes[0].extent), 1.0)
+        lines = last.points / self.lanes
+        return MemoryUse(strided=(StridedRows(distance, 1, at_once, lines),))
 
     @property
     def _filled(self) -> dict[str, float]:

@@ -10,12 +10,13 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from ...leaves import AccessPattern, Leaf, LeafLoop, Number, Operations, Statement
-from ..analysis import StageLoop, StageView
-from ..knobs import map_unique, map_values
+from ...arrays import Number, map_unique
+from ...leaves import AccessPattern, Leaf, LeafLoop, Operations, Statement
+from ..analysis.reductions import contiguous_reduction
+from ..analysis.stages import StageLoop, StageView
 from ..statements import axis_names, own_place, statement_of
 from ..vectors import fit, fitting, row_pieces, vector_axis
-from .reductions import are_written_out, columns_of, contiguous_reduction
+from .reductions import are_written_out, columns_of
 
 
 class VectorSegment(NamedTuple):
@@ -44,7 +45,7 @@ def in_pieces(extent: int, lanes: int, most: Number, *, is_widened: bool) -> Wal
         filled = -(-extent // found[2]) / -(-longer // found[2])
         return (*found[:3], filled, *found[4:7], filled)
 
-    found = map_values(most, count)
+    found = map_unique(count, most)
     return VectorSegment(*found[:4]), VectorSegment(*found[4:])
 
 
@@ -165,9 +166,8 @@ class RowStage:
             yield Leaf(self.around(around, view.reduce), self.does, accumulators=1)
             yield Leaf(around, Statement(writes=self.own))
             return
-        asked = {"vectors": self.vectors, "threads": threads}
         count = partial(_columns, axis.extent, self.lanes)
-        tasks, *numbers = map_unique(asked, ("vectors", "threads"), count)
+        tasks, *numbers = map_unique(count, self.vectors, threads)
         task = LeafLoop(self.along(axis), np.ceil(tasks), self.row, tasks > 1, tasks)
         around = self.around(task, (x for x in own if x is not axis))
         *others, last = view.reduce

@@ -8,10 +8,10 @@ from math import lcm, prod
 
 from ...algebra.affine import Affine, Mod
 from ...algebra.scalar import index_conds
+from ...hardware import PAGE_BYTES, USABLE_SHARE
 from ...target import Target
 from ...workload.workload import Workload
-from ..analysis import SHORT_AXIS, StageLoop, StageRead, StageView, once
-from ..hardware import PAGE_BYTES, USABLE_SHARE
+from ..analysis.stages import SHORT_AXIS, StageLoop, StageRead, StageView, once
 from ..knobs import POWERS
 
 MOST_USES = 16

@@ -19,14 +19,15 @@ from math import ceil, log2
 
 import numpy as np
 
-from ...arrays import BoolArray, IntArray
+from ...arrays import BoolArray, IntArray, map_unique
+from ...hardware import BUSY_CHAINS, PAGE_BYTES, USABLE_SHARE
 from ...leaves import AccessPattern, Leaf, LeafLoop, Operations, Statement
+from ...memory_use import DistantRuns, MemoryUse, PrivateCopy
 from ...nest.loop_ir import LoopKind
 from ...plan import Access, Level, Outline, Plan
 from ...space import Knob
-from ..analysis import once
-from ..hardware import BUSY_CHAINS, USABLE_SHARE
-from ..knobs import Knobbed, map_values
+from ..analysis.stages import once
+from ..knobs import Knobbed
 from ..outlines import bits_of, stage_outline
 from ..statements import own_names, own_place, statement_of
 from ..writer import BATCHES, BLOCKS, DEPTH, STEPS, TILES, WRITTEN_OUT, TraceWriter
@@ -74,7 +75,7 @@ class InnerProductSketch(InnerProductStage, Knobbed):
 
     def tiles_in_block(self, v: dict[str, IntArray]) -> IntArray:
         """(P,) tiles in a block."""
-        (tiles,) = map_values(v["tile_columns"], lambda width: (self.tiles_a_block(width),))
+        (tiles,) = map_unique(lambda width: (self.tiles_a_block(width),), v["tile_columns"])
         return np.where(v["reduction_blocks"] > 1, tiles, 1).astype(np.int64)
 
     @cached_property
@@ -137,7 +138,10 @@ class InnerProductSketch(InnerProductStage, Knobbed):
         )
         sums, phases = v["tile_rows"] * v["tile_columns"], {PHASE: roles.period}
         for copies, times in ((walk | phases, ~in_blocks), (tile | phases, in_blocks)):
-            yield Leaf(at[STEPS], self._update, copies, along, self.lanes, times, accumulators=sums)
+            yield Leaf(
+                at[STEPS], self._update, copies, along, self.lanes, times,
+                accumulators=sums, is_chained=True,
+            )  # fmt: skip
         wide = AccessPattern("wide", ("wide",), {many: 1, few: 1, along: 1})
         axes, halves = frozenset({many, few, along}), ceil(log2(self.lanes))
         add = Statement((Operations(axes, 1, 1),), (wide,), wide)
@@ -150,6 +154,21 @@ class InnerProductSketch(InnerProductStage, Knobbed):
         tiles = LeafLoop(frozenset({many}), several, at[DEPTH].parent)
         tiles = LeafLoop(frozenset({few}), roles.few.extent / v["tile_rows"], tiles)
         yield Leaf(tiles, replace(whole, reads=(wide,)), tile, along, self.lanes, in_blocks)
+
+    def memory(self, settings: IntArray) -> MemoryUse:
+        """Copies of transposed and of shared operands, and the rows of the large one."""
+        plan, v, roles = self.plan(settings), self.values(settings), self.roles
+        at = {level.role: loop for level, loop in zip(plan.levels, plan.leaf_loops, strict=True)}
+        copies = [PrivateCopy(read.bytes, 1, read.bytes) for read in roles.transposed]
+        copies += [PrivateCopy(v["pack_rows"] * read.bytes) for read in self.shared]
+        prefetches = v["prefetch"] > 0
+        far = DistantRuns(
+            roles.large.bytes * self.is_far,
+            PAGE_BYTES,
+            np.where(prefetches, 0.0, 1.0),
+            prefetches * v["tile_columns"] * at[STEPS].executions,
+        )
+        return MemoryUse(tuple(copies), (far,))
 
     @cached_property
     def _update(self) -> Statement:

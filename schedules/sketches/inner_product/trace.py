@@ -15,7 +15,7 @@ from ...primitives import (
     Vectorize,
 )
 from ...primitives.places import ROOT
-from ..analysis import StageRead
+from ..analysis.stages import StageRead
 from ..writer import (
     BATCHES,
     BLOCKS,

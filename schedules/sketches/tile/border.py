@@ -19,7 +19,7 @@ import numpy as np
 
 from ...algebra.affine import Cond, Interval, prove
 from ...arrays import IntArray
-from ..analysis import StageLoop
+from ..analysis.stages import StageLoop
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,10 +14,10 @@ from __future__ import annotations
 from math import ceil
 
 from ...arrays import BoolArray, IntArray
+from ...hardware import FMA_PIPES
 from ...nest.loop_ir import LoopKind
 from ...primitives import Merge, Prefetch, Unroll
-from ..analysis import StageRead
-from ..hardware import FMA_PIPES
+from ..analysis.stages import StageRead
 from ..writer import TraceWriter
 from .stage import TileStage
 

@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ...arrays import BoolArray, IntArray
+from ...hardware import FEWEST_ROWS
 from ...space import Knob
+from ..analysis.tile_roles import LEAST_DEPTH, ceil_div
 from ..groups import TASKS_A_THREAD
-from ..hardware import FEWEST_ROWS
 from ..knobs import POWERS, Knobbed, stream_values
 from .first_tile import packed_by_first_tile
 from .limits import feasible_tiles
 from .loops import tile_sizes
 from .prefetch import can_prefetch
-from .roles import LEAST_DEPTH, ceil_div
 from .stage import MAX_TAPS, TileStage
 
 

@@ -13,10 +13,9 @@ from math import prod
 
 import numpy as np
 
-from ...arrays import BoolArray, FloatArray, IntArray
-from ...leaves import Leaf, LeafLoop, Number, Operations, Statement
+from ...arrays import BoolArray, FloatArray, IntArray, Number, map_unique
+from ...leaves import Leaf, LeafLoop, Operations, Statement
 from ...plan import Plan
-from ..knobs import map_values
 from ..statements import own_names, own_place
 from ..vectors import vectors_of
 from ..writer import BATCHES, TILES, VECTORS_AT_ONCE
@@ -75,7 +74,10 @@ class TileNest:
             self.lanes, self.clear, guarded_fraction=self.tested,
             accumulators=tile * v["tile_vectors"], extra_registers=between,
             unrolls_reduction=steps > 1,
-            axis_fractions=self.shares(tail.computed_extent for tail in tails),
+            axis_fractions=self.shares(tail.computed_extent for tail in tails), is_chained=True,
+            lane_tests=self._tests_padding * self._lane_conds,
+            scalar_tests=self._tests_padding * (len(stage.padding) - self._lane_conds),
+            retested_rows=self._retested_rows,
             spacing={self.lane: stage.lanes, stage.roles.main.name: stage.step_distance},
         )  # fmt: skip
         several, own = s["k_count"] > 1, own_place(view, axes)
@@ -106,7 +108,7 @@ class TileNest:
             return
         length = self.tails[self.lane].extent
         row, block = -(-length // stage.lanes), np.minimum(s["nr"] * s["col_per"], length)
-        _, once = map_values(block, lambda n: vectors_of(n, stage.lanes, VECTORS_AT_ONCE))
+        _, once = map_unique(lambda n: vectors_of(n, stage.lanes, VECTORS_AT_ONCE), block)
         around = LeafLoop(frozenset(axes), after * prod(view.shape) / length * s["col_blocks"])
         walk = LeafLoop(frozenset({self.lane}), row / s["col_blocks"] / once, around)
         yield Leaf(walk, last, {self.lane: once}, self.lane, stage.lanes)
@@ -136,6 +138,31 @@ class TileNest:
     def clear(self) -> FloatArray | float:
         """(P,) how much of its updates the innermost loop has, if tiles leave padding out."""
         return np.where(self.leaves_out, self.stage.useful_share, 1.0) if self.stage.border else 1.0
+
+    @property
+    def _lane_conds(self) -> int:
+        """How many conditions of padding differ between lanes."""
+        return sum(self.lane in cond.index.vars() for cond in self.stage.padding)
+
+    @property
+    def _tests_padding(self) -> BoolArray:
+        """(P,) whether padded columns are read in place and under conditions."""
+        found: BoolArray = (self.v["copy_rows"] == 0) & ~self.leaves_out
+        return found & any(read.padded for read in self.stage.roles.column_reads)
+
+    @cached_property
+    def _retested_rows(self) -> IntArray:
+        """(P,) second rows of which padding is left out by a test in each step of a loop. Tests in
+        steps that are not repeated are branches, and phases have tests of their own."""
+        stage, v, rows = self.stage, self.v, self.stage.roles.rows
+        skips = self.leaves_out & (v["tile_rows2"] > 1)
+        skips &= v["unroll_reduction"] < stage.roles.main.extent
+        if len(rows) < 2 or stage.view.phase_steps or not skips.any():
+            return np.zeros(self.plan.num_settings, np.int64)
+        extent, tested = rows[1].extent, stage.rows_tested[v["unroll_window"]]
+        # Any of several tiles may be at an edge.
+        some = (self.s["row2_tiles"] > 1) & (tested > 0) & (tested < extent)
+        return np.where(skips, np.where(some, np.minimum(v["tile_rows2"], extent), tested), 0)
 
     def _is_branch(self, axis: str) -> bool:
         """Whether a test of an incomplete tile's end is no mask of lanes."""

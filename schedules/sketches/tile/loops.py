@@ -9,12 +9,10 @@ from typing import TypeVar
 
 import numpy as np
 
-from ...arrays import BoolArray, IntArray
-from ...leaves import Number
+from ...arrays import BoolArray, IntArray, Number, map_unique
 from ...nest.loop_ir import LoopKind
 from ...plan import Level, Outline, Plan
-from ..analysis import StageLoop
-from ..knobs import map_unique
+from ..analysis.stages import StageLoop
 from ..outlines import bits_of, stage_outline
 from ..writer import BATCHES, BLOCKS, DEPTH, PARTS, STEPS, TILES, WRITTEN_OUT
 from .stage import TileStage
@@ -91,7 +89,9 @@ def tile_plan(
             levels[n] = replace(level, active_fraction=np.where(level.present, shares[axis], 1.0))
     first = [level.role for level in levels].index(STEPS)
     levels[first] = replace(levels[first], active_fraction=shares[STEPS])
-    return Plan(outline, tuple(levels), len(v["tile_rows"]), _dense(stage, outline, v)), tails
+    nontemporal = v["nontemporal_stores"] > 0
+    dense = _dense(stage, outline, v)
+    return Plan(outline, tuple(levels), len(nontemporal), dense, nontemporal), tails
 
 
 def _around_tiles(stage: TileStage, at: dict[str, int], v: Values, s: Values) -> Iterator[Level]:
@@ -126,7 +126,9 @@ def _around_tiles(stage: TileStage, at: dict[str, int], v: Values, s: Values) ->
     yield from batches(here=True)
     for loop, block, here in blocks:
         shared = here & threads & (passed < divided)
-        yield Level(at[loop.name], block, shared, BLOCKS, present=here)
+        ends = loop is roles.columns and not stage.is_scattered
+        lines = stage.view.outputs / loop.extent if ends else 0.0
+        yield Level(at[loop.name], block, shared, BLOCKS, present=here, shared_rows=lines)
         passed = passed + here
         yield from batches(here)
         deep = here & (passed == last)
@@ -177,10 +179,10 @@ def _shares(stage: TileStage, v: Values, tails: Mapping[str, RemainderTiles]) ->
     around = (v["skip_padding"] == 1) & (v["copy_rows"] == 1)
     if not stage.view.guards and not around.any():
         return {STEPS: 1.0}
-    several = {name: (v[name] > 1).astype(np.int64) for name in ("tile_rows", "tile_rows2")}
-    asked = {**several, "taps": v["unroll_window"], "around": around.astype(np.int64)}
-    asked |= {name: tails[name].guard_step for name in stage.phase_rows}
-    found = map_unique(asked, tuple(asked), stage.shares_left)
+    several = ((v[name] > 1).astype(np.int64) for name in ("tile_rows", "tile_rows2"))
+    steps = (tails[name].guard_step for name in stage.phase_rows)
+    asked = (*several, v["unroll_window"], around.astype(np.int64), *steps)
+    found = map_unique(stage.shares_left, *asked)
     phases = dict.fromkeys(phase for phase, _, _ in stage.phases)
     return dict(zip([*phases, STEPS], found, strict=True))
 

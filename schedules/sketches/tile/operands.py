@@ -12,11 +12,11 @@ from functools import cached_property
 from math import prod
 
 from ...algebra.affine import Var
+from ...hardware import LINES_TO_FOLLOW, PAGE_BYTES
 from ...target import Target
 from ...workload.workload import Workload
-from ..analysis import StageLoop, StageRead, StageView, once
-from ..hardware import LINES_TO_FOLLOW, PAGE_BYTES
-from .roles import TileRoles
+from ..analysis.stages import StageLoop, StageRead, StageView, once
+from ..analysis.tile_roles import TileRoles
 
 MOST_USES = 256
 """An element that is used more often than this pays for a copy of it."""

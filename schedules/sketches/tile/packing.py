@@ -16,7 +16,7 @@ from ...primitives import (
     Vectorize,
 )
 from ...primitives.places import ROOT
-from ..analysis import StageRead
+from ..analysis.stages import StageRead
 from ..writer import TraceWriter
 from .stage import TileStage
 

@@ -18,11 +18,10 @@ from math import prod
 import numpy as np
 
 from ...algebra.scalar import loads
-from ...arrays import BoolArray, IntArray
+from ...arrays import BoolArray, IntArray, map_unique
 from ...primitives import Prefetch
 from ...primitives.prefetching import MOST_PREFETCHES, PrefetchRun
-from ..analysis import offsets
-from ..knobs import map_unique
+from ..analysis.stages import offsets
 from ..writer import TraceWriter
 from .stage import TileStage
 
@@ -92,8 +91,7 @@ def columns_an_iteration(
         return (most,)
 
     shared = np.maximum(s["row_per"], s["row2_per"])
-    asked = {"tile": s["nr"], "taps": v["unroll_window"], "shared": shared}
-    return map_unique(asked, tuple(asked), count)[0].astype(np.int64)
+    return map_unique(count, s["nr"], v["unroll_window"], shared)[0].astype(np.int64)
 
 
 def runs_an_iteration(stage: TileStage, v: dict[str, IntArray]) -> IntArray:
@@ -107,7 +105,7 @@ def runs_an_iteration(stage: TileStage, v: dict[str, IntArray]) -> IntArray:
         places = (prod(len(offsets(i, inside)) for i in r.index[:-1]) for r in stage.short_runs)
         return (sum(places),)
 
-    (found,) = map_unique(v, ("tile_rows", "tile_rows2", "unroll_window"), count)
+    (found,) = map_unique(count, v["tile_rows"], v["tile_rows2"], v["unroll_window"])
     return found.astype(np.int64)
 
 

@@ -25,12 +25,14 @@ import numpy as np
 
 from ...arrays import IntArray
 from ...leaves import Leaf
+from ...memory_use import MemoryUse
 from ...plan import Outline, Plan
 from ..writer import TraceWriter
 from .default import tile_default
 from .knobs import TileKnobs
 from .leaves import TileNest
 from .loops import tile_outline, tile_plan, tile_sizes
+from .memory import tile_memory
 from .trace import TileTrace
 
 
@@ -68,6 +70,10 @@ class TileSketch(TileKnobs):
     def leaves(self, settings: IntArray) -> Iterator[Leaf]:
         """Updates of sums, and what is done with these: see `leaves.py`."""
         return self.nest(settings).leaves()
+
+    def memory(self, settings: IntArray) -> MemoryUse:
+        """Copies, distant operands and strided rows: see `memory.py`."""
+        return tile_memory(self.nest(settings))
 
     def default(self) -> tuple[int, ...]:
         """A feasible setting that is sensible with no model: see `tile_default`."""

@@ -13,13 +13,13 @@ import numpy as np
 from ...algebra.affine import Cond, Interval, prove, substitute_cond, var
 from ...algebra.neutral import neutral_conditions
 from ...arrays import BoolArray, IntArray
-from ...leaves import Statement
+from ...leaves import MAX_LANE_STRIDE, Statement
 from ...workload.flops import points_where, useful_points
-from ..analysis import MOST_STEP, StageLoop
+from ..analysis.stages import StageLoop
+from ..analysis.tile_roles import lane_step, slides, tap_distance
 from ..statements import own_names, statement_of
 from .border import Border, border_of
 from .operands import TileOperands
-from .roles import lane_step, slides, tap_distance
 
 MAX_TAPS = 7
 """Longest reduction loop that is written out in full."""
@@ -54,7 +54,7 @@ class TileStage(TileOperands):
         does, lane = statement_of(self.view, own_names(self.view)), self.roles.columns.name
         reads = (
             replace(place, steps={**place.steps, lane: 1})
-            if abs(place.steps.get(lane, 0)) > MOST_STEP
+            if abs(place.steps.get(lane, 0)) > MAX_LANE_STRIDE
             else place
             for place in does.reads
         )

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...arrays import BoolArray, FloatArray, IntArray
-from ..analysis import StageLoop
+from ..analysis.stages import StageLoop
 from .stage import TileStage
 
 

@@ -19,7 +19,7 @@ from ...primitives import (
     TransformLayout,
     Unroll,
 )
-from ..analysis import StageLoop
+from ..analysis.stages import StageLoop
 from ..writer import (
     BATCHES,
     BLOCKS,

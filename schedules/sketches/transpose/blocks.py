@@ -15,7 +15,7 @@ from ...algebra.affine import Affine, affine
 from ...plan import Outline
 from ...target import Target
 from ...workload.workload import Workload
-from ..analysis import StageLoop, StageRead, StageView
+from ..analysis.stages import StageLoop, StageRead, StageView
 from ..knobs import Knobbed
 from ..outlines import stage_outline
 

@@ -17,16 +17,17 @@ from math import prod
 import numpy as np
 
 from ...algebra.affine import Affine, var
-from ...arrays import BoolArray, IntArray
+from ...arrays import BoolArray, IntArray, map_unique
 from ...leaves import AccessPattern, Leaf, LeafLoop, Statement
+from ...memory_use import DistantRuns, MemoryUse, PrivateCopy
 from ...nest.loop_ir import LoopKind
 from ...plan import Level, Plan
 from ...primitives import CacheWrite, Fuse, Stream, TransformLayout
 from ...space import Knob
 from ...target import Target
 from ...workload.workload import Workload
-from ..analysis import SHORT_AXIS, StageLoop, StageRead, StageView, with_reads
-from ..knobs import POWERS, map_values, stream_values
+from ..analysis.stages import SHORT_AXIS, StageLoop, StageRead, StageView, with_reads
+from ..knobs import POWERS, stream_values
 from ..vectors import row_pieces
 from ..writer import BATCHES, BLOCKS, TILES, WRITTEN_OUT, TraceWriter
 from .blocks import TransposedStage, Transposition, can_be_transposed, pitch
@@ -182,6 +183,36 @@ class TransposeSketch(TransposedStage):
             found += _rows(nest, piece, collected)
         return found
 
+    def memory(self, settings: IntArray) -> MemoryUse:
+        """Pieces that are buffered, of which a last column alone is gathered; and rows that end
+        with a piece, of what is read and of a result that is not streamed."""
+        v, nest = self.values(settings), BlockNest(self, self.plan(settings))
+        size, along, copies = self.view.dtype.bytes, self.transposed.along, list[PrivateCopy]()
+        for piece, collected in self.pieces(nest, settings):
+            wide, column = piece.sides[nest.along], collected * piece.sides[nest.across] * size
+            single, vectors = wide % self.lanes == 1, -(-wide // self.lanes)
+            copies.append(
+                PrivateCopy(
+                    wide * column, piece.runs, single * column, vectors * self.lanes * column
+                )
+            )
+        every, block = float(self.view.points * size), self.lanes * size
+        near = 2 * every <= self.target.own_cache_bytes
+        pitches = (pitch(read, along) * read.dtype.bytes for read in self.transposed.reads)
+        streamed = v["nontemporal_stores"] > 0
+        distant = (
+            DistantRuns(every, v["tile_rows"] * block, strides=tuple(pitches), fits_near=near),
+            DistantRuns(
+                every,
+                v["tile_columns"] * block,
+                np.where(streamed, 0.0, 1.0),
+                strides=(along.extent * size,),
+                is_side_by_side=v["buffer_output"] == 0,
+                fits_near=near,
+            ),
+        )
+        return MemoryUse(tuple(copies), distant)
+
     def pieces(self, nest: BlockNest, settings: IntArray) -> Iterator[tuple[BlockPiece, BoolArray]]:
         """Pieces of the nests of `settings`, and (P,) whether each is collected: not one that has a
         single vector of a row."""
@@ -209,7 +240,7 @@ def _rows(nest: BlockNest, piece: BlockPiece, collected: BoolArray) -> Iterator[
     collected_row = AccessPattern("piece", ("piece",), {across: lanes, along: 1})
     does = Statement(reads=(collected_row,), writes=nest.own)
     rows = LeafLoop(frozenset({across}), piece.sides[across] * collected, piece.loop)
-    numbers = map_values(piece.sides[along], lambda width: row_pieces(width, lanes, max(POWERS)))
+    numbers = map_unique(lambda width: row_pieces(width, lanes, max(POWERS)), piece.sides[along])
     for n, (trips, copies, width, _) in enumerate((numbers[:4], numbers[4:])):
         walk = LeafLoop(frozenset({along}), trips, rows)
         yield Leaf(walk, does, {along: copies}, along, width, is_remainder=n > 0)

@@ -14,11 +14,11 @@ from math import prod
 
 import numpy as np
 
-from ...arrays import BoolArray, IntArray
-from ...leaves import AccessPattern, Leaf, LeafLoop, Number, Operations, Statement, Truth
+from ...arrays import BoolArray, IntArray, Number, Truth
+from ...leaves import AccessPattern, Leaf, LeafLoop, Operations, Statement
 from ...plan import Level, Plan
 from ...primitives import Parallel, Unroll, Vectorize
-from ..analysis import StageRead
+from ..analysis.stages import StageRead
 from ..statements import axis_names, own_place, statement_of
 from ..writer import BATCHES, TraceWriter
 from .blocks import TransposedStage

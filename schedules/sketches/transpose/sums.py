@@ -22,7 +22,7 @@ from ...nest.loop_ir import LoopKind
 from ...plan import Level, Plan
 from ...primitives import CacheWrite, RFactor, Unroll, Vectorize
 from ...space import Knob
-from ..analysis import SHORT_AXIS, StageLoop, StageRead, StageView
+from ..analysis.stages import SHORT_AXIS, StageLoop, StageRead, StageView
 from ..fused.reductions import ReductionSteps
 from ..knobs import POWERS
 from ..writer import BATCHES, BLOCKS, STEPS, TILES, WRITTEN_OUT, TraceWriter

@@ -121,19 +121,19 @@ def _operation(
 def _about(parameter: Mapping[str, Any], openapi: Mapping[str, Any]) -> str:
     """The description of a parameter or of its type."""
     schema = _resolved(parameter.get("schema", {}), openapi)
-    told = parameter.get("description") or schema.get("description") or ""
+    text = parameter.get("description") or schema.get("description") or ""
     choices = schema.get("enum") or next(
         (part["enum"] for part in schema.get("anyOf", []) if "enum" in part), None
     )
     if choices:
-        told = f"{told} One of {', '.join(f'`{choice}`' for choice in choices)}.".strip()
-    return str(told)
+        text = f"{text} One of {', '.join(f'`{choice}`' for choice in choices)}.".strip()
+    return str(text)
 
 
 def _outcome(answer: Mapping[str, Any]) -> str:
     """The description of a response; FastAPI's default has no content."""
-    told = str(answer.get("description", ""))
-    return "Done: the document below `200` in `/openapi.json`." if _is_bare(told) else told
+    text = str(answer.get("description", ""))
+    return "Done: the document below `200` in `/openapi.json`." if _is_bare(text) else text
 
 
 def _is_bare(text: str) -> bool:

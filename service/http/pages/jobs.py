@@ -53,7 +53,7 @@ def _listed(
     first = chosen is None and not after
     active = active_jobs(state, owner, counts, PAGE, q)[:PAGE] if first else []
     query = {"q": q, "only": only if chosen else ""}
-    asked = {name: value for name, value in query.items() if value}
+    parameters = {name: value for name, value in query.items() if value}
     return {
         "active": active,
         "more_active": sum(counts[name] for name in ACTIVE) - len(active) if first else 0,
@@ -63,9 +63,11 @@ def _listed(
         "q": q,
         "only": query["only"],
         "after": after or "",
-        "first_query": urlencode(asked),
-        "next_query": urlencode({**asked, "after": found.next_token}) if found.next_token else "",
-        "list_query": urlencode({**asked, **({"after": after} if after else {})}),
+        "first_query": urlencode(parameters),
+        "next_query": urlencode({**parameters, "after": found.next_token})
+        if found.next_token
+        else "",
+        "list_query": urlencode({**parameters, **({"after": after} if after else {})}),
         "text_query": urlencode({"q": q}) if q else "",
     }
 
@@ -264,18 +266,18 @@ def _roofline(view: JobView) -> Roofline | None:
 def _trial(event: JobEvent, job: StoredJob) -> dict[str, Any]:
     """A trial for the charts. `at` is seconds since the job began: the run's own clock starts again
     when a worker resumes it."""
-    told = event.data
+    data = event.data
     begun = job.started_at or job.created_at
     return {
-        "trial": told["trial"],
+        "trial": data["trial"],
         "at": round(max((event.created_at - begun).total_seconds(), 0.0), 3),
-        "status": told["result"]["status"],
-        "why": str(told["result"].get("detail") or "")[:MOST_DETAIL],
-        "secs": told["result"]["run_secs_estimate"],
-        "best": told["best_run_secs"],
-        "fraction": told["fraction_of_bound"],
-        "predicted": told.get("predicted_secs"),
-        "record": told.get("record_key"),
-        "sketch": told.get("sketch", ""),
-        "knobs": in_words(told.get("knobs", {})),
+        "status": data["result"]["status"],
+        "why": str(data["result"].get("detail") or "")[:MOST_DETAIL],
+        "secs": data["result"]["run_secs_estimate"],
+        "best": data["best_run_secs"],
+        "fraction": data["fraction_of_bound"],
+        "predicted": data.get("predicted_secs"),
+        "record": data.get("record_key"),
+        "sketch": data.get("sketch", ""),
+        "knobs": in_words(data.get("knobs", {})),
     }

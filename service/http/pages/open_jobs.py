@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tilewright.db.values.job_states import JobState
-from tilewright.service.http.pages.views import ACTIVE, JobListing, in_turn, job_row
+from tilewright.service.http.pages.views import ACTIVE, JobListing, in_run_order, job_row
 from tilewright.service.http.state import ServiceState
 from tilewright.service.jobs.queue import order
 
@@ -25,7 +25,7 @@ def active_jobs(
         for line in catalogue.jobs(text, (JobState(name),), None, most, owner).items
     ]
     queue = state.store.job_queue() if "QUEUED" in names else []
-    return in_turn(map(job_row, lines), [job.id for job in order(queue)])
+    return in_run_order(map(job_row, lines), [job.id for job in order(queue)])
 
 
 def job_counts(state: ServiceState, owner: str | None) -> dict[str, int]:

@@ -85,13 +85,13 @@ def in_words(knobs: Mapping[str, Any]) -> dict[str, Any]:
 
 def rows_of(state: ServiceState, job: StoredJob) -> Iterator[TrialRow]:
     """Every trial, in order, read page by page."""
-    told = _events(state, job)
-    event = next(told, None)
+    events = _events(state, job)
+    event = next(events, None)
     last = 0
     while lines := state.store.catalogue.trials(job.id, last, PAGE):
         for line in lines:
             while event is not None and event["trial"] < line.trial:
-                event = next(told, None)
+                event = next(events, None)
             mine = event if event is not None and event["trial"] == line.trial else {}
             yield TrialRow(
                 trial=line.trial,
@@ -236,12 +236,12 @@ def importance(request: Request, state: State, job_id: str) -> HTMLResponse:
     """The importance of each knob."""
     job = stored_job(state, job_id)
     rows = _first(rows_of(state, job), MOST_READ)
-    told = [row for row in rows if row.run_secs and row.knobs]
-    sketches = len({row.sketch for row in told}) > 1
+    events = [row for row in rows if row.run_secs and row.knobs]
+    sketches = len({row.sketch for row in events}) > 1
     found = importances(
         [
             ({**({"sketch": row.sketch} if sketches else {}), **row.settings}, row.run_secs or 0.0)
-            for row in told
+            for row in events
         ]
     )
     return page(
@@ -250,6 +250,6 @@ def importance(request: Request, state: State, job_id: str) -> HTMLResponse:
         job=job_view(job),
         found=found[:MOST_KNOBS],
         others=len(found[MOST_KNOBS:]),
-        told=len(told),
+        events=len(events),
         least=LEAST_TRIALS,
     )

@@ -174,7 +174,7 @@ def job_row(line: JobLine) -> JobListing:
     return replace(row, error=str((line.error or {}).get("detail") or ""))
 
 
-def in_turn(rows: Iterable[JobListing], queue: Sequence[str]) -> list[JobListing]:
+def in_run_order(rows: Iterable[JobListing], queue: Sequence[str]) -> list[JobListing]:
     """Unfinished jobs: running ones, then waiting ones in the order of `queue`, a list of ids."""
     places = {job_id: number for number, job_id in enumerate(queue, start=1)}
     placed = [replace(row, position=places.get(row.id, 0)) for row in rows]

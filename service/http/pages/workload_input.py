@@ -48,8 +48,8 @@ def workload_in(text: str, stored: Stored) -> Spelled:
 def _documents(text: str) -> list[dict[str, Any]]:
     """One JSON document, the entries of a list, or JSON lines."""
     lines = [line for line in text.splitlines() if line.strip()]
-    starts_anew = len(lines) > 1 and all(line.lstrip().startswith("{") for line in lines)
-    parts = lines if starts_anew and _is_json(lines[0]) else [text]
+    is_json_lines = len(lines) > 1 and all(line.lstrip().startswith("{") for line in lines)
+    parts = lines if is_json_lines and _is_json(lines[0]) else [text]
     found: list[dict[str, Any]] = []
     for part in parts:
         size = len(part.encode())

@@ -30,7 +30,7 @@ def workloads(
 ) -> HTMLResponse:
     """The best record of every workload on every machine, newest first."""
     found = state.store.catalogue.bests(q, cpu, after, PAGE)
-    asked = {name: value for name, value in (("q", q), ("cpu", cpu)) if value}
+    parameters = {name: value for name, value in (("q", q), ("cpu", cpu)) if value}
     here = toolchains.toolchain()
     return page(
         request,
@@ -39,6 +39,6 @@ def workloads(
         q=q,
         cpu=cpu,
         after=after or "",
-        first_query=urlencode(asked),
-        next_query=urlencode({**asked, "after": found.next_token}) if found.next_token else "",
+        first_query=urlencode(parameters),
+        next_query=urlencode({**parameters, "after": found.next_token}) if found.next_token else "",
     )

@@ -190,19 +190,19 @@ async def look_up(state: State, caller: Caller, waited: Waited, body: LookupBody
     not prepared within `lookup_secs` (see `/limits`) is `pending`, to be requested again.
     """
     until = time.monotonic() + state.limits.lookup_secs
-    asked, outcomes, refused = await run_sync(
+    request, outcomes, refused = await run_sync(
         _first_look, state, caller, body, until, limiter=state.lookups
     )
-    open_works = [
-        state.answers.prepare_queue.name(key, asked.target.key)
+    open_preparations = [
+        state.answers.prepare_queue.name(key, request.target.key)
         for key, outcome in outcomes.items()
         if not is_settled(outcome)
     ]
-    if open_works:
+    if open_preparations:
         with waited.on_purpose():
-            await state.watch.wait(open_works, until - time.monotonic())
+            await state.watch.wait(open_preparations, until - time.monotonic())
     content, grades, retry_after = await run_sync(
-        _told, state, asked, outcomes, refused, limiter=state.lookups
+        _current_answer, state, request, outcomes, refused, limiter=state.lookups
     )
     for grade in grades:
         state.metrics.answer(grade)
@@ -216,15 +216,15 @@ def _first_look(
     """The parsed lookup, the known outcomes, and the preparations that were refused."""
     document: Any = parse_body(body, state.limits.lookup_json_nodes)
     model = read_model(LookupIn, document)
-    asked = lookup.read_lookup(state.store, state.answers.parsed_workloads, model)
-    outcomes = lookup.find_all(state.answers.cache, asked)
-    wanted = lookup.prepare_requests(state.store, state.answers.parsed_workloads, asked, outcomes)
+    request = lookup.read_lookup(state.store, state.answers.parsed_workloads, model)
+    outcomes = lookup.find_all(state.answers.cache, request)
+    wanted = lookup.prepare_requests(state.store, state.answers.parsed_workloads, request, outcomes)
     if not wanted:
-        return asked, outcomes, set()
-    tickets = _tickets(state, caller, asked.target)
+        return request, outcomes, set()
+    tickets = _tickets(state, caller, request.target)
     try:
         refused = state.answers.prepare_queue.enqueue(
-            wanted, asked.target, tickets, until, caller.owner
+            wanted, request.target, tickets, until, caller.owner
         )
     except StoreError as error:
         if not error.transient:
@@ -233,15 +233,15 @@ def _first_look(
         log.warning("nothing can be prepared: %s", error)
         state.metrics.store_error()
         refused = {one.workload_key for one in wanted}
-    return asked, lookup.find_all(state.answers.cache, asked), refused
+    return request, lookup.find_all(state.answers.cache, request), refused
 
 
-def _told(
-    state: ServiceState, asked: Lookup, outcomes: dict[str, Outcome], refused: set[str]
+def _current_answer(
+    state: ServiceState, request: Lookup, outcomes: dict[str, Outcome], refused: set[str]
 ) -> tuple[bytes, list[str], int]:
     """The current response, its grades, and after how many seconds to try again (0: no need to)."""
     if not all(map(is_settled, outcomes.values())):
-        outcomes = lookup.find_all(state.answers.cache, asked)
-    content, grades = lookup.lookup_body(asked, outcomes, refused)
+        outcomes = lookup.find_all(state.answers.cache, request)
+    content, grades = lookup.lookup_body(request, outcomes, refused)
     more = bool(refused) or not all(map(is_settled, outcomes.values()))
     return content, grades, state.answers.prepare_queue.retry_after_secs() if more else 0

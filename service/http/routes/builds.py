@@ -55,9 +55,9 @@ def build(state: State, body: JobBody) -> dict[str, Any]:
     The same request and records give the same bytes; nothing is measured. Compilation runs in a
     separate process.
     """
-    asked = read_model(BuildIn, parse_body(body, state.limits.json_nodes))
+    request = read_model(BuildIn, parse_body(body, state.limits.json_nodes))
     state.room.check()
-    built = build_kernel(state.store, asked)
+    built = build_kernel(state.store, request)
     for file in built.files:
         state.store.put_blob(file.data, MEDIA_TYPES[file.kind])
     return {"kernel": built.kernel.to_json(), "targets": built.targets}
@@ -73,9 +73,9 @@ def build(state: State, body: JobBody) -> dict[str, Any]:
 def check(state: State, body: LookupBody) -> dict[str, Any]:
     """Check entries of a lock file against current knowledge: a schedule that failed a full check
     since it was pinned must not be used. Nothing is built."""
-    asked = read_model(PinsIn, parse_body(body, state.limits.lookup_json_nodes))
+    request = read_model(PinsIn, parse_body(body, state.limits.lookup_json_nodes))
     kernels = [
         located(f"/kernels/{number}", partial(LockedKernel.from_json, entry))
-        for number, entry in enumerate(asked.kernels)
+        for number, entry in enumerate(request.kernels)
     ]
     return {"refused": [pin.to_json() for pin in refused_pins(state.store, kernels)]}

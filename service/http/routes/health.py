@@ -44,7 +44,7 @@ async def readyz(request: Request) -> dict[str, Any]:
     """The database answers and can be written, and a worker runs, or stands by while another
     process leads (`role`); otherwise 503 with the reason."""
     state = state_of(request)
-    code, records, reasons = "not_ready", None, [state.identity.problem(), _no_room(state)]
+    code, records, reasons = "not_ready", None, [state.identity.problem(), _quota_problem(state)]
     health = state.worker()
     if health is not None and not health.ready:
         reasons.append(health.reason)
@@ -55,9 +55,9 @@ async def readyz(request: Request) -> dict[str, Any]:
     except TilewrightError as error:
         reasons.append(str(error))
         code = problem_of(error).code
-    told = [reason for reason in reasons if reason]
-    if told:
-        raise Unavailable("; ".join(told), code=code)
+    problems = [reason for reason in reasons if reason]
+    if problems:
+        raise Unavailable("; ".join(problems), code=code)
     role = Role.REPLICA if health is None else health.role
     answer: dict[str, Any] = {"status": "ok", "role": role, "records": records}
     if health is not None:
@@ -80,9 +80,9 @@ async def metrics(request: Request) -> Response:
     except TimeoutError:
         state.metrics.store_error()
         with_store = False
-    tell = partial(state.metrics.exposition, version=_version(), with_store=with_store)
+    exposition = partial(state.metrics.exposition, version=_version(), with_store=with_store)
     return Response(
-        await run_sync(tell, state.worker(), limiter=_threads()),
+        await run_sync(exposition, state.worker(), limiter=_threads()),
         media_type="text/plain; version=0.0.4; charset=utf-8",
     )
 
@@ -111,7 +111,7 @@ def _threads() -> CapacityLimiter:
     return CapacityLimiter(4)
 
 
-def _no_room(state: ServiceState) -> str:
+def _quota_problem(state: ServiceState) -> str:
     path = state.store.path
     if path is None:
         return ""

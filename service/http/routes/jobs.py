@@ -97,7 +97,7 @@ async def submit(
     if validate_only:
         response.status_code = 200
         return preview(request)
-    await run_sync(_check_room, state)
+    await run_sync(_check_open_jobs, state)
     job, _ = await state.write(
         state.store.create_job,
         request.to_json(),
@@ -290,7 +290,7 @@ def _listed(
     return [job_document(job, sharing=sharing_document(sharing[job.id], caller)) for job in jobs]
 
 
-def _check_room(state: ServiceState) -> None:
+def _check_open_jobs(state: ServiceState) -> None:
     state.room.check()
     if sum(open_jobs(state.store).values()) >= state.limits.open_jobs:
         raise TooBusy(f"{state.limits.open_jobs} jobs are open already", retry_after_secs=10)

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from itertools import islice
 from math import prod
 
+from ...hardware import FEWEST_ROWS
+from ...leaves import MAX_LANE_STRIDE
 from ...target import Target
-from ..analysis import MOST_STEP, StageLoop, StageRead, StageView
-from ..hardware import FEWEST_ROWS
+from .stages import StageLoop, StageRead, StageView
 
 LEAST_DEPTH = 32
 """Shortest block of a reduction: sums that are written cost little by then, also one by one."""
@@ -60,7 +61,7 @@ def is_product(view: StageView) -> bool:
 def stepped_roles(view: StageView, columns: StageLoop) -> TileRoles | None:
     """Parts with lanes along windows that overlap and are two to four elements apart: whole vectors
     hold them, and neighbouring rows and taps share those."""
-    roles = roles_along(view, columns, MOST_STEP)
+    roles = roles_along(view, columns, MAX_LANE_STRIDE)
     return roles if roles and slides(view, roles.column_reads, columns) else None
 
 
@@ -89,7 +90,7 @@ def tile_roles(view: StageView, roles: TileRoles, target: Target) -> tuple[TileR
 def lane_step(roles: TileRoles) -> int:
     """How many elements lanes of column operands are apart that are taken from whole vectors."""
     steps = (r.element_stride(roles.columns.name) or 0 for r in roles.column_reads)
-    return max((step for step in steps if step <= MOST_STEP), default=1)
+    return max((step for step in steps if step <= MAX_LANE_STRIDE), default=1)
 
 
 def tap_distance(roles: TileRoles, lanes: int) -> int:

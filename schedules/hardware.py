@@ -1,4 +1,4 @@
-"""What rules count on in every machine they were measured on, and no target says."""
+"""Hardware constants that no target states: the same on all machines that were measured."""
 
 from __future__ import annotations
 
@@ -17,10 +17,6 @@ to Golden Cove, Neoverse N1 to V2."""
 LOAD_PORTS = 2
 """Vectors that a core loads a cycle from its first cache. Published: the same."""
 
-ISSUE_WIDTH = 6.0
-"""Instructions a cycle. Published: LLVM's models of Zen 3 and 4 and of Sapphire Rapids; others have
-four to eight."""
-
 BUSY_CHAINS = FMA_PIPES * FMA_LATENCY
 """Accumulators that keep the pipes busy."""
 
@@ -31,11 +27,6 @@ cache gives lines no faster. Source: measured, `python -m benchmarks.prior const
 USABLE_SHARE = 0.75
 """Of a cache, or of its rate, what is counted on: the rest goes to other data. Source: measured on
 a Zen 5, `python -m benchmarks.prior constants`; all of it loses single rows."""
-
-LINES_AT_ONCE = 2
-"""What comes from behind a core's second cache: a line and its neighbour. Published: Intel,
-"Optimization Reference Manual" (the spatial prefetcher's pairs); AMD, "Software Optimization Guide"
-(the up and down prefetcher of L2)."""
 
 LINES_TO_FOLLOW = 2.0
 """Lines of a run that a hardware prefetcher has to see before it follows. Source: measured on a

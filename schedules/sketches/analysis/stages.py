@@ -11,7 +11,7 @@ from functools import cached_property, partial
 from math import prod
 from typing import assert_never
 
-from ..algebra.affine import (
+from ...algebra.affine import (
     Affine,
     Cond,
     FloorDiv,
@@ -24,7 +24,7 @@ from ..algebra.affine import (
     simplify,
     var,
 )
-from ..algebra.scalar import (
+from ...algebra.scalar import (
     All,
     Binary,
     IndexValue,
@@ -38,24 +38,21 @@ from ..algebra.scalar import (
     rewrite,
     walk,
 )
-from ..dtypes import DType
-from ..lowering.lower import plain_nest
-from ..nest.finding import chain_to, ranges_of, writes_of
-from ..nest.loop_ir import Nest, StoreElement, Update
-from ..primitives import Inline, Solve, Split
-from ..primitives.places import find_loop
-from ..trace import Trace
-from ..workload.tensors import Elementwise, Reduction, StageKind
-from ..workload.workload import Workload
+from ...dtypes import DType
+from ...leaves import MAX_LANE_STRIDE
+from ...lowering.lower import plain_nest
+from ...nest.finding import chain_to, ranges_of, writes_of
+from ...nest.loop_ir import Nest, StoreElement, Update
+from ...primitives import Inline, Solve, Split
+from ...primitives.places import find_loop
+from ...trace import Trace
+from ...workload.tensors import Elementwise, Reduction, StageKind
+from ...workload.workload import Workload
 from .phases import phase_steps
 
 SHORT_AXIS = 8
 """Iterations, or vectors along a longer axis, below which lanes along it are not worth what they
 take: fewer fill no vector, no block to transpose, and no walk of its own."""
-
-MOST_STEP = 4
-"""Farthest that lanes may be apart in memory to be taken from whole vectors, and how often lanes in
-a row may take the same element."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,7 +255,7 @@ def _repeated_axis(leaf: StoreElement) -> str:
     turn: vectors hold those, and lanes along it are what is written. "" otherwise."""
     (name,) = (leaf.index[-1].vars() if leaf.index else ()) or ("",)
     divided = [atom for atom in _divisions(leaf) if name in atom.numerator.vars()]
-    few = all(isinstance(a, FloorDiv) and a.divisor <= MOST_STEP for a in divided)
+    few = all(isinstance(a, FloorDiv) and a.divisor <= MAX_LANE_STRIDE for a in divided)
     return name if few else ""
 
 
@@ -331,7 +328,7 @@ def is_near(shape: tuple[int, ...], index: tuple[Affine, ...], loop: str) -> boo
     few apart, or each taken a few times in turn."""
     step = element_step(shape, index, loop)
     if step is not None:
-        return 2 <= abs(step) <= MOST_STEP
+        return 2 <= abs(step) <= MAX_LANE_STRIDE
     *outer, last = index
     if any(loop in i.vars() for i in outer) or last.coefficient(loop):
         return False
@@ -339,7 +336,7 @@ def is_near(shape: tuple[int, ...], index: tuple[Affine, ...], loop: str) -> boo
         isinstance(atom, FloorDiv)
         and abs(c) == 1
         and atom.numerator.is_linear_in(loop)
-        and abs(atom.numerator.coefficient(loop)) <= atom.divisor <= MOST_STEP
+        and abs(atom.numerator.coefficient(loop)) <= atom.divisor <= MAX_LANE_STRIDE
         for atom, c in last.terms
         if not isinstance(atom, Var) and loop in atom.numerator.vars()
     )

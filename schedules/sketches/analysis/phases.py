@@ -12,15 +12,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import gcd
 
-from ..algebra.affine import Ge0, Var
-from ..algebra.congruence import Congruence, congruence_of
-from ..algebra.scalar import All, Const, Load, Select, index_conds
-from ..errors import ScheduleError
-from ..nest.finding import chain_to, writes_of
-from ..nest.loop_ir import For, Nest, Update
-from ..primitives import Solve, Split
-from ..trace import Trace
-from ..workload.tensors import Stage
+from ...algebra.affine import Ge0, Var
+from ...algebra.congruence import Congruence, congruence_of
+from ...algebra.scalar import All, Const, Load, Select, index_conds
+from ...errors import ScheduleError
+from ...nest.finding import chain_to, writes_of
+from ...nest.loop_ir import For, Nest, Update
+from ...primitives import Solve, Split
+from ...trace import Trace
+from ...workload.tensors import Stage
 
 
 def inserts_zeros(stage: Stage) -> bool:

@@ -1,0 +1,31 @@
+"""Bytes of private copies: in all, how they are made, and of the largest buffer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from tilewright.schedules.memory_use import PrivateCopy
+
+from .table import Counts
+
+
+def copied_bytes(copies: Iterable[PrivateCopy], settings: int) -> Counts:
+    """Those of `copies`."""
+    packed, gathered, transposed, fused, largest = np.zeros((5, settings))
+    for copy in copies:
+        written = copy.bytes * copy.times
+        packed += written
+        gathered += copy.gathered_bytes * copy.times
+        transposed += written * copy.is_transposed
+        fused += written * copy.is_fused
+        size = copy.bytes if copy.buffer_bytes is None else copy.buffer_bytes
+        largest = np.maximum(largest, size)
+    return {
+        "packed_bytes": packed,
+        "strided_packed_bytes": gathered,
+        "transposed_packed_bytes": transposed,
+        "fused_packed_bytes": fused,
+        "panel_bytes": largest,
+    }

@@ -1,0 +1,100 @@
+"""Stalls of register tiles: chains too short to fill the pipes, and tests beside the arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from tilewright.schedules.arrays import FloatArray, Number
+from tilewright.schedules.hardware import FMA_LATENCY, USABLE_SHARE
+from tilewright.schedules.leaves import MAX_LANE_STRIDE, Leaf
+from tilewright.schedules.memory_use import DistantRuns
+from tilewright.schedules.plan import Plan
+from tilewright.schedules.target import Target
+
+from ..machine import machine_for
+from .table import Counts
+from .windows import read_by
+
+MOST_TESTS_MOVED = 3
+"""Rows whose tests do not change in the innermost loop and cost nothing: LLVM tells them apart
+ahead of it. Source: measured on a Zen 5; capsules, 8 rows with 2 at the edges, or 3 in each of
+several tiles: no difference; 6 rows of a dilated window: 1,270 us, 715 with columns in their place.
+"""
+
+
+def stall_counts(
+    plan: Plan,
+    leaves: Iterable[Leaf],
+    distant: Sequence[DistantRuns],
+    target: Target,
+    vector_ops: FloatArray,
+) -> tuple[Counts, FloatArray]:
+    """What chained leaves wait for, and (P,) by how much longer they take than their instructions;
+    nothing where there are none."""
+    longer = np.zeros(plan.num_settings)
+    chained, picked, choices, tests = np.zeros((4, plan.num_settings))
+    each = [leaf for leaf in leaves if leaf.is_chained]
+    for leaf in each:
+        longer = np.maximum(longer, _longer(plan, leaf, distant, target) - 1.0)
+        steps = leaf.loop.executions * leaf.frequency
+        points = steps * leaf.copies_along(leaf.statement.reduction_axes)
+        full = leaf.fraction_along(leaf.copies)
+        vectors = steps * _column_vectors(leaf)
+        chained += points * full
+        picked += vectors * _picks_lanes(leaf)
+        # LLVM makes tests in each step choices between the sums of before and after.
+        retests = leaf.retested_rows > MOST_TESTS_MOVED
+        # Lanes compare and join masks; what is the same for all of them is a branch.
+        choices += 2.0 * leaf.lane_tests * vectors + points * leaf.accumulators * full * retests
+        tests += leaf.scalar_tests * vectors
+    if not each:
+        return {}, longer
+    return {
+        "lost_ops": picked + (vector_ops + picked) * longer + (1.0 + longer) * choices,
+        "chained_ops": (1.0 + longer) * chained,
+        "test_ops": tests,
+    }, longer
+
+
+def _column_vectors(leaf: Leaf) -> Number:
+    """(P,) vectors along the lanes' axis that one execution reads."""
+    reads = (place for place in leaf.statement.reads if leaf.vector_axis in place.steps)
+    each = (read_by(replace(leaf, vector_axis=""), place)[0] for place in reads)
+    return sum(each) * leaf.fraction_along({leaf.vector_axis})
+
+
+def _picks_lanes(leaf: Leaf) -> bool:
+    """Whether lanes that are apart are picked from whole vectors."""
+    steps = (place.steps.get(leaf.vector_axis, 0) for place in leaf.statement.reads)
+    return any(1 < step <= MAX_LANE_STRIDE for step in steps)
+
+
+def _longer(plan: Plan, leaf: Leaf, distant: Sequence[DistantRuns], target: Target) -> FloatArray:
+    """(P,) how many times as long a leaf takes as its instructions: a remainder tile of few rows
+    waits for the latency of its chains as long as enough of them would, and tiles of few rows for
+    operands that they read again from the last cache."""
+    dtype, longer = leaf.statement.dtype, np.ones(plan.num_settings)
+    rows = [x for x in leaf.copies if x not in (leaf.vector_axis, *leaf.statement.reduction_axes)]
+    extents = {axis.name: axis.extent for axis in plan.outline.axes}
+    assert dtype is not None
+    machine = machine_for(target, dtype)
+    if rows and leaf.axis_fractions:
+        axis, size = rows[-1], np.asarray(leaf.copies[rows[-1]])
+        whole = -(-extents[axis] // size) * size
+        computed = np.rint(leaf.axis_fractions[axis] * whole)
+        chains = round(machine.fma_pipes * FMA_LATENCY)  # pipes are probed
+        enough = np.minimum(np.ceil(chains / (leaf.accumulators / size)), size)
+        left = computed % size
+        short = np.where(left > 0, np.maximum(enough - left, 0.0), 0.0)
+        longer = (computed + short) / computed
+    for runs in distant:
+        if np.any(runs.is_reread):
+            *_, last_cache, _ = machine.bytes_per_cycle
+            # Rows that take as long as their vector of columns takes to come from the last cache.
+            fewest = machine.fma_pipes * machine.vector_bytes / (USABLE_SHARE * last_cache)
+            tile = leaf.accumulators / leaf.copies[leaf.vector_axis]
+            return longer * np.where(runs.is_reread, np.maximum(tile, fewest) / tile, 1.0)
+    return longer

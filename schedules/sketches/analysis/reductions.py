@@ -1,0 +1,43 @@
+"""Which way a reduction walks over what it reads: along contiguous data, or across it."""
+
+from __future__ import annotations
+
+from ...leaves import MAX_LANE_STRIDE
+from .stages import SHORT_AXIS, StageLoop, StageView
+
+
+def contiguous_reduction(view: StageView) -> str | None:
+    """The reduction loop along which all reads that move with it are contiguous, if there is."""
+    if not view.is_reduction or _is_same_for_columns(view):
+        return None
+    for loop in reversed(view.reduce):
+        strides = [r.element_stride(loop.name) for r in view.reads if r.uses(loop.name)]
+        if strides and all(s == 1 for s in strides) and loop.extent > 1:
+            return None if _is_window(view, loop) else loop.name
+    return None
+
+
+def _is_same_for_columns(view: StageView) -> bool:
+    """Whether neighbouring results are made of the same elements and differ in the conditions
+    only, as in a cumulative sum: an element read once then serves a whole vector of results."""
+    if not view.spatial or view.spatial[-1].extent < SHORT_AXIS:
+        return False
+    return not any(read.uses(view.spatial[-1].name) for read in view.reads)
+
+
+def _is_window(view: StageView, loop: StageLoop) -> bool:
+    """Whether `loop` walks windows that lie side by side, so near that vectors along them are
+    read whole, and at least as many as a window is long."""
+    if not view.spatial or view.spatial[-1].extent < loop.extent:
+        return False
+    beside = view.spatial[-1].name
+    steps = [r.element_stride(beside) for r in view.reads if r.uses(loop.name)]
+    return all(step is not None and 1 <= step <= MAX_LANE_STRIDE for step in steps)
+
+
+def is_along_columns(view: StageView) -> bool:
+    """Whether a reduction walks over rows that are contiguous along another axis."""
+    if not view.reduce or not view.spatial or contiguous_reduction(view) is not None:
+        return False
+    last = view.spatial[-1].name
+    return any(r.element_stride(last) == 1 for r in view.reads)
