@@ -32,7 +32,7 @@ def tune(
     """Find the fastest correct schedule of `workload` on `target` ("native", the default: this
     machine; or a target file's name).
 
-    Results are stored in `sink` (default: memory, for this call only) as they are measured; its
+    Results are stored in `sink` (default: memory, for this call only) once they are measured; its
     earlier records are used unless `fresh`. `measurer` is a name ("local", "replay:FILE",
     "simulated:FILE", "dask:tcp://HOST:PORT") or a factory. MeasurerError, StrategyError and
     TargetError for invalid arguments; failures on the machine are counted in the report.

@@ -1,1 +1,1 @@
-"""Compiling in processes of its own: workers, deadlines, and LLVM that may end any of them."""
+"""Compiling in separate processes, with deadlines, because LLVM may crash or hang."""

@@ -27,7 +27,7 @@ helper takes half a second."""
 
 
 def emit_by_deadline(ir_text: str, target: Target) -> bytes:
-    """Object code, the same bytes as `emit_object` gives. DeadlineError, CompileError,
+    """Object code, the same bytes as `emit_object`. DeadlineError, CompileError,
     TargetError."""
     if _compiles_here(_lines(ir_text), target):
         return emit_object(ir_text, target)
@@ -35,7 +35,7 @@ def emit_by_deadline(ir_text: str, target: Target) -> bytes:
 
 
 def assembly_by_deadline(ir_text: str, target: Target) -> str:
-    """Assembly, the same text as `emit_assembly` gives. DeadlineError, CompileError,
+    """Assembly, the same text as `emit_assembly`. DeadlineError, CompileError,
     TargetError."""
     if _compiles_here(_lines(ir_text), target):
         return emit_assembly(ir_text, target)
@@ -43,7 +43,7 @@ def assembly_by_deadline(ir_text: str, target: Target) -> str:
 
 
 def build_by_deadline(document: dict[str, Any]) -> tuple[bytes, list[tuple[str, ...]]]:
-    """What `emit.emitted.build_object` gives. DeadlineError, CompileError, TargetError."""
+    """The result of `emit.emitted.build_object`. DeadlineError, CompileError, TargetError."""
     lines = sum(_lines(part["text"]) for part in document["parts"])
     targets = [Target.from_json(part["target"]) for part in document["parts"]]
     if all(_compiles_here(lines, target) for target in targets):

@@ -1,1 +1,1 @@
-"""What a right kernel computes, and when its time is known: for the checkers of all back ends."""
+"""Correct results, and rules of timing races, for the checkers of all back ends."""

@@ -38,7 +38,7 @@ class CheckCase(Protocol):
         ...
 
     def check(self, outputs: Sequence[Array]) -> str | None:
-        """One line about what is wrong with `outputs`, in argument order; None if nothing is."""
+        """One line about an error in `outputs`, in argument order; None if there is none."""
         ...
 
     def error(self, outputs: Sequence[Array]) -> float | None:
@@ -84,7 +84,7 @@ class WorkloadCases:
 
     @property
     def _single_draws(self) -> list[tuple[SpecialDraw]]:
-        """Further draws of special values, each with a case of its own."""
+        """Further draws of special values, each in a separate case."""
         workload = self.oracle.workload
         if not any(t.dtype.is_float for t in workload.inputs):
             return []

@@ -1,6 +1,6 @@
 """Comparing a kernel's outputs with the expected ones, element by element.
 
-Where results are exact, every element must be equal; elsewhere it must lie within the error bound
+If results are exact, every element must be equal; otherwise it must be within the error bound
 of a correct schedule. Errors are never averaged: one wrong element is a wrong kernel.
 """
 
@@ -147,7 +147,7 @@ def _number(value: Any) -> str:
 class Case:
     """One set of inputs with its expected outputs. `exact`: only one result is right, bit for bit.
 
-    The error of a rewritten kernel is relative to `scale`; None where nothing is rewritten.
+    The error of a rewritten kernel is relative to `scale`; None if nothing is rewritten.
     """
 
     kind: InputKind
@@ -169,7 +169,7 @@ class Case:
         return None
 
     def error(self, outputs: Sequence[Array]) -> float | None:
-        """The largest error of `outputs` relative to `scale`; None where there is none."""
+        """The largest error of `outputs` relative to `scale`; None if there is none."""
         if not self.scale:
             return None
         pairs = zip(self.expected, outputs, strict=True)

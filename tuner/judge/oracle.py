@@ -67,7 +67,7 @@ _INEXACT_KINDS = (InputKind.SPIKES, InputKind.INTEGERS, InputKind.UNIFORM, Input
 _QUICK_SHARE = 0.25
 """The quick case's share of the seconds of a full check's reference."""
 _MIN_CASES = 4
-"""Least number of cases beside the quick one, however long a kernel takes."""
+"""Least number of cases besides the quick one, however long a kernel takes."""
 _RUNS_PER_CASE = 3
 """About how often a case runs the kernel."""
 _WHOLE_NUMBERS = (InputKind.INTEGERS, InputKind.SPIKES)
@@ -82,7 +82,7 @@ _PRIORITY = (
     InputKind.PEAKS,
     InputKind.SWEPT,
 )
-"""The most important kinds of inputs, in order, where there is time for a few cases only."""
+"""The most important kinds of inputs, in order, if there is time for a few cases only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class _CasePlan:
 
 @dataclass(frozen=True)
 class Oracle:
-    """Gives the cases that kernels of one workload must pass. `seed` fixes all inputs.
+    """Makes the cases that kernels of one workload must pass. `seed` fixes all inputs.
 
     With `rewrites`, the cases for kernels whose traces begin with these: with the same inputs and
     the same exact values, from the original workload. Where the rewritten form is exact on
@@ -133,7 +133,7 @@ class Oracle:
 
     @cached_property
     def quick(self) -> Case:
-        """Exact integers where the workload allows them, few large terms where it does not.
+        """Exact integers if the workload allows them, otherwise few large terms.
 
         If those overflow or give no number, other kinds are tried. WorkloadError if for every kind
         of inputs a correct kernel may give any output.
@@ -235,7 +235,7 @@ class Oracle:
         return [every[n] for n in sorted(order[:most])]
 
     def _drawn(self) -> Iterator[_CasePlan]:
-        """Cases of random values. Where large values overflow, middling ones are tried first."""
+        """Cases of random values. If large values overflow, medium ones are tried first."""
         middling = self.plan.large_exponent < WIDE_EXPONENT and not self.plan.positive
         for kind, number in self._full_kinds():
             kinds: tuple[InputKind, ...] = (kind,)

@@ -42,7 +42,7 @@ MANY_NANS = 0.5
 class SpecialCase:
     """Inputs with special values and their expected outputs: `cases.CheckCase`.
 
-    `signs` of an output are -1 or 1 where it is a zero of that sign, 0 elsewhere; None where no
+    `signs` of an output are -1 or 1 where it is a zero of that sign, 0 elsewhere; None if no
     sign of a zero is promised.
     """
 

@@ -10,8 +10,8 @@ def checked_team_sizes(threads: int) -> tuple[int, ...]:
 
     A kernel must be right for every number from 1 to `threads`: the runtime may give a region fewer
     threads than it asks for, never more. Up to eight all are checked: most machines and container
-    limits lie there. Beyond, the cost of all would grow with the square of `threads`, and each
-    thread's share follows from one formula, so a sample suffices: powers of two and their
+    limits are in this range. Beyond, the cost of all would grow with the square of `threads`, and
+    each thread's share follows from one formula, so a sample suffices: powers of two and their
     neighbours (shares that divide evenly, and just not), `threads`, `threads - 1` and half of it.
     The others, `further_team_sizes`, are called once if that takes little time.
     """

@@ -44,7 +44,7 @@ class TimingPlan:
 
 @dataclass(frozen=True, slots=True)
 class TimingRace:
-    """One candidate's timing so far; `plan` gives the next measurement, `add` adds its result.
+    """One candidate's timing so far; `plan` returns the next measurement, `add` adds its result.
 
     `warm_secs` is the time of one call after the first; `session_burst_secs` that of the reference
     burst at the session's clock; `incumbent_secs` the best estimate of the session, None at first;

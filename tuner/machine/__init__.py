@@ -1,1 +1,1 @@
-"""The machine kernels run on: its cores and caches, what probes say of it, the bound they set."""
+"""The machine that runs kernels: cores, caches, probes, and the bound derived from them."""

@@ -16,7 +16,7 @@ class Bound:
     measured on a busy machine: such a bound is for information and ends no search. `peak_gflops`
     and `bandwidth_gbs` (main memory) are those for all the target's threads and the workload's
     arithmetic type. `least_secs` is the time of the operations alone on all cores, each at the peak
-    of a single core: wrong probes of several threads or of caches do not change it. It is 0.0 where
+    of a single core: wrong probes of several threads or of caches do not change it. It is 0.0 if
     the peak of one of the instructions was not probed: no time is implausible then.
     """
 

@@ -73,7 +73,7 @@ def _forms(workload: Workload) -> tuple[Form, ...]:
 
 def saved_by_allowing_error(workload: Workload) -> float:
     """How many times less work there is if `workload` allows any error: its products of more than
-    two factors may then be summed in steps. 1.0 where nothing is gained.
+    two factors may then be summed in steps. 1.0 if nothing is gained.
 
     With infinities and zeros the result differs (`rewrites.precompute_factors.may_distribute`), so
     floats need permission.

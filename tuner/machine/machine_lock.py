@@ -25,7 +25,7 @@ OnWait = Callable[[str], None]
 
 
 def lock_path() -> Path:
-    """The lock file of this machine: TILEWRIGHT_MEASURE_LOCK where that is set.
+    """The lock file of this machine: TILEWRIGHT_MEASURE_LOCK if that is set.
 
     /run/lock is the same for every user and session where it exists; otherwise the user's
     runtime folder or the temporary one, where it carries the user's number.
@@ -72,7 +72,7 @@ def machine_lock(
 
 
 def holder(path: Path) -> str:
-    """The holder of the lock, for people: process, user and command as far as they are visible."""
+    """A description of the lock's holder: process, user and command as far as they are visible."""
     try:
         held = os.stat(path)
         lines = Path("/proc/locks").read_text().splitlines()
@@ -176,7 +176,7 @@ def _locked_within(fd: int, patience_secs: float, on_wait: OnWait | None) -> boo
 
 
 def _open(path: Path) -> int:
-    """Open the lock file, created writable for everybody if there is none."""
+    """Open the lock file, created writable for all users if there is none."""
     try:
         # Not O_CREAT at once: in /run/lock the kernel refuses that for another user's file.
         return os.open(path, os.O_RDWR | os.O_CLOEXEC)

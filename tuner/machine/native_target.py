@@ -1,8 +1,8 @@
 """The machine we run on as a `Target`: detected and probed by its back end, cached on disk.
 
-`detect` asks the machine. `native_target` is what everyone else calls: it keeps the description
+`detect` asks the machine. `native_target` is for other callers: it keeps the description
 and its probes in a small JSON file, so that a warm start neither imports LLVM nor measures.
-`load_target` reads what a user writes after `--target`.
+`load_target` reads the argument of `--target`.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def _read_target_file(path: Path) -> Target:
 
 @dataclass(frozen=True, slots=True)
 class _CachedTarget:
-    """A cached description; `probed_at` is seconds since 1970, None where nothing was probed."""
+    """A cached description; `probed_at` is seconds since 1970, None if nothing was probed."""
 
     target: Target
     probed_at: float | None

@@ -27,7 +27,7 @@ from .probe_merging import ProbingLateError
 def probe_target(
     target: Target, within_secs: float = math.inf, control: Control | None = None
 ) -> Probes:
-    """Probe this machine, which `target` must describe, in a process of its own.
+    """Probe this machine, which `target` must describe, in a separate process.
 
     Probes are doubtful if the machine's lock could not be had. TargetError if that process fails,
     with its last line, or if everything takes longer than `within_secs`. MeasurementAborted by

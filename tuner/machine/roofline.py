@@ -4,7 +4,7 @@ min over p <= threads of max(operations at the peak of p cores, operation mix in
 the bandwidth of the level the data lives in), plus a parallel region if p > 1. If a form of the
 workload that it allows needs fewer operations, those count. Operations on narrow operands count at
 the rate of the machine's instructions for them, whether code for these is generated or not
-(`instruction_rates.py`); where that rate is not probed, the bound ends no search. Source: the
+(`instruction_rates.py`); if that rate is not probed, the bound ends no search. Source: the
 roofline model (Williams, Waterman and Patterson, CACM 52(4), 2009, doi:10.1145/1498765.1498785),
 with the cache level the whole problem fits in for "memory".
 
@@ -79,7 +79,7 @@ def _compute_secs(parts: list[tuple[float, InstructionRates]], threads: int) -> 
 
 
 def _least_secs(parts: list[tuple[float, InstructionRates]], target: Target) -> float:
-    """The operations on all cores at the single-core peak of their own instructions; 0.0 where one
+    """The operations on all cores at the single-core peak of their own instructions; 0.0 if one
     of these peaks was not probed: with f32's in its place, a right kernel may take less."""
     if not all(rates.probed and target.probes.peak_of(rates.by, 1) for _, rates in parts):
         return 0.0

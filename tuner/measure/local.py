@@ -161,7 +161,7 @@ class LocalMeasurer:
         return self._bound
 
     def _least_secs(self) -> float:
-        """What no right kernel can undercut by far; 0.0 where that is not known, and no time
+        """The time far below which no correct kernel can be; 0.0 if that is not known, and no time
         refused."""
         if self._bound_secs is not None:
             return self._bound_secs

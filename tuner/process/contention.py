@@ -35,7 +35,7 @@ class CpuTimes:
 def cpu_times(
     cpus: Iterable[int], root: Path = ROOT, ticks_per_sec: float | None = None
 ) -> CpuTimes | None:
-    """The times of `cpus` now; None where the system does not report them."""
+    """The times of `cpus` now; None if the system does not report them."""
     wanted = set(cpus)
     ticks_per_sec = ticks_per_sec or os.sysconf("SC_CLK_TCK")
     try:
@@ -57,7 +57,7 @@ def cpu_times(
 class ContentionMonitor:
     """Whether other processes used the CPUs since the last call.
 
-    `read` gives the times of the observed CPUs, `own_secs` the CPU time of all threads of this
+    `read` returns the times of the observed CPUs, `own_secs` the CPU time of all threads of this
     process, `clock` seconds.
     """
 

@@ -1,5 +1,6 @@
-"""The control of a run from another thread: its time limit, its abort, and reports of what it does
-and what it waits for."""
+"""The control of a run from another thread: time limit, abort, and reports of its activity and
+waits.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +17,8 @@ from tilewright.schedules.errors import TilewrightError
 from .. import timeouts
 
 
-class MeasurementAborted(TilewrightError):  # noqa: N818  # it is no error: somebody asked for it
-    """A measurement ended because `Control.abort` was called; it says nothing of the candidate."""
+class MeasurementAborted(TilewrightError):  # noqa: N818  # no error, but requested
+    """A measurement ended because `Control.abort` was called, not because of the candidate."""
 
 
 class OutOfTime(MeasurementAborted):
@@ -34,9 +35,9 @@ class OutOfTime(MeasurementAborted):
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """What a run is doing: `phase` is one of `PHASES`, `text` describes it for people. `done` of
-    `total` parts are finished, 0 of 0 where nothing is counted; `predicted_secs` is the predicted
-    time of the whole activity, None if unknown."""
+    """The current activity of a run: `phase` is one of `PHASES`, `text` describes it for users.
+    `done` of `total` parts are finished, 0 of 0 if nothing is counted; `predicted_secs` is the
+    predicted time of the whole activity, None if unknown."""
 
     phase: str
     text: str
@@ -46,7 +47,7 @@ class Activity:
 
     @property
     def left_secs(self) -> float | None:
-        """Predicted time of the rest."""
+        """Predicted time of the remaining parts."""
         if self.predicted_secs is None:
             return None
         return self.predicted_secs * (1.0 - self.done / self.total if self.total else 1.0)
@@ -60,20 +61,20 @@ PHASES = (
     "starting", "reference", "proposing", "compiling", "measuring", "race", "full check",
     "publishing",
 )  # fmt: skip
-"""In the order of a run; the middle ones repeat."""
+"""The phases in the order of a run; the middle ones repeat."""
 
 STARTING = Activity("starting", "starting")
 
 
 class Control:
-    """Controls one run. `on_wait` is called with what the run waits for, "" when it goes on;
-    `on_activity` with what it begins to do.
+    """Controls one run.
 
-    `is_wanted` says whether another run wants the machine, and `turn` lets that run have it and
-    returns when it is this run's turn again; both are called between two candidates and two cases
-    of a check. Time spent in `turn` does not count: `clock` leaves it out. `now` gives monotonic
-    seconds, and `started` is the start of the run by it, such as the start of the command.
-    Thread-safe.
+    `on_wait` is called with the reason of a wait, and with "" when the run continues; `on_activity`
+    with every new activity. `is_wanted` says whether another run wants the machine, and `turn` lets
+    that run have it and returns when it is this run's turn again; both are called between two
+    candidates and two cases of a check. Time spent in `turn` does not count: `clock` omits it.
+    `now` returns monotonic seconds, and `started` is the start of the run on that clock, such as
+    the start of the command. Thread-safe.
     """
 
     def __init__(
@@ -110,7 +111,7 @@ class Control:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Time of other runs: `clock` stands still during the block."""
+        """Time of other runs: `clock` stops during the block."""
         start = self.now()
         try:
             yield
@@ -119,7 +120,7 @@ class Control:
 
     @contextmanager
     def locked_out(self) -> Iterator[None]:
-        """Time in which other programs hold the machine's lock: it counts as this run's."""
+        """Time in which other programs hold the machine's lock, which counts as this run's."""
         start = self.now()
         try:
             yield
@@ -167,7 +168,7 @@ class Control:
         return self.left_secs > self.reserve_secs
 
     def doing(self, activity: Activity) -> None:
-        """Report what the run does from now on."""
+        """Report the run's new activity."""
         self.activity = activity
         self._on_activity(activity)
 

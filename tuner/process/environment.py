@@ -1,4 +1,5 @@
-"""Environment variables that steer libraries, and the same clean set of them for all that is timed.
+"""Environment variables that affect the speed of libraries, and one clean environment for all
+timing.
 
 A variable such as `OPENBLAS_CORETYPE` or `ONEDNN_MAX_CPU_ISA` lets a library use slower code than
 the machine supports. A comparison with a library that is slowed down means nothing.
@@ -15,13 +16,14 @@ _PREFIXES = (
     "ONEDNN_", "DNNL_", "OMP_", "GOMP_", "KMP_", "TBB_", "ATEN_", "TORCH_", "TORCHINDUCTOR_",
     "PYTORCH_", "NPY_", "NUMPY_", "NUMEXPR_", "TVM_", "MALLOC_",
 )  # fmt: skip
-"""Of NumPy, PyTorch, TVM and what computes for them: BLAS, oneDNN, OpenMP, the C library's heap."""
+"""Variables of NumPy, PyTorch, TVM and the libraries they use: BLAS, oneDNN, OpenMP, the C heap."""
 
 _NAMES = frozenset({"GLIBC_TUNABLES", "LRU_CACHE_CAPACITY"})
-"""String functions by processor features; how many primitives PyTorch keeps of oneDNN."""
+"""Variables that select string functions by CPU features, and PyTorch's cache of oneDNN
+primitives."""
 
 _PLACES = ("_HOME", "_DIR", "_PATH", "ROOT")
-"""Ends of names that only say where something lies."""
+"""Ends of names that contain locations only."""
 
 _THREADS = (
     "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS", "NUMEXPR_NUM_THREADS",
@@ -31,8 +33,8 @@ _THREADS = (
 KEPT_MEMORY = (
     "glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=1099511627776:glibc.malloc.hugetlb=1"
 )
-"""`GLIBC_TUNABLES` of a process that times a library. Freed memory stays with it, on huge pages:
-PyTorch allocates every result it gives, and would pay for new pages in every call (ADR 19)."""
+"""`GLIBC_TUNABLES` of a process that times a library. It keeps freed memory, on huge pages:
+PyTorch allocates every result, and would need new pages in every call (ADR 19)."""
 
 
 SECRETS = frozenset({"TILEWRIGHT_API_KEY", "TILEWRIGHT_DB", "PGPASSWORD", "PGPASSFILE"})
@@ -50,10 +52,10 @@ def _steers(name: str) -> bool:
 
 
 def clean_environment(environ: Mapping[str, str], threads: int) -> dict[str, str]:
-    """`environ` for a process that is timed on `threads` threads, whatever it computes with.
+    """`environ` for a process that is timed on `threads` threads, with any library.
 
-    Without every variable that `steering` finds; with the thread count of each library, and
-    OpenMP's threads on cores of their own (ADR 37). The same for our kernels and for others'.
+    Without the variables that `steering` returns; with the thread count of each library, and one
+    core per OpenMP thread (ADR 37). Equal for our kernels and for libraries.
     """
     removed = SECRETS | set(steering(environ))
     kept = {name: value for name, value in environ.items() if name not in removed}
@@ -64,8 +66,8 @@ def clean_environment(environ: Mapping[str, str], threads: int) -> dict[str, str
 def openmp_environment(threads: int) -> dict[str, str]:
     """Environment of a process whose parallel kernels are timed with `threads` threads.
 
-    Each thread stays on a core of its own: left to the scheduler, two may share one for a tenth of
-    a second, each spinning while the other has work, and a kernel looks up to six times slower.
+    Each thread stays on its own core: the scheduler may put two on one core for a tenth of a
+    second, where each spins while the other has work, and a kernel seems up to six times slower.
     """
     return {
         "OMP_NUM_THREADS": str(threads),

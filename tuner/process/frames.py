@@ -28,7 +28,7 @@ class Frame:
 
 
 def write_frame(fd: int, frame: Frame) -> None:
-    """Write all of `frame`, waiting where the pipe is full. BrokenPipeError if nobody reads."""
+    """Write all of `frame`, waiting while the pipe is full. BrokenPipeError if it has no reader."""
     text = json.dumps(frame.document, separators=(",", ":")).encode()
     rest = memoryview(_HEADER.pack(len(text), len(frame.blob)) + text + frame.blob)
     while rest:

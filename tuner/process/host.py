@@ -1,6 +1,6 @@
-"""What the operating system says about this machine: cores a kernel may use, and data caches.
+"""Information of the operating system about this machine: usable cores, and data caches.
 
-Everything is read from files below a `root`, so tests bring machines of their own. A file that is
+Everything is read from files below a `root`, so tests can provide other machines. A file that is
 missing or nonsense falls back to a sensible value: containers and odd kernels hide much of /sys.
 """
 
@@ -97,7 +97,8 @@ def data_caches(root: Path = ROOT) -> tuple[Cache, ...]:
 
 
 def _sysconf_caches() -> tuple[Cache, ...]:
-    """What the C library knows; glibc numbers (size, ways, line) of level n as 188 + 3(n-1) ..."""
+    """The caches that the C library reports; glibc numbers (size, ways, line) of level n as 188 +
+    3(n-1) ..."""
     if platform.libc_ver()[0] != "glibc":
         return ()
     caches = []
@@ -114,7 +115,7 @@ def _sysconf_caches() -> tuple[Cache, ...]:
 
 
 def cpu_identity(root: Path = ROOT) -> str:
-    """One CPU of this machine as the kernel describes it, without what changes (clock, load)."""
+    """One CPU of this machine as the kernel describes it, without changing values (clock, load)."""
     keep = {
         "vendor_id", "model name", "cpu family", "model", "stepping", "flags", "Features",
         "CPU implementer", "CPU architecture", "CPU variant", "CPU part",
@@ -137,7 +138,7 @@ def distinct_cores_first(cpus: list[int], root: Path = ROOT) -> list[int]:
 
 
 def available_memory_bytes(root: Path = ROOT) -> int:
-    """Memory the kernel thinks is free to use; 1 GiB where it does not say."""
+    """Available memory according to the kernel; 1 GiB if it does not say."""
     found = re.search(r"^MemAvailable:\s+(\d+) kB", _read(root / "proc/meminfo"), re.MULTILINE)
     return int(found[1]) << 10 if found else 1 << 30
 

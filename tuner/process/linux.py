@@ -72,8 +72,8 @@ def resident_bytes(pid: int) -> int:
 def reserve(size_bytes: int, *, shared: bool = False) -> int:
     """Address of `size_bytes` of inaccessible address space, private or `shared` with children.
 
-    It lies far from everything the system places by itself: code reaches its constants by 32-bit
-    offsets, so the gaps LLVM loads code into must not be gigabytes of guards apart.
+    It is far from all automatic mappings: code reaches its constants by 32-bit offsets, so
+    gigabytes of guards must not separate the gaps into which LLVM loads code.
     """
     flags = (_MAP_SHARED if shared else _MAP_PRIVATE) | _MAP_ANONYMOUS | _MAP_NORESERVE
     for slot in range(_SLOTS):
@@ -95,13 +95,13 @@ def reserve(size_bytes: int, *, shared: bool = False) -> int:
 
 
 def release(address: int, size_bytes: int) -> None:
-    """Unmap what `reserve` returned."""
+    """Unmap memory returned by `reserve`."""
     if libc().munmap(address, size_bytes):
         raise _fail("cannot unmap")
 
 
 def protect(address: int, size_bytes: int, protection: int) -> None:
-    """Set what the pages of `[address, address + size_bytes)` allow; both page-aligned."""
+    """Set the protection of the pages `[address, address + size_bytes)`; both page-aligned."""
     if size_bytes and libc().mprotect(address, size_bytes, protection):
         raise _fail("cannot change memory protection")
 

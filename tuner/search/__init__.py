@@ -1,1 +1,1 @@
-"""What to try next: strategies, what they promise, and the space they walk."""
+"""The search: strategies, their interface, and the space they search."""

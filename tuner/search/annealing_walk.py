@@ -32,7 +32,8 @@ class Cooling:
 
 @dataclass(frozen=True, slots=True)
 class Annealed:
-    """Best codes seen, best first, with their scores; and where the chains ended (P, J)."""
+    """The best codes seen, best first, with their scores; and the settings at which the chains
+    ended (P, J)."""
 
     codes: IntArray
     scores: FloatArray

@@ -18,9 +18,9 @@ Observation: TypeAlias = tuple[Candidate, MeasureResult]
 
 @dataclass(slots=True)
 class SearchGoal:
-    """What a strategy may know besides the space.
+    """The information of a strategy besides the space.
 
-    `seed` fixes every random choice. `bound_secs` is a time no candidate can beat, None where no
+    `seed` fixes every random choice. `bound_secs` is a time no candidate can beat, None if no
     reliable one is known; the session may correct it during the search. `check` is called
     repeatedly during long computations; an exception it raises ends the search.
     """
@@ -72,12 +72,12 @@ class SearchStrategy(Protocol):
     @property
     def prior_trust(self) -> float | None:
         """Posterior probability, 0..1, that differences predicted by the analytic prior are real on
-        this machine; None where too little was measured, or the strategy does not estimate it."""
+        this machine; None if too little was measured, or the strategy does not estimate it."""
         ...
 
     @property
     def gain_over_prior(self) -> float | None:
-        """Time of the prior's fastest choice divided by the best time, >= 1; None where the prior
+        """Time of the prior's fastest choice divided by the best time, >= 1; None if the prior
         chose nothing, or none of its choices could be measured."""
         ...
 

@@ -21,7 +21,7 @@ def default_trace(workload: Workload, target: Target) -> Trace:
 
 
 def default_of_document(document: dict[str, Any]) -> Frame:
-    """What a helper process calls: the default trace of `workload` on `target`."""
+    """The default trace of `workload` on `target`; called by a helper process."""
     trace = default_trace(
         Workload.from_json(document["workload"]), Target.from_json(document["target"])
     )

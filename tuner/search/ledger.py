@@ -29,7 +29,7 @@ class Ledger:
             self.predictions[candidate] = predicted_log2_secs
 
     def resume(self, observations: Sequence[Observation]) -> None:
-        """Enter what an earlier process proposed and observed, without its predictions."""
+        """Enter the proposals and results of an earlier process, without its predictions."""
         for candidate, result in observations:
             self.ask(candidate)
             self.results[candidate] = result

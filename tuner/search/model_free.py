@@ -1,5 +1,5 @@
 """The common part of strategies without a model: they begin with the prior's choice, report the
-prior's predictions, and continue in an order of their own."""
+prior's predictions, and continue in their own order."""
 
 from __future__ import annotations
 

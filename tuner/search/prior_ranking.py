@@ -25,7 +25,7 @@ MAX_SCORED_POINTS = 200_000
 """A space of more feasible points is sampled by annealing instead of scored completely."""
 
 DESCENTS = 4
-"""Descents start from so many of the best points of the walk that are far apart."""
+"""The number of descents, which start from the best points of the walk that are far apart."""
 
 MAX_DESCENT_PARTS = 8
 """In programs of more parts, pairs of knobs are too small a sample for a descent to pay."""
@@ -43,7 +43,7 @@ CHAINS, STEPS = 512, 40
 class PriorRanking:
     """The best `codes` of each sketch by the prior, best first, and their `log2_secs`.
 
-    `feasible` counts the feasible points where the space was enumerated, else it is None. `default`
+    `feasible` counts the feasible points if the space was enumerated, else it is None. `default`
     is the best legal candidate.
     """
 
@@ -113,7 +113,7 @@ def _first_legal(space: ScheduleSpace, candidates: list[Candidate]) -> tuple[Can
 
 
 def _legal_trace(space: ScheduleSpace, candidate: Candidate) -> Trace | None:
-    """The trace of a candidate, None where it is not legal."""
+    """The trace of a candidate, None if it is not legal."""
     try:
         return _checked_trace(space, candidate)
     except ScheduleError:
@@ -121,7 +121,7 @@ def _legal_trace(space: ScheduleSpace, candidate: Candidate) -> Trace | None:
 
 
 def _checked_trace(space: ScheduleSpace, candidate: Candidate) -> Trace:
-    """The trace of a candidate. ScheduleError where a primitive or the plan of storage refuses it:
+    """The trace of a candidate. ScheduleError if a primitive or the plan of storage refuses it:
     they decide, since `feasible` answers by rules that a new kind of expression may not satisfy."""
     sketch = space.sketches[candidate.sketch]
     trace, nest = sketch.lowered(candidate.setting)
@@ -130,7 +130,7 @@ def _checked_trace(space: ScheduleSpace, candidate: Candidate) -> Trace:
 
 
 def _listed(grids: tuple[SettingGrid, ...]) -> list[IntArray] | None:
-    """All feasible codes of every sketch, None where there are too many to score."""
+    """All feasible codes of every sketch, None if there are too many to score."""
     if sum(grid.points for grid in grids) > MAX_LISTED_POINTS:
         return None
     result, total = [], 0

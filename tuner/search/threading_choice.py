@@ -1,6 +1,6 @@
 """The best schedule with the other threading: without parallel regions where the default has some.
 
-Where a region costs as much as it gains, the prior cannot decide: the cost of a region depends on
+If a region costs as much as it gains, the prior cannot decide: the cost of a region depends on
 the cores its threads run on (`REGION_DOUBT_SECS`), that of the work on the prior's errors. So the
 search measures one schedule of each kind.
 """
@@ -26,10 +26,10 @@ MAX_SLOWDOWN = 2.2
 kernels, and so the gain of threads, by up to a factor of two."""
 
 REGION_DOUBT_SECS = 0.8e-6
-"""What a parallel region may cost beyond its probe. At its start and end threads exchange some six
-cache lines, at a cost that depends on their cores. A virtual machine changes these several times a
-second, whenever threads rest: 0.45 to 0.55 us a region or 1.2 to 1.4, on one machine in one
-minute, and a short measurement sees one of the two."""
+"""The factor by which a parallel region may cost more than its probe. At its start and end threads
+exchange some six cache lines, at a cost that depends on their cores. A virtual machine changes
+these several times a second, whenever threads rest: 0.45 to 0.55 us a region or 1.2 to 1.4, on one
+machine in one minute, and a short measurement sees one of the two."""
 
 MAX_REGIONS = 10
 """A kernel that takes longer than so many regions certainly gains by threads."""
@@ -42,7 +42,7 @@ def best_with_other_threading(
     space: ScheduleSpace, prior: Prior, look: PriorRanking
 ) -> Scored | None:
     """The prior's best schedule with parallel regions if the default has none, or without if it has
-    some; None where it is too slow by prediction, or threads certainly pay."""
+    some; None if it is too slow by prediction, or threads certainly pay."""
     if space.target.threads == 1:
         return None
     default = np.array([look.default.setting], np.int64)

@@ -1,1 +1,1 @@
-"""The tuning session: ask, measure, store, tell; what it is asked for and what it reports."""
+"""The tuning session: ask, measure, store, tell; its options and its report."""

@@ -25,7 +25,7 @@ from .tuning_run import TuningRun
 
 MAX_TRACES_COMPARED = 8
 """Trials of an earlier process whose traces are compared with those of this space. Records are
-right in any space; the search learns from where their settings lie in this one."""
+right in any space; the search uses the places of their settings in this one."""
 
 
 class Stopped(BaseException):
@@ -65,8 +65,8 @@ class TuningLoop:
         self.ending = StoppingRule(self.run, self.goal, self.candidates_of)
 
     def resume(self) -> None:
-        """Enter the trials that an earlier process of this run reported; the strategy goes on from
-        there. If they belong to another space, the run starts over, with stored results."""
+        """Enter the trials that an earlier process of this run reported; the strategy continues
+        from there. If they belong to another space, the run starts over, with stored results."""
         run = self.run
         stored = (
             {record.key: record for record in run.stored_records()}
@@ -278,7 +278,7 @@ class TuningLoop:
         )
 
     def _trace(self, candidate: Candidate) -> Trace | None:
-        """The candidate's trace; None where a primitive refuses it."""
+        """The candidate's trace; None if a primitive refuses it."""
         self.run.control.check()
         try:
             return self.run.space.trace(candidate)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What a run may use.
+    """The limits of a run.
 
     `trials` counts every candidate measured for this workload and target by this strategy and seed,
     earlier runs included. `seconds` is the wall time of this run, without the time in which other
@@ -26,7 +26,8 @@ class Budget:
 
 
 MAX_KNOBS_REPORTED = 48
-"""Programs of many parts have hundreds of knobs; the trace has them all."""
+"""The most knobs in an event: programs of many parts have hundreds, all of which are in the
+trace."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +43,11 @@ class TrialEvent:
     """One trial ended and is durably stored. `reused`: by an earlier run, not measured now.
 
     Trials are reported in the order of their numbers; `eta_secs` is None before one was measured.
-    `fraction_of_bound` is None also where the best time proves the bound wrong. `predicted_secs` is
-    the strategy's prediction before the measurement, None where it made none. `sketch` and
+    `fraction_of_bound` is None also if the best time proves the bound wrong. `predicted_secs` is
+    the strategy's prediction before the measurement, None if it made none. `sketch` and
     `knobs` are the candidate's settings: of each knob with a choice its value, at most
     `MAX_KNOBS_REPORTED` of them. `candidate` serves to resume the run
-    (`SessionOptions.previous_trials`); its numbers have a meaning in this space alone.
+    (`SessionOptions.previous_trials`); its numbers are valid in this space only.
     """
 
     trial: int
@@ -66,14 +67,14 @@ class TrialEvent:
 
 
 class RecordSink(Protocol):
-    """Where a session stores records and finds earlier ones. `db` satisfies it."""
+    """Stores the records of a session and returns earlier ones. `db` implements it."""
 
     def add(self, records: Sequence[TuningRecord]) -> None:
-        """Durable when it returns. Adding a record that is there already changes nothing."""
+        """Store records durably. Adding a stored record again changes nothing."""
         ...
 
     def records(self, workload_key: str, target_key: str) -> list[TuningRecord]:
-        """Every record of exactly this work, oldest first."""
+        """All records of this workload and target, oldest first."""
         ...
 
     def promote(self, record: TuningRecord) -> bool:
@@ -100,16 +101,17 @@ class BestFound:
     packed_ahead: bool = False
     run_secs_with_packing: float | None = None
     rewritten: dict[str, Any] | None = None
-    """Of a trace that begins with rewrites of their own error: `tilewright.schedules.rewritten`."""
+    """The error of a trace that begins with rewrites: `tilewright.schedules.rewritten`."""
     evidence: dict[str, Any] | None = None
-    """What its full check compared, `tilewright.schedules.record.Evidence`; None if unknown."""
+    """The comparisons of its full check, `tilewright.schedules.record.Evidence`; None if
+    unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
     """A candidate that was faster than the best and failed the full check.
 
-    `record_key` is that check's record, or the trial's where the check was lost and left none.
+    `record_key` is that check's record, or the trial's if the check was lost without a record.
     """
 
     trial: int
@@ -120,7 +122,7 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True)
 class TuneReport:
-    """All that `tune --json` prints, field for field; `to_json` gives that document."""
+    """The fields of the document of `tune --json`, which `to_json` returns."""
 
     workload: dict[str, Any]
     target: dict[str, Any]
@@ -137,16 +139,16 @@ class TuneReport:
     cost_model: dict[str, float | None] = field(default_factory=dict)
     final_race: list[dict[str, Any]] = field(default_factory=list)
     """The fastest few, timed once more in turns at the end: `trial` (None: of an earlier run) and
-    `run_secs`, fastest first. Empty where none was close to the fastest."""
+    `run_secs`, fastest first. Empty if none was close to the fastest."""
     bound: dict[str, Any] = field(default_factory=dict)
-    """Of what `best.fraction_of_bound` is a share: `roofline_bound.RooflineBound.to_json`."""
+    """The bound of `best.fraction_of_bound`: `roofline_bound.RooflineBound.to_json`."""
     out_of_time: dict[str, Any] | None = None
-    """Where the seconds of the budget ended the run in the midst of something: `during` which phase
-    (`control.PHASES`), `done` of `total` parts of it, and seconds that `would_do_secs`."""
+    """Set if the seconds of the budget interrupted an activity: `during` is the phase
+    (`control.PHASES`), `done` of `total` parts were finished, `would_do_secs` should suffice."""
     dropped_sketches: list[dict[str, str]] = field(default_factory=list)
     """`name` and `reason` of those that were not searched: `ScheduleSpace.dropped`."""
     rejected: list[Rejected] = field(default_factory=list)
-    """Of candidates that were faster than the best, or of all where there is none."""
+    """Rejected candidates that were faster than the best, or all if there is no best."""
 
     def to_json(self) -> dict[str, Any]:
         from dataclasses import asdict

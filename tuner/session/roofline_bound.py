@@ -1,4 +1,4 @@
-"""The roofline bound of a session, corrected by what the session measures.
+"""The roofline bound of a session, corrected by the session's measurements.
 
 A bound comes from probes, and a probe can be too low: the machine was busy, its clock was lower, a
 neighbour used the other half of the core. A correct kernel that is faster than the bound by more
@@ -42,8 +42,8 @@ class MeasuringMachine(Protocol):
 class RooflineBound:
     """The bound of `work`; `current` is the latest one.
 
-    `machine` is None where times do not come from the machine that `target` describes. `raised_by`
-    is what corrected the bound: "probe", "kernel", or None; `notes` say how, for people.
+    `machine` is None if times do not come from the machine that `target` describes. `raised_by`
+    names the last correction of the bound: "probe", "kernel", or None; `notes` describe it.
     """
 
     work: Work
@@ -67,11 +67,11 @@ class RooflineBound:
 
     @property
     def goal_secs(self) -> float | None:
-        """The time at which a search may end; None where the bound is not reliable enough."""
+        """The time at which a search may end; None if the bound is not reliable enough."""
         return self.current.secs if self.current.probed and not self._disproved else None
 
     def fraction(self, secs: float) -> float | None:
-        """The bound divided by `secs`; None where `secs` proves the bound wrong."""
+        """The bound divided by `secs`; None if `secs` proves the bound wrong."""
         return None if self.is_beaten_by(secs) else self.share(secs)
 
     def share(self, secs: float) -> float:

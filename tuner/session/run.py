@@ -46,7 +46,7 @@ def run_session(
 
     Every trial is stored in `sink` as soon as it is measured, and then reported to `on_event`, as
     are reused trials of earlier runs. The best candidate is rebuilt, verified in full, stored and
-    promoted; `report.best` is None where none passed. StrategyError for an unknown strategy.
+    promoted; `report.best` is None if none passed. StrategyError for an unknown strategy.
 
     An exception of `on_event`, and KeyboardInterrupt, ends the run at once and passes through; what
     was measured stays stored. MeasurementAborted, by the measurer or `options.control`, ends it
@@ -115,7 +115,7 @@ def _run_to_end(run: TuningRun, goal: SearchGoal) -> TuneReport:
 
 
 def _out_of_time_document(run: TuningRun, over: OutOfTime) -> dict[str, Any]:
-    """What the run was doing when the seconds of its budget ended."""
+    """The activity of the run when the seconds of its budget ended."""
     activity = run.control.activity
     return {
         "during": activity.phase,

@@ -14,7 +14,7 @@ from .trials import statuses
 from .tuning_run import TuningRun
 
 MAX_BATCH = 16
-"""Candidates of one batch; a run ends after as many trials without a success."""
+"""Candidates of one batch; a run ends after the same number of trials without a success."""
 
 MAX_RECHECKS_AT_BOUND = 3
 """Times at the bound that a recheck may fail to reproduce; after that the bound no longer ends this
@@ -23,7 +23,7 @@ search: each recheck costs as much as several trials."""
 
 @dataclass
 class StoppingRule:
-    """Decides after each batch whether a run goes on. `goal` is what the strategy reads;
+    """Decides after each batch whether a run continues. `goal` is the strategy's input;
     `candidates_of` has the candidates of each trace."""
 
     run: TuningRun
@@ -31,7 +31,7 @@ class StoppingRule:
     candidates_of: dict[bytes, list[Candidate]]
 
     def reason(self) -> str | None:
-        """Why the run ends, None while it goes on."""
+        """Why the run ends, None while it continues."""
         run = self.run
         counts = statuses(run.trials)
         wrong = counts[MeasureStatus.WRONG_RESULT]
@@ -42,7 +42,7 @@ class StoppingRule:
         return run.out_of_time() or self._strategy_reason()
 
     def check_bound(self, secs: float) -> None:
-        """Compare the bound with a measured time, and have it corrected where that beats it."""
+        """Compare the bound with a measured time, and correct it if the time beats it."""
         if self.run.bound.is_beaten_by(secs):
             self.run.bound.challenge(secs, within_secs=self._secs_for_probes())
 

@@ -90,7 +90,7 @@ def _final_race(run: TuningRun) -> list[dict[str, Any]]:
 
 def _default(run: TuningRun, best: TuningRecord | None) -> dict[str, float] | None:
     """The time of the schedule chosen with no measurement, the first trial of every strategy;
-    None where it failed, also in the full check, or was not run.
+    None if it failed, also in the full check, or was not run.
 
     It is the best's time by the ratio of the two in the final race, or else in the search: the
     best's own was taken on its own, for longer, and would win or lose by that alone.
@@ -109,7 +109,7 @@ def _default(run: TuningRun, best: TuningRecord | None) -> dict[str, float] | No
 
 def _times_as_long(run: TuningRun, trace: bytes, best: TuningRecord) -> float:
     """How many times as long as the best another candidate takes, at least once: it was chosen
-    in a race that is over where a run measures nothing."""
+    in a race, which is over if a run measures nothing."""
     found = best.trace_key
     if trace == found:
         return 1.0

@@ -35,7 +35,7 @@ def statuses(trials: Sequence[Trial]) -> Counter[MeasureStatus]:
 def explain(
     reason: str, trials: Sequence[Trial], rejected: Iterable[TuningRecord], *, found: bool
 ) -> str:
-    """Why the run ended; where it found nothing, also the most frequent failures, and why full
+    """Why the run ended; if it found nothing, also the most frequent failures, and why full
     checks failed the candidates that were `rejected`."""
     if found and not reason.startswith("stopped:"):
         return reason
@@ -58,7 +58,7 @@ def prediction_quality(
     prior_trust: float | None = None,
     gain_over_prior: float | None = None,
 ) -> dict[str, float | None]:
-    """How well predictions ranked the times that were measured; None where there are too few.
+    """How well predictions ranked the times that were measured; None if there are too few.
 
     `prior_trust` and `gain_over_prior` are the strategy's, see `SearchStrategy`.
     """

@@ -108,8 +108,8 @@ class TuningRun:
         return max(secs - waited_secs, 0.0)
 
     def out_of_time(self, reserve_secs: float | None = None) -> str | None:
-        """Why the run must stop measuring, None if it need not. `reserve_secs`: what to leave for
-        the end of the run, by default what is reserved now."""
+        """Why the run must stop measuring, None if it need not. `reserve_secs`: the time left for
+        the end of the run, by default the current reserve."""
         if self.options.should_stop():
             return STOPPED
         reserve_secs = self.control.reserve_secs if reserve_secs is None else reserve_secs
@@ -138,12 +138,12 @@ class TuningRun:
         return any(not trial.reused for trial in self.trials)
 
     def trace_of(self, record: TuningRecord) -> Trace:
-        """The trace of a record, without parsing it where a trial of this run has it."""
+        """The trace of a record, without parsing if a trial of this run has it."""
         trial = self.by_trace.get(record.trace_key)
         return Trace.from_json(record.trace) if trial is None else trial.trace
 
     def result_of(self, trial: Trial) -> MeasureResult:
-        """The result the strategy learns of a trial: that of its full check where there was one."""
+        """The result of a trial for the strategy: that of its full check if there was one."""
         return self.rechecked.get(trial.key, trial.record.result)
 
     # -- what is stored
@@ -161,7 +161,7 @@ class TuningRun:
         return found
 
     def earlier_records(self) -> list[TuningRecord]:
-        """What a run goes by of what is `stored_records`: nothing where it is fresh."""
+        """The `stored_records` that the run uses: none if it is fresh."""
         return [] if self.options.fresh else self.stored_records()
 
     def stored_records(self) -> list[TuningRecord]:

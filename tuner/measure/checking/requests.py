@@ -17,8 +17,8 @@ _REPEATS = 10
 
 
 def kernel_job(symbol: str, threads: int, needs: Needs, trace: Trace) -> dict[str, Any]:
-    """Fields of `job.CheckJob`: what the kernel `symbol` of `trace` needs of its caller, and the
-    rewrites that decide what it must compute."""
+    """Fields of `job.CheckJob`: the needs of the kernel `symbol` of `trace`, and the rewrites, on
+    which its correct results depend."""
     return {
         "rewrites": Trace(trace.rewrites).to_json(),
         "symbol": symbol,

@@ -75,7 +75,7 @@ class RunnerClient:
 
     @property
     def running(self) -> bool:
-        """Whether there is a process, which may have ended by itself."""
+        """Whether a process was started and not closed; it may have ended."""
         return self._process is not None
 
     @property

@@ -1,4 +1,4 @@
-"""Where a fleet's scheduler is: what follows `dask:` and `--join`."""
+"""The address of a fleet's scheduler, as in `dask:` and `--join`."""
 
 from __future__ import annotations
 
@@ -34,8 +34,9 @@ def parse_address(text: str) -> str:
 
 
 def check_listens(address: str, timeout_secs: float) -> None:
-    """FleetError if nothing listens at `address`. Dask would try for all of its patience, where a
-    closed port says so at once. One that expects TLS is left alone: it would log each look."""
+    """FleetError if nothing listens at `address`. Dask would retry until its
+    timeout, although a closed port fails at once. TLS addresses are not tried, because the
+    scheduler would log each attempt."""
     protocol, _, where = address.partition("://")
     host, _, port = where.rpartition(":")
     if protocol == "tls":

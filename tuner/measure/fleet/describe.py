@@ -1,4 +1,4 @@
-"""What this machine says of itself when it joins a fleet."""
+"""The description of this machine when it joins a fleet."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def describe(measurer: str = "local", target: str = "native", name: str = "") ->
     """This machine, probed if it measures itself; or the one `target` (a file) that it plays with
     mocked timings. `name` "": the host's.
 
-    MeasurerError, TargetError for what cannot be.
+    MeasurerError, TargetError for an impossible description.
     """
     name = name or socket.gethostname()
     if measurer == "local":

@@ -1,5 +1,4 @@
-"""Which machine measures which candidates, and what follows the loss of a machine. Pure: no clock,
-no network.
+"""Assigns candidates to machines, and handles the loss of a machine. Pure: no clock, no network.
 
 A batch of candidates is divided into orders, each for one machine; Dask never moves an order by
 itself. When a machine is lost, the unanswered candidates of its order are ordered again. If there

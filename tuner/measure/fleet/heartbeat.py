@@ -18,7 +18,7 @@ from ... import timeouts
 @dataclass(slots=True)
 class HeartbeatMonitor:
     """The age of each machine's last heartbeat by this process's clock, as clocks of other machines
-    may be wrong. Time in which nobody called `of` does not count."""
+    may be wrong. Time without calls of `of` does not count."""
 
     _heard: dict[str, tuple[float, float]] = field(default_factory=dict)
     _looked: float = float("-inf")

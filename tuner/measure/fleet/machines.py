@@ -1,4 +1,4 @@
-"""The machines of a fleet: which have joined, which are alike, and which a target names."""
+"""The machines of a fleet: which have joined, which are equivalent, and which match a target."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def kind(target: Target) -> str:
 def fleet_status(address: str, timeout_secs: float = 5.0) -> list[FleetMachine]:
     """The machines that have joined the scheduler at `address`, by name.
 
-    MeasurerError for what is no address; FleetError if nothing answers there. Not for coroutines.
+    MeasurerError for an invalid address; FleetError if nothing answers there. Not for coroutines.
     """
     where = parse_address(address)
     import distributed  # noqa: F401  # if it is missing, that is what is wrong

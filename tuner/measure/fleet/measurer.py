@@ -156,7 +156,7 @@ class FleetMeasurer:
             self._wait_for_machines(run, machines)
 
     def _give_out(self, run: _Run, line: Line, machines: dict[str, FleetMachine]) -> None:
-        """Send orders as far as the machines have room beside those of other jobs."""
+        """Send orders as far as the machines have room besides those of other jobs."""
         if not run.batch.has_more:
             return
         able_ones = [address for address in machines if address not in self._refused]
@@ -333,4 +333,4 @@ def _refusal(note: Note) -> TilewrightError | RuntimeError:
 
 
 def _ignore_result(position: int, result: MeasureResult) -> None:
-    """Nobody is listening."""
+    """A listener that ignores results."""

@@ -49,7 +49,7 @@ class MachineDescription:
 
     @classmethod
     def from_bytes(cls, data: bytes | str) -> MachineDescription:
-        """FleetError for what is none, or of another version."""
+        """FleetError for an invalid document, or one of another version."""
         document = _document(data)
         try:
             return cls(
@@ -144,7 +144,7 @@ class Note:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Note:
-        """FleetError for what is none, or of another version."""
+        """FleetError for an invalid document, or one of another version."""
         document = _document(data)
         try:
             result = document.get("result")

@@ -29,7 +29,7 @@ def dask_setup(worker: Any) -> None:
 
 
 def dask_teardown(worker: Any) -> None:
-    """The worker closes, by request or because its scheduler is gone. Nobody will read what it
+    """The worker closes, by request or because its scheduler is gone. No one will read what it
     measures, so it does not wait for that: its child processes end with this one."""
     leaving = threading.Timer(timeouts.LEAVE_SECS, os._exit, args=(0,))
     leaving.daemon = True

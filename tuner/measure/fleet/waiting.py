@@ -21,13 +21,13 @@ T = TypeVar("T")
 def interruptible(
     call: Callable[[], T], control: Control, *, undo: Callable[[T], None] = lambda result: None
 ) -> T:
-    """What `call` returns or raises, in a thread of its own. MeasurementAborted when `control` is
-    aborted, while `call` goes on; its result is then passed to `undo`."""
+    """The result or exception of `call`, which runs in its own thread. MeasurementAborted when
+    `control` is aborted; `call` then continues, and its result is passed to `undo`."""
     return _InterruptibleCall(call, undo).outcome(control)
 
 
 class _InterruptibleCall(Generic[T]):
-    """A call in a thread of its own, whose caller can stop waiting for it."""
+    """A call in its own thread, whose caller can stop waiting."""
 
     def __init__(self, call: Callable[[], T], undo: Callable[[T], None]) -> None:
         self._call, self._undo = call, undo
@@ -52,7 +52,7 @@ class _InterruptibleCall(Generic[T]):
             self._over.set()
 
     def outcome(self, control: Control) -> T:
-        """What the call returned or raised. MeasurementAborted."""
+        """The result or exception of the call. MeasurementAborted."""
         while not self._over.wait(timeouts.ABORT_POLL_SECS):
             with self._lock:
                 self._abandoned = control.aborted and not self._results

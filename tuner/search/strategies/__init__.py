@@ -1,6 +1,6 @@
-"""Strategies by name: what `--strategy` and the field of a job choose from.
+"""Strategies by name, for `--strategy` and the field of a job.
 
-Each is a module of this package, is called as the module is, and is what it names `STRATEGY`: one
+Each is the `STRATEGY` of a module of this package and has the module's name: one
 more is one file more.
 """
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def _names() -> list[str]:
-    """The modules beside this one."""
+    """The other modules of this package."""
     found = (path.stem for path in Path(__file__).parent.glob("*.py"))
     return sorted(name for name in found if not name.startswith("_"))
 

@@ -62,7 +62,7 @@ PRIOR_BEATEN_RATIO = 1.01
 here."""
 
 NEAR_BOUND_RATIO, MIN_TRIALS_NEAR_BOUND = 1.06, 16
-"""Where the prior is right, and its choice this near the bound, fewer trials are enough."""
+"""If the prior is right, and its choice this near the bound, fewer trials are enough."""
 
 ELITE_SIZE = 384
 

@@ -80,7 +80,8 @@ class _Walk:
 
 def _tables(grid: SettingGrid) -> list[IntArray]:
     """Feasible settings of each part of a grid too large to walk, where hardly a point is feasible
-    in all parts; empty for other grids. A part with too many settings gives a fixed sample."""
+    in all parts; empty for other grids. A part with too many settings contributes a fixed
+    sample."""
     if grid.points <= MAX_WALKED_POINTS:
         return []
     return [part.some_feasible(MAX_PART_SETTINGS) for part in grid.parts]
