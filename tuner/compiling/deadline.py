@@ -17,7 +17,7 @@ class DeadlineError(TilewrightError):
     """A default was not chosen, or a kernel not compiled, by its deadline."""
 
     code = "took_too_long"
-    title = "Not done by its deadline"
+    title = "Preparation deadline exceeded"
     advice = "Divide the expression into stages that store what they compute."
 
 

@@ -28,7 +28,7 @@ class CompileError(TilewrightError):
     """LLVM refused a module, ran out of memory or crashed."""
 
     code = "compile_failed"
-    title = "LLVM failed"
+    title = "LLVM compilation failed"
     advice = "Tune the workload: a search leaves out what does not compile."
 
 

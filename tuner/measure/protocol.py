@@ -24,7 +24,7 @@ class MeasurerError(TilewrightError):
 
     code = "bad_measurer"
     category = ErrorCategory.INVALID
-    title = "No such measurer, or a bad file of timings"
+    title = "Unknown measurer, or invalid timings file"
     advice = "local, replay:FILE, simulated:FILE or dask:tcp://HOST:PORT will do; docs/ says more."
 
 

@@ -25,7 +25,7 @@ class OutOfTime(MeasurementAborted):
     """The seconds of a run are over. `would_do_secs` is a budget that should suffice."""
 
     code = "out_of_time"
-    title = "Not done in its seconds"
+    title = "Time budget exhausted"
     advice = "Allow more seconds, or run it again: what was measured is stored and counts."
 
     def __init__(self, message: str, would_do_secs: float | None = None) -> None:

@@ -17,7 +17,7 @@ class FleetError(MeasurerError):
 
     code = "fleet_unavailable"
     category = ErrorCategory.UNAVAILABLE
-    title = "The fleet cannot measure"
+    title = "No fleet machine can measure"
     advice = (
         "`tilewright fleet ADDRESS` lists machines; `tilewright worker --join ADDRESS` adds one."
     )

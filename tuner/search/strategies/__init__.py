@@ -39,7 +39,7 @@ class StrategyError(TilewrightError):
 
     code = "bad_strategy"
     category = ErrorCategory.INVALID
-    title = "No such strategy"
+    title = "Unknown strategy"
     advice = "See `tilewright tune --help`."
 
 
