@@ -199,12 +199,13 @@ def compile(  # the name the documentation promises
     trace: Trace | Sequence[Any] | None = None,
     target: Target | str | None = None,
 ) -> Kernel:
-    """The kernel of `trace` (default: the schedule chosen without measurement), for this process.
+    """Return the kernel of `trace` (default: the schedule chosen without measurement), for this
+    process.
 
     `trace` may be JSON data of a report (`report.best.trace`). `target` defaults to "native", this
-    machine; any other text names a target file. ScheduleError if the trace is not legal; LoadError
-    if the kernel is parallel and OpenMP is missing, or if the target is another machine;
-    DeadlineError if LLVM takes longer than in a search.
+    machine; any other text names a target file. Raise ScheduleError if the trace is not legal;
+    LoadError if the kernel is parallel and OpenMP is missing, or if the target is another machine;
+    and DeadlineError if LLVM takes longer than in a search.
     """
     from .compiling.deadline_compile import emit_by_deadline, missing_features
     from .machine.native_target import load_target
