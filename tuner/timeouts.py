@@ -1,7 +1,7 @@
-"""Every time limit of the tuner: deadlines, longest waits, polling intervals and oldest ages.
+"""Every time limit of the tuner: deadlines, longest waits, polling intervals and maximum ages.
 
-Always read as `timeouts.NAME`, so that a test can change a limit for all its users. Durations of
-measurements are not limits; they are in the modules that measure.
+Read a limit as `timeouts.NAME` when it is needed, so that a test can change it for all users.
+Durations of measurements are not limits; they are defined next to the measurements.
 """
 
 from __future__ import annotations
@@ -9,80 +9,86 @@ from __future__ import annotations
 # -- runs
 
 RUN_GRACE_SECS = 1.0
-"""Time to finish after the seconds of a run have ended, before the run is killed."""
+"""Time that a run may continue after its time budget, before it is killed."""
 
 REFERENCE_SECS = 4.0
-"""Time of one full check's reference on one core, as predicted from counts."""
+"""Time limit of the reference of one full check on one core, as predicted from counts."""
 
 MAX_REFERENCE_SECS = 120.0
-"""Wall time of the reference in a run without seconds; its predicted time is far less."""
+"""Wall-time limit of the reference in a run without a time budget; its predicted time is far
+below."""
 
 MAX_FULL_CHECK_SECS = 120.0
-"""Wall time of a full check in a run without seconds, or ten times its predicted time if that is
-more."""
+"""Wall-time limit of a full check in a run without a time budget, or ten times its predicted time
+if that is longer."""
 
 FIRST_RUN_DEADLINE_SECS = 10.0
-"""Least deadline of a candidate while no time of a kernel is known."""
+"""Least deadline of a candidate before the speed of any kernel is known."""
 
 RUN_DEADLINE_SECS = 5.0
-"""Least deadline of a candidate once a fast one is known: a busy machine may stall for seconds."""
+"""Least deadline of a candidate once a fast kernel is known: a busy machine may stall for
+seconds."""
 
 MIN_OVERRUN_SECS = 0.5
-"""The part of the reserve that a candidate which runs at its begin may always use."""
+"""Least share of the reserve that a candidate may use if it runs when the reserve begins."""
 
 MEASURE_POLL_SECS = 0.1
-"""Interval at which a measurement checks whether it was aborted, or others want the machine."""
+"""Interval at which a measurement checks whether it was aborted or other runs want the machine."""
 
 # -- compiling
 
 COMPILE_DEADLINE_SECS = 30.0
-"""LLVM's time for one candidate, a default, or a kernel that a caller waits for."""
+"""LLVM's time limit for one candidate, and for a default schedule or a kernel that a caller waits
+for."""
 
 COMPILE_POLL_SECS = 0.1
 """Interval at which the pool checks the deadlines of its workers."""
 
 HELPER_START_SECS = 20.0
-"""Added to a deadline if a helper process must start and import first, on a busy machine."""
+"""Added to a deadline if a helper process must first start and import modules, on a busy
+machine."""
 
 LLVM_NAMES_DEADLINE_SECS = 20.0
-"""LLVM's time to list its names of an architecture; some names make it hang or crash."""
+"""LLVM's time limit for listing the names of an architecture, or for compiling with new names."""
 
 # -- the machine's lock and its probes
 
 LOCK_POLL_SECS = 0.05
-"""Interval at which the machine's lock is tried."""
+"""Interval between attempts to take the machine's lock."""
 
 LOCK_REPORT_SECS = 1.0
 """Shorter waits for the lock are not reported."""
 
 MIN_PROBING_SECS = 2.0
-"""Time of probing on a quiet machine including imports; with less time left it does not start."""
+"""Time for probing on a quiet machine, imports included. With less time left, probing is not
+started."""
 
 PROBING_DEADLINE_SECS = 60.0
-"""Time of the probing process; a quiet machine needs a thirtieth of it."""
+"""Time limit of the process that probes; a quiet machine needs a thirtieth of it."""
 
 PROBING_LOCK_WAIT_SECS = 10.0
-"""Longest wait of probing for the machine's lock, whose holder may wait for the probes."""
+"""Longest wait of probing for the machine's lock: the holder of the lock may be waiting for the
+probes."""
 
 COMFORTABLE_PROBING_SECS = 10.0
-"""With less time left, a run uses probes of an earlier day."""
+"""With less time for probing, a run uses probes of an earlier day instead."""
 
 MAX_PROBE_AGE_SECS = 7 * 86400.0
-"""Older probes are repeated, because firmware, kernel and neighbours change."""
+"""Older probes are repeated: firmware, kernel and neighbours change."""
 
 MAX_DOUBTFUL_PROBE_AGE_SECS = 60.0
-"""Probes of a busy machine are used for one minute."""
+"""Maximum age of probes of a busy machine, so that they serve only the commands of one minute."""
 
 MAX_DISPROVED_PROBE_AGE_SECS = 60.0
-"""Younger probes are not repeated when a kernel beats the bound."""
+"""When a kernel beats the bound, probes are repeated only if they are older."""
 
 MAX_TRUSTED_PROBE_AGE_SECS = 3600.0
-"""Older probes are repeated before a search ends at the bound, because clocks drift."""
+"""Before a search ends at the bound, older probes are repeated: clocks drift between hours."""
 
 # -- the checker
 
 QUIET_WAIT_SECS = 1.5
-"""Total time that one candidate waits for other programs to leave its cores."""
+"""Total time that one candidate may wait for other processes to leave its cores."""
 
 QUIET_POLL_SECS = 0.02
 """Interval at which a waiting candidate checks its cores."""
@@ -91,12 +97,12 @@ CHILD_POLL_SECS = 0.005
 """Interval at which the runner checks its child."""
 
 CONCURRENT_START_SECS = 0.1
-"""Longest wait for the second caller's thread; on a busier machine that check is omitted."""
+"""Longest wait for the second caller's thread: on a busier machine this check is omitted."""
 
-# Processor time that a check may spend on repeating one kernel under other circumstances.
+# Processor time that a check may spend on repeating one kernel under other conditions.
 
 ALIGNMENT_CHECK_SECS = 0.03
-"""Repeats with arrays at other offsets in a cache line."""
+"""Arrays at other offsets in a cache line."""
 
 TEAM_SIZE_CHECK_SECS = 0.1
 """Repeats with other numbers of threads."""
@@ -107,7 +113,7 @@ REPEATED_CALL_CHECK_SECS = 0.2
 # -- the fleet
 
 FLEET_WAIT_SECS = 600.0
-"""Longest wait of a job for a scheduler or a suitable machine, before it fails."""
+"""Time that a job waits for a scheduler, or for a machine of its kind, before it fails."""
 
 FLEET_CONNECT_SECS = 5.0
 """Longest wait for a scheduler to accept a connection."""
@@ -116,10 +122,11 @@ FLEET_CALL_SECS = 10.0
 """Longest wait for a scheduler's answer."""
 
 FLEET_RETRY_SECS = 0.25
-"""Pause before a job looks for machines again."""
+"""Pause before a job queries the list of machines again."""
 
 FLEET_POLL_SECS = 0.5
-"""Interval at which the list of machines is read; sooner if the scheduler announces a change."""
+"""Interval at which the list of machines is read, or earlier if the scheduler announces a
+change."""
 
 ABORT_POLL_SECS = 0.1
 """Interval at which a call to the scheduler checks whether the run was aborted."""
@@ -131,22 +138,25 @@ REPORT_SECS = 30.0
 """Interval at which a longer wait is reported again."""
 
 SILENT_SECS = 8.0
-"""Time without a heartbeat after which a machine gets no orders and its orders go to others."""
+"""A machine without a heartbeat for this time gets no requests, and its requests go to others."""
 
 HEARTBEAT_GAP_SECS = 2.0
-"""A coordinator that did not read heartbeats for this long cannot tell which machine was silent."""
+"""A coordinator that did not read heartbeats for this time does not know which machines were
+silent."""
 
 HOST_IDLE_SECS = 60.0
-"""Time without use after which a machine closes a measurer."""
+"""A machine closes measurers that were not used for this time."""
 
 ORDER_POLL_SECS = 0.25
-"""Interval at which a machine checks whether its order is still wanted."""
+"""Interval at which a machine checks whether its request is still wanted."""
 
 PARENT_POLL_SECS = 0.25
-"""Interval at which a fleet process checks whether its parent is alive."""
+"""Interval at which a fleet process checks whether its parent process still exists."""
 
 LEAVE_SECS = 2.0
-"""Time after which a closing worker ends even if it measures, as no one receives the result."""
+"""A worker that closes ends after this time, even during a measurement: no process would read the
+result."""
 
 WAKE_REACTION_SECS = 0.2
-"""Time for a notified batch to take a free place, before others may take it."""
+"""A batch that was woken for a free place and did not take it within this time no longer blocks
+other batches."""

@@ -1,1 +1,1 @@
-"""Compiling in separate processes, with deadlines, because LLVM may crash or hang."""
+"""Compilation in separate processes with deadlines, because LLVM may end any of these processes."""

@@ -1,1 +1,2 @@
-"""Correct results, and rules of timing races, for the checkers of all back ends."""
+"""The correct outputs of a workload, and the statistics of its timing, for the checkers of all back
+ends."""

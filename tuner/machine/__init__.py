@@ -1,1 +1,1 @@
-"""The machine that runs kernels: cores, caches, probes, and the bound derived from them."""
+"""The machine that kernels run on: its cores and caches, its probes, and the roofline bound."""

@@ -383,7 +383,7 @@ class LocalMeasurer:
             compiled = batch.ready.pop(0)
             batch.running = compiled
             self._doing(_activity_of(requests[compiled.key]))
-            usual_secs, left_secs = self._deadline_secs(compiled.threads), self._secs_for_a_run()
+            usual_secs, left_secs = self._deadline_secs(compiled.threads), self._run_limit_secs()
             batch.cut = left_secs < usual_secs
             deadline_secs = min(usual_secs, left_secs)
             job = self._job(compiled, batch.traces[compiled.key])
@@ -402,7 +402,7 @@ class LocalMeasurer:
                 self._last_ok = result
             batch.settle(compiled.key, result)
 
-    def _secs_for_a_run(self) -> float:
+    def _run_limit_secs(self) -> float:
         """Seconds that one candidate may take: those before the reserve and a share of it, or all
         that are left where nothing is checked at the end."""
         reserve_secs = self._control.reserve_secs

@@ -1,1 +1,2 @@
-"""The search: strategies, their interface, and the space they search."""
+"""The search for the next candidates: strategies, their protocol, and the space that they
+explore."""

@@ -1,1 +1,1 @@
-"""Requests to a checker, and the client of its process."""
+"""The requests to the checker, and the client of its process."""
