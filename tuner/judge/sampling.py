@@ -21,7 +21,7 @@ from tilewright.schedules.workload.workload import Workload
 from .discriminating_inputs import discriminating_places
 
 _SHRINK = 0.7  # of the coordinates along each dimension, from one try to the next
-_WIDER = 2  # times as many along the last dimension, along which vectors lie
+_WIDER = 2  # times as many along the last dimension, the dimension of vectors
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,7 +61,7 @@ def _probe_now(target: Target, deadline_secs: float, control: Control) -> Probes
                 f"probing {target.cpu} took longer than {deadline_secs:.0f} s and was stopped"
             ) from error
         finally:
-            process.kill()  # nothing, where it has ended
+            process.kill()  # no effect if it has ended
     if process.returncode != 0:
         last = (said.strip().splitlines() or ["no message"])[-1]
         raise TargetError(f"probing {target.cpu} failed with status {process.returncode}: {last}")

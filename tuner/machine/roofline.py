@@ -96,7 +96,7 @@ def shown_by_kernel(work: Work, target: Target, secs: float) -> Probes:
     if secs >= bound_of(work, target).secs:
         return probes
     parts = _parts(work, target, machine_for(target, work.dtype))
-    if len(parts) == 1:  # of several, nobody knows which one is faster than its probe
+    if len(parts) == 1:  # of several, it is unknown which one is faster than its probe
         ((operations, rates),) = parts
         gflops = operations / secs / 1e9
         if 0 < probes.peak_of(rates.by, threads) < gflops:

@@ -16,7 +16,7 @@ def local_factory(spec: str) -> MeasurerFactory | None:
     """
     kind, _, path = spec.partition(":")
     if kind == "local" and not path:
-        # Start-up: mocked timings need none of the processes that a real machine does.
+        # Start-up: mocked timings need no process for a real machine.
         from .local import LocalMeasurer
 
         return LocalMeasurer

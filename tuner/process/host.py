@@ -14,7 +14,7 @@ from pathlib import Path
 from tilewright.schedules.target import Cache
 
 ROOT = Path("/")
-# Level 1 to 3 of a plain server core: what is assumed where the system says nothing.
+# Levels 1 to 3 of a common server core, assumed if the system does not report them.
 DEFAULT_CACHES = (
     Cache(bytes=32 << 10, ways=8),
     Cache(bytes=512 << 10, ways=8),

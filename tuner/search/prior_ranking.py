@@ -163,7 +163,7 @@ def _rank_by_annealing(
     near = grid.near(default, rng, chains // 4)[: chains // 8]  # the default is among them
     made = _best_of_parts(grid, prior, chains)
     steps = STEPS
-    if len(made):  # what is left to find is how parts go together
+    if len(made):  # only combinations of parts remain to be found
         chains, steps = chains // 2, steps // 2
     near = np.concatenate([made, near])[:chains]
     start = np.concatenate([near, grid.sample(rng, chains - len(near))])

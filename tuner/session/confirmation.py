@@ -118,7 +118,7 @@ def _final_race(run: TuningRun, contenders: list[TuningRecord]) -> list[TuningRe
         except OutOfTime:
             if run.control.killed_in_secs <= 0.0:
                 raise
-            break  # what is left is for the full check; whole rounds count
+            break  # the rest is for the full check; whole rounds count
         results += answers
         for record, result in zip(order, answers, strict=True):
             if result.ok and result.run_secs_estimate is not None:

@@ -136,7 +136,7 @@ class RooflineBound:
             return
         try:
             probed = self.machine.probe_again(self.target, recent_secs, within_secs)
-        except TargetError as error:  # a run goes on without: what it measured is as good
+        except TargetError as error:  # the run continues without it; its measurements are as good
             probed = None
             self.notes.append(f"{why}, and the machine could not be probed again: {error}")
         self._was_reprobed = probed is None or recent_secs == timeouts.MAX_DISPROVED_PROBE_AGE_SECS

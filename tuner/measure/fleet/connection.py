@@ -134,7 +134,7 @@ class Line:
     def close(self) -> None:
         """Cancel everything and close. Does not wait for a lost scheduler."""
         self.futures.clear()
-        with suppress(Exception):  # what Dask has to say of a line that is given up anyway
+        with suppress(Exception):  # Dask's errors on a connection that is closed anyway
             for topic in (self.topic, _CHANGES):
                 self.client.unsubscribe_topic(topic)
             self.client.close(timeout=2)
