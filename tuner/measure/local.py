@@ -49,7 +49,7 @@ _CONFIRM_SECS = 0.15  # of timing: three times a finalist's
 _OVERRUN_SHARE = 0.25  # of the reserve: the candidate that runs when it begins may take this
 _CHECK_SHARE = 0.25  # of a run's seconds, which the reference of a full check may take
 _CALLS_OF_A_CASE = 1.5  # of a full check, in terms of a quick check
-_CALLS_AT_BOUND = 20.0  # at the bound: what a quick check takes of a kernel nobody has run
+_CALLS_AT_BOUND = 20.0  # at the bound: the time of a quick check of a kernel that was not run yet
 _MAX_OVER_PREDICTED = 10.0
 """In a run without a budget of seconds, computing a reference and a full check are ended at this
 many times their predicted time, but not before a limit of `timeouts`."""
@@ -214,7 +214,7 @@ class LocalMeasurer:
                         break
                 batch.report_results()
             if len(batch.results) < batch.total:
-                self._control.pause()  # compiling goes on meanwhile
+                self._control.pause()  # compiling continues
 
     def _prepare(self, batch: _Batch) -> None:
         """Wait until a candidate is compiled and the reference is computed. Nothing is timed, so
@@ -323,7 +323,7 @@ class LocalMeasurer:
         try:
             return self._result(first, self._checked(what))
         finally:
-            if self._runner.busy:  # in the midst of a check that nobody waits for
+            if self._runner.busy:  # during a check that is no longer needed
                 self._runner.close()
 
     def _checked(self, what: str) -> dict[str, Any]:

@@ -253,7 +253,7 @@ class FleetMeasurer:
         line, self._line = self._line, None
         if line is None:
             return
-        if self._control.aborted:  # nobody waits for a scheduler that may not answer
+        if self._control.aborted:  # without waiting for a scheduler that may not answer
             threading.Thread(target=line.close, daemon=True).start()
         else:
             line.close()
