@@ -52,9 +52,7 @@ _CONFIRM_SECS = 0.15  # of timing: three times the timing of a finalist
 _OVERRUN_SHARE = 0.25  # of the reserve, for the candidate that runs when the reserve begins
 _CHECK_SHARE = 0.25  # of a run's time budget, for the reference of a full check
 _CALLS_OF_A_CASE = 1.5  # of a full check, per call of a quick check
-_CALLS_AT_BOUND = (
-    20.0  # the quick check's time for a kernel that was never run, in calls at the bound
-)
+_CALLS_AT_BOUND = 20.0  # time of the quick check of a kernel that was never run
 _MAX_OVER_PREDICTED = 10.0
 """In a run without a time budget, a reference computation or a full check is ended at this many
 times its predicted time, but not before a limit in `timeouts`."""
@@ -457,9 +455,7 @@ class LocalMeasurer:
         """Return the wall time that one candidate may take on one case, verification included."""
         if self._settings.run_deadline_secs is not None:
             return self._settings.run_deadline_secs
-        calls = (
-            5 + 4 * threads
-        )  # each thread's share of a parallel kernel runs separately, some shares twice
+        calls = 5 + 4 * threads  # each thread's share runs separately, some shares twice
         if self._incumbent_secs is None:
             return max(timeouts.FIRST_RUN_DEADLINE_SECS, 50 * calls * self._bound_of_work().secs)
         return max(timeouts.RUN_DEADLINE_SECS, _DEADLINE_RATIO * calls * self._incumbent_secs)
