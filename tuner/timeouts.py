@@ -147,7 +147,7 @@ silent."""
 HOST_IDLE_SECS = 60.0
 """A machine closes measurers that were not used for this time."""
 
-ORDER_POLL_SECS = 0.25
+REQUEST_POLL_SECS = 0.25
 """Interval at which a machine checks whether its request is still wanted."""
 
 PARENT_POLL_SECS = 0.25
