@@ -122,7 +122,7 @@ class _Workspaces:
         self._size_bytes = size_bytes
         self._free = [_aligned_bytes(size_bytes)]
 
-    def take(self) -> npt.NDArray[np.uint8]:
+    def acquire(self) -> npt.NDArray[np.uint8]:
         """A workspace for the caller alone, until it is returned."""
         try:
             return self._free.pop()
@@ -142,9 +142,9 @@ def _run(
     workspaces: _Workspaces,
 ) -> Array | tuple[Array, ...]:
     arguments = workload.arguments
-    taken = [arguments[n] for n in launch.taken]
+    expected = [arguments[n] for n in launch.argument_positions]
     tensors = workload.output_tensors
-    count = len(taken) - len(tensors)
+    count = len(expected) - len(tensors)
     if len(inputs) != count:
         raise CallError(f"takes {count} inputs, got {len(inputs)}")
     if out is None:
@@ -153,15 +153,15 @@ def _run(
         outputs = _given_outputs(out, len(tensors))
     if len(outputs) != len(tensors):
         raise CallError(f"gives {len(tensors)} outputs, got {len(outputs)} arrays for them")
-    for tensor, array in zip(taken, (*inputs, *outputs), strict=True):
+    for tensor, array in zip(expected, (*inputs, *outputs), strict=True):
         _check(tensor, array, is_output=any(array is o for o in outputs))
     _check_apart(inputs, outputs)
     addresses = [0] * len(arguments)
-    for n, array in zip(launch.taken, (*inputs, *outputs), strict=True):
+    for n, array in zip(launch.argument_positions, (*inputs, *outputs), strict=True):
         addresses[n] = array.ctypes.data
-    made = 0 if packed is None else packed.ctypes.data
-    workspace = workspaces.take()
-    status = launch.call(*launch.pointers(addresses, made, workspace.ctypes.data))
+    packed_address = 0 if packed is None else packed.ctypes.data
+    workspace = workspaces.acquire()
+    status = launch.call(*launch.pointers(addresses, packed_address, workspace.ctypes.data))
     workspaces.give_back(workspace)
     _require_success(status)
     return outputs[0] if len(outputs) == 1 else outputs

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
+from typing import Generic
 
 from ..algebra.scalar import loads
 from ..arrays import IntArray
@@ -17,26 +18,29 @@ from ..leaves import AccessPattern, Leaf, LeafLoop, Operations, Statement
 from ..nest.loop_ir import For, outermost
 from ..plan import Access, Level, LoopAxis, Outline, Plan
 from ..primitives import Parallel
-from ..space import Knob
 from ..target import Target
 from ..workload.workload import Workload
-from .knobs import Knobbed
+from .knobs import Knobbed, N, parallel_knob, settings
 from .writer import TraceWriter
 
 
+@settings
+class PlainSettings(Generic[N]):
+    """Whether top-level loops are divided among threads."""
+
+    parallel: N = parallel_knob()
+
+
 @dataclass(frozen=True)
-class PlainSketch(Knobbed):
-    """Unscheduled `stages`. One knob: whether their outermost loops are divided among threads."""
+class PlainSketch(Knobbed[PlainSettings[IntArray], PlainSettings[int]]):
+    """Unscheduled `stages`."""
 
     workload: Workload
     target: Target
     stages: tuple[str, ...]
 
     name = "plain"
-
-    @property
-    def knobs(self) -> tuple[Knob, ...]:
-        return (self.parallel_knob(),)
+    SETTINGS = PlainSettings
 
     @property
     def points(self) -> int:
@@ -57,17 +61,14 @@ class PlainSketch(Knobbed):
 
     def plan(self, settings: IntArray) -> Plan:
         """One loop over everything."""
-        shared = self.values(settings)["parallel"] > 0
+        shared = self.values(settings).parallel > 0
         return Plan(self._outline, (Level(0, 1, shared),), len(shared))
 
     def leaves(self, settings: IntArray) -> Sequence[Leaf]:
         """One evaluation after the other, of elements that may lie anywhere."""
-        shared, axes = self.values(settings)["parallel"] > 0, frozenset({"points"})
+        shared, axes = self.values(settings).parallel > 0, frozenset({"points"})
         does = Statement((Operations(axes, 1, 1),), (AccessPattern("", ("",), {"points": 1}),))
         return [Leaf(LeafLoop(axes, self.points, None, shared), does)]
-
-    def default(self) -> tuple[int, ...]:
-        return self.with_defaults({})
 
     def write(self, writer: TraceWriter, setting: Sequence[int]) -> None:
         """Run outermost loops in parallel; those that are not proved independent stay serial."""
@@ -76,7 +77,7 @@ class PlainSketch(Knobbed):
             for stmt in outermost(writer.nest.body)
             if isinstance(stmt, For) and not stmt.inside.written.isdisjoint(self.stages)
         ]
-        for root in roots if self.chosen(setting)["parallel"] else ():
+        for root in roots if self.chosen(setting).parallel else ():
             try:
                 writer.do(Parallel(root.var))
             except ScheduleError:

@@ -1,5 +1,6 @@
-"""Names and requirements of a kernel's functions, in a module that does not import code
-generation."""
+"""Names of the functions of a kernel NAME, and the memory its calls need.
+
+Programs that generate no code import this too."""
 
 from __future__ import annotations
 
@@ -8,8 +9,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """Requirements of a kernel's entry points. `constants` are the positions of constant inputs;
-    without them there is a single entry point, and only `workspace_bytes` is meaningful."""
+    """The memory that a kernel's entries need. `constants` are the positions of constant inputs;
+    without them there is one entry, and only `workspace_bytes` has a meaning."""
 
     workspace_bytes: int
     constants: tuple[int, ...] = ()
@@ -28,10 +29,10 @@ def prepacked_symbol(symbol: str) -> str:
 
 
 def supported_symbol(symbol: str) -> str:
-    """The function that says whether this CPU can run the kernel."""
+    """The function that returns whether this CPU can run the kernel."""
     return f"{symbol}_supported"
 
 
 def variant_symbol(symbol: str) -> str:
-    """The function that returns the name of the variant that this CPU runs."""
+    """The function that returns the name of the variant for this CPU."""
     return f"{symbol}_variant"

@@ -1,4 +1,4 @@
-"""Addresses of array elements, and their alignment."""
+"""Addresses of elements of arrays, and their alignment."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .values import scalar_type
 
 @dataclass(frozen=True, slots=True)
 class Array:
-    """An array in memory. `align` is the known alignment of its base, in bytes."""
+    """An array in memory. `align` is the known alignment of its base in bytes."""
 
     buffer: Buffer
     base: str
@@ -24,7 +24,7 @@ class Array:
 
 
 class Addresses:
-    """Writes address computations of one function; base class of array loads and stores."""
+    """Addresses of elements in one function; the base of the classes that read and write arrays."""
 
     def __init__(self, text: FunctionText, indices: Indices, module: ModuleText) -> None:
         self.text = text
@@ -36,13 +36,13 @@ class Addresses:
         return self.indices.address(place.base, scalar_type(place.buffer.dtype), offset)
 
     def lane(self, offset: Affine, axis: VectorAxis, lane: int) -> Affine:
-        """The offset of one lane of `axis`."""
+        """The number of the element in a lane of `axis`."""
         at = offset.substitute({axis.var: affine(lane)})
         return at if offset.is_linear_in(axis.var) else simplify(at, self.indices.ranges)
 
 
 def aligned_to(place: Array, offset: Affine, lanes: int) -> int:
-    """The guaranteed alignment of element `offset`, in bytes, at most that of a vector."""
+    """The proven alignment of element `offset` in bytes, at most that of a vector."""
     size = place.buffer.dtype.bytes
     if place.buffer.scope is BufferScope.ARGUMENT:
         return size

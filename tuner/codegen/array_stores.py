@@ -1,4 +1,4 @@
-"""Stores to arrays: scalars, and vectors that are masked, scattered or non-temporal."""
+"""Writes of arrays: one element, or one per lane, masked, scattered or non-temporal."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .values import Val, scalar_type, suffix
 
 
 class ArrayStores(Addresses):
-    """Writes stores; masked-off lanes do not access memory."""
+    """Instructions that write. Elements outside of a mask are not accessed."""
 
     def one(self, place: Array, offset: Affine, value: Val) -> None:
         """Write one element."""
@@ -86,9 +86,9 @@ class ArrayStores(Addresses):
             )
 
     def keeps_alignment(self, place: Array, offset: Affine, axis: VectorAxis) -> bool:
-        """Whether all unrolled copies of a leaf write vectors that are aligned if the array is, of
-        a size with non-temporal stores. A partial non-temporal write of a cache line is slower than
-        a plain one, so either all copies use them or none."""
+        """Whether all copies of a leaf write vectors of a size that the target streams, aligned if
+        the array is. A partly streamed line costs more than an ordinary one, so either all copies
+        stream or none."""
         size = place.buffer.dtype.bytes
         rest = offset - Affine(((Var(axis.var), 1),), 0)
         step = gcd(rest.const * size, *(c * size for _, c in rest.terms))
@@ -96,8 +96,8 @@ class ArrayStores(Addresses):
         return step % whole == 0 and whole in self.module.instructions.streams
 
     def _store_streamed(self, place: Array, value: Val, pointer: str, plain: str) -> None:
-        """Non-temporal stores need an aligned address, which is tested at run time; the branch is
-        always the same."""
+        """Non-temporal stores need an aligned address, which is tested at run time, always with the
+        same result."""
         text, whole = self.text, place.buffer.dtype.bytes * value.lanes
         memo = text.levels[0].memo
         key = ("aligned", place.base, whole)
@@ -118,6 +118,6 @@ class ArrayStores(Addresses):
 
 
 def _only_lane(mask: Val) -> int | None:
-    """The single active lane of a constant mask; else None."""
+    """The only lane of a constant mask with one lane; else None."""
     lanes = re.findall(r"i1 (true|false)", mask.name) if mask.name.startswith("<") else []
     return lanes.index("true") if lanes.count("true") == 1 else None

@@ -1,4 +1,4 @@
-"""Code for leaves: compute a value, combine it with the old one, and store it."""
+"""Leaves of a nest in one function: compute a value, combine it with the old one, and write it."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from .values import Val, lane_choice, literal, suffix
 
 
 class LeafWriter:
-    """Writes leaves at the current position of the text; `streamed` are the buffers written with
-    non-temporal stores."""
+    """Writes leaves at the current place; `streamed` are the buffers written by non-temporal
+    stores."""
 
     def __init__(
         self,
@@ -56,8 +56,8 @@ class LeafWriter:
     def _where_guards_hold(
         self, leaf: StoreElement | Update, write: Callable[[Val | None], None]
     ) -> None:
-        """Call `write` with the lane mask of the guards of `leaf`, inside a branch on the guards
-        that do not depend on the lane."""
+        """Call `write` with a mask of the lanes in which the guards of `leaf` hold, in a branch on
+        the guards that are equal for all lanes."""
         mask: Val | None = None
         scalar_guard: Val | None = None
         for guard in leaf.guards:
@@ -76,7 +76,7 @@ class LeafWriter:
             write(mask)
 
     def instruction(self, call: InstructionCall) -> None:
-        """Write the instruction that executes a loop, under the guards of its leaf."""
+        """Write the instruction that computes a loop, under the guards of its leaf."""
         self.text.begin_statement(None)
         self._where_guards_hold(call.leaf, lambda _: self._call(call))
 
@@ -95,8 +95,7 @@ class LeafWriter:
         self.memory.store(leaf.buffer, leaf.index, Val(new, row.sums, lanes), axis, None)
 
     def _operand(self, call: InstructionCall, load: Load) -> Val:
-        """An operand as one vector of all steps of all lanes; steps that lanes share are
-        repeated."""
+        """The steps of all lanes as one vector; steps that lanes share are repeated."""
         steps, lanes = call.instruction.steps, call.loop.extent
         first = {call.loop.var: ZERO, call.step: ZERO}
         index = tuple(i.substitute(first) for i in load.index)
@@ -135,8 +134,7 @@ class LeafWriter:
         self.memory.store(leaf.buffer, index, value, axis, mask)
 
     def _across_lanes(self, leaf: Update, mask: Val | None) -> Val:
-        """The lanes of the leaf's value combined into one; masked-off lanes count as the
-        identity."""
+        """All lanes of the leaf's value combined; lanes outside the mask are the identity."""
         axis = self.scalars.axis
         assert axis is not None
         value = self.scalars.broadcast(self.scalars.value(leaf.value, mask), axis.lanes)
@@ -148,7 +146,7 @@ class LeafWriter:
     def _old(
         self, leaf: Update, index: tuple[Affine, ...], axis: VectorAxis | None, mask: Val | None
     ) -> Val:
-        """The old value of the element; the identity in its first update."""
+        """The old value: the identity if this is the element's first update."""
         dtype = leaf.value.dtype
         identity = literal(leaf.reducer.identity(dtype), dtype)
         first: Val | None = None
@@ -166,8 +164,8 @@ class LeafWriter:
         return old if first is None else self.scalars.select(first, identity, old)
 
     def _combined(self, leaf: Update, mask: Val | None, old: Callable[[], Val]) -> Val:
-        """The new value of the element; `old` is read after the leaf's value, except for a
-        multiply-add."""
+        """The value that the leaf writes; `old` is read after the value unless one instruction
+        combines them."""
         value = leaf.value
         if _is_sum_of_products(leaf):
             if not isinstance(value, Select):
@@ -185,7 +183,7 @@ class LeafWriter:
         return self.scalars.multiply_add(a, b, old)
 
     def prefetch(self, leaf: PrefetchHint) -> None:
-        """Write a prefetch of an element's cache line; nothing for an element in registers."""
+        """Prefetch the line of an element; nothing for one in registers."""
         if not isinstance(self.memory.places[leaf.buffer], Array):
             return
         axis = self.scalars.axis
@@ -200,7 +198,7 @@ class LeafWriter:
 
 
 def _is_sum_of_products(leaf: Update) -> bool:
-    """Whether the update is a fused multiply-add."""
+    """Whether the leaf is a multiplication and addition in one instruction."""
     value = leaf.value
     if leaf.reducer is not Reducer.SUM or value.dtype not in MULTIPLY_ADDS:
         return False

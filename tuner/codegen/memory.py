@@ -1,4 +1,4 @@
-"""Loads and stores of a nest's buffers by name, in memory or in registers."""
+"""Reads and writes of the buffers of a nest by name, in memory or in registers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .values import Val
 
 
 class BufferAddresses:
-    """The location of each buffer in one function, with loads and stores of its elements."""
+    """Reads and writes elements of all buffers in one function."""
 
     def __init__(self, text: FunctionText, indices: Indices, module: ModuleText) -> None:
         self.text = text
@@ -29,8 +29,7 @@ class BufferAddresses:
         self._flat: dict[tuple[str, int], tuple[tuple[Affine, ...], Affine]] = {}
 
     def _offset(self, buffer: Buffer, index: tuple[Affine, ...]) -> Affine:
-        """The flat offset for the current unrolled copy; the flattening is cached for all copies of
-        a leaf."""
+        """The element number for the current copy; flattened once for all copies of a leaf."""
         key = (buffer.name, id(index))
         if key not in self._flat:
             self._flat[key] = (index, buffer.flat_offset(index))
@@ -86,8 +85,8 @@ class BufferAddresses:
         where: Val | None,
         streamed: bool = False,
     ) -> None:
-        """Store `value` (one element per lane if the index depends on `axis`) where `where` is
-        true; `streamed` uses non-temporal stores if the address is aligned at run time."""
+        """Write `value` (one per lane if the index depends on `axis`) where `where` is true;
+        `streamed`: by non-temporal stores if the address is aligned at run time."""
         place = self.places[tensor]
         offset = self._offset(place.buffer, index)
         if axis is not None and axis.var not in offset.vars():
@@ -104,9 +103,9 @@ class BufferAddresses:
             self._stores.lanes(place, offset, value, axis, where, streamed)
 
     def home(self, tensor: str, index: tuple[Affine, ...], axis: VectorAxis | None) -> int:
-        """The outermost level to which the load of this element, or of contiguous lanes, may be
-        hoisted: nothing inside writes the buffer, and the element is in bounds for all iterations
-        and guards inside."""
+        """The outermost level at which this element, or the contiguous elements of all lanes, may
+        be read in advance: nothing inside that level writes the buffer, and the element exists in
+        all iterations."""
         depth, place = self.text.depth, self.places[tensor]
         offset = self._offset(place.buffer, index)
         reach = interval(offset, self.indices.ranges)
@@ -122,8 +121,8 @@ class BufferAddresses:
         return depth
 
     def exists(self, tensor: str, index: tuple[Affine, ...]) -> bool:
-        """Whether the element is in bounds for all iterations, even without its conditions, so that
-        it may be read speculatively."""
+        """Whether the element is inside the buffer in all iterations, regardless of conditions, so
+        that reading it is always safe."""
         place = self.places[tensor]
         if isinstance(place, Registers):
             return False
@@ -131,7 +130,7 @@ class BufferAddresses:
         return reach.lo >= 0 and reach.hi < place.buffer.elements
 
     def forget(self, tensor: str) -> None:
-        """Discard cached values that were loaded from `tensor`."""
+        """Drop the values that were read from `tensor` before."""
         for level in self.text.levels:
             for key in [k for k in level.loaded if isinstance(k, tuple) and k[0] == tensor]:
                 del level.loaded[key]

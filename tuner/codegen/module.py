@@ -1,5 +1,5 @@
-"""The LLVM module of a kernel: functions, declarations, math functions and constants, and the
-finished text with the requirements of its caller."""
+"""The LLVM module of a kernel: declarations, math functions, a page of zeros, and the finished text
+with the memory that the caller must provide."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from .text import FunctionText
 from .values import Val
 
 ZERO_BYTES = 512
-"""Size of the zero constant for redirected reads: the widest vector, 64 lanes of 8 bytes."""
+"""Size of the constant that redirected reads access: the widest vector, 64 lanes of 8 bytes."""
 
 
 MOST_INLINED_LINES = 12_000
-"""Limit of instructions of math functions that are inlined at each use in a module. LLVM's compile
-time is superlinear in the size of a block, so beyond this they are called, each compiled once."""
+"""Instructions of math functions in a module up to which they are inlined at each use. Beyond it
+they are called, because LLVM's time grows faster than the size of a block."""
 
 
 @dataclass(slots=True)
 class ModuleText:
-    """Collects the top level of an LLVM module; functions are added as finished text."""
+    """Collects the top level of an LLVM module. Functions are added as finished text."""
 
     target: Target
     instructions: InstructionSet = field(init=False)
@@ -48,12 +48,12 @@ class ModuleText:
         return "!0"
 
     def intrinsic(self, name: str, result: str, arguments: tuple[str, ...]) -> str:
-        """Declare an external function; its name with the `@`."""
+        """Declare an external function; returns its name with the `@`."""
         self.declarations[name] = f"declare {result} @{name}({', '.join(arguments)})"
         return f"@{name}"
 
     def math_function(self, op: UnaryOp, dtype: DType, lanes: int) -> str:
-        """Define the vector function that computes `op`; its name with the `@`."""
+        """Define the vector function that computes `op`; returns its name with the `@`."""
 
         def define(function: object) -> str:
             name, text = function.name, function.text  # type: ignore[attr-defined]
@@ -67,13 +67,13 @@ class ModuleText:
         return define(function)
 
     def math_halves(self, op: UnaryOp, x: Val, number: str) -> Halves:
-        """The instructions that compute `op` of `x`, in two halves; `number` makes their names
-        unique in the function."""
+        """The instructions that compute `op` of `x`, in two halves; `number` is unique in the
+        function."""
         function = math_function(op, x.dtype, x.lanes, self.target)
         halves = in_halves(function.lines, function.result)
         first, _ = renamed(halves.first, "", x.name, f".{number}")
         second, result = renamed(halves.second, halves.result, x.name, f".{number}")
-        return Halves(tuple(first), tuple(second), result, halves.kept)
+        return Halves(tuple(first), tuple(second), result, halves.live_registers)
 
     def zeros(self) -> str:
         """The address of a constant of zeros."""
@@ -102,8 +102,8 @@ class ModuleText:
 
 @dataclass(frozen=True, slots=True)
 class GeneratedModule:
-    """LLVM IR text of one kernel and its memory requirements; the last two are those of the entry
-    point for packed constant inputs, if the kernel has constant inputs."""
+    """LLVM IR text of one kernel and the memory that its caller must provide. The last two sizes
+    are for the entry with packed constant inputs."""
 
     text: str
     workspace_bytes: int

@@ -1,12 +1,12 @@
-"""Entry points of a kernel with constant inputs: packing in each call, or once before all calls.
+"""The entries of a kernel with constant inputs: packing in every call, or once before all calls.
 
     NAME(inputs, outputs, workspace)                      packs into the workspace, then computes
     NAME_prepack(constant inputs, packed)                 packs
     NAME_prepacked(other inputs, outputs, packed, workspace)   computes
 
-Both use the same two internal functions, `NAME_pack` and `NAME_main`, so that their results are
-equal. The signatures depend on the workload only: a constant input that the schedule does not pack
-is copied into `packed` unchanged, so that `NAME_prepacked` takes no constant inputs.
+Both call the same two internal functions, `NAME_pack` and `NAME_main`, so their results are equal.
+The parameters depend on the workload alone: a constant input that the schedule does not pack is
+copied into `packed` unchanged, so `NAME_prepacked` needs no constant input.
 """
 
 from __future__ import annotations
@@ -34,9 +34,7 @@ def write_with_constants(nest: Nest, module: ModuleText, symbol: str) -> Generat
     if parts.copies:
         pack = replace(nest, body=parts.copies)
         pack_storage = plan_storage(pack, ahead)
-        assert not pack_storage.workspace.total_bytes(
-            module.target.threads
-        )  # packing gets no workspace
+        assert not pack_storage.workspace.total_bytes(module.target.threads)  # it gets none
         NestWriter(pack, module, f"{symbol}_pack", pack_storage).write_part()
     own_bytes = storage.workspace.total_bytes(module.target.threads)
     entries = _Entries(nest, symbol, packed, own_bytes)
@@ -58,8 +56,8 @@ def write_with_constants(nest: Nest, module: ModuleText, symbol: str) -> Generat
 
 
 class _Entries:
-    """Writes the exported functions. `own_bytes` is the workspace of the main part; the entry point
-    that packs in each call puts the packed buffers after it."""
+    """Writes the exported functions. `own_bytes` is the workspace of the main part; if the whole
+    kernel packs, the packed data follows it."""
 
     def __init__(self, nest: Nest, symbol: str, packed: PackedPlan, own_bytes: int) -> None:
         self.symbol = symbol

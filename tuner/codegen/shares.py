@@ -1,5 +1,4 @@
-"""The function that OpenMP's runtime calls on every thread, which computes the thread's share of a
-loop."""
+"""The function that OpenMP's runtime calls on every thread, which computes the thread's share."""
 
 from __future__ import annotations
 
@@ -17,13 +16,12 @@ def thread_function(
     outer: int,
     trips: int | None,
 ) -> str:
-    """The function `name_thread`: it unpacks the record and runs this thread's share of `trips`
-    iterations; if `trips` is None, their number is the last value of the record.
+    """`name_thread`: unpack the record and run this thread's share of `trips` iterations; if that
+    is None, the last value of the record is their number.
 
-    The record holds `arguments` pointers, the workspace and `outer` loop variables.
-
-    The share depends on the actual number of threads, so that a nested or limited caller still gets
-    the whole output.
+    The record has `arguments` pointers, the workspace and `outer` loop variables. The share depends
+    on the number of threads that the runtime provides, so a nested or limited caller still gets the
+    whole output.
     """
     text = FunctionText()
     call: list[str] = []

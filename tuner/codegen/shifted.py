@@ -1,10 +1,10 @@
-"""Alignment peeling: elementwise loops shifted to the first cache line of an unaligned output.
+"""Shifted loops: elementwise code for arrays that do not begin at a cache line.
 
-If every access of a loop has the same index in its array, all pointers may be shifted by some
-elements. The loop runs on pointers shifted to the output's first whole cache line, for one
-iteration less, and afterwards the first and last iterations run on the original pointers; they
-write some elements twice, with the same values. Vectors are then aligned for arrays with equal
-misalignment, as from one allocator, and the output may be written with non-temporal stores.
+If every access of a loop is to the same place of its array, shifting all arrays by some elements
+only shifts the result. So the loop runs on pointers that begin at the output's first whole line,
+with one iteration less. Two more iterations on the original pointers then compute both ends; they
+write some elements again, with the same values. Vectors are then aligned for arrays with equal
+alignment, as usual with one allocator, and the output may be written by non-temporal stores.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from tilewright.schedules.nest.loop_ir import For, LoopKind, Nest, StoreElement,
 
 LINE_BYTES = 64
 LEAST_TRIPS = 8
-"""Loops with fewer iterations are not shifted: two more would cost too much."""
+"""The least number of iterations for which two more pay off."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shift:
-    """The positions of the arguments that are shifted with a loop, and of its output."""
+    """The positions of the arguments that are shifted with a loop, and of the one it writes."""
 
     arguments: frozenset[int]
     output: int
 
 
 def shift_of(nest: Nest, loop: For) -> Shift | None:
-    """The shift of `loop`, a top-level statement of the nest; None if it may not be shifted.
+    """The shift of `loop`, a top-level statement of the nest; None if it cannot be shifted.
 
-    It may be shifted if it is one store in loops that write an argument's elements in order, whole
-    cache lines in each iteration, and its value depends only on constants and on the same element
-    of other arguments.
+    It can if it is one store in loops that together write an argument's elements in order, whole
+    lines in each iteration, and every value depends only on constants and the same element of other
+    arguments.
     """
     if loop.extent < LEAST_TRIPS or loop.kind not in (LoopKind.SERIAL, LoopKind.PARALLEL):
         return None
@@ -57,7 +57,7 @@ def shift_of(nest: Nest, loop: For) -> Shift | None:
         match node:
             case Load():
                 if node.tensor not in arguments or node.tensor == leaf.buffer:
-                    return None  # elements are written twice, so they must not depend on old values
+                    return None  # elements written twice must not depend on the old value
                 other, read = arguments[node.tensor]
                 if read.flat_offset(node.index) != place:
                     return None
@@ -70,8 +70,8 @@ def shift_of(nest: Nest, loop: For) -> Shift | None:
 
 
 def _only_store(loop: For) -> tuple[list[For], StoreElement] | None:
-    """The perfectly nested loops inside of `loop`, outermost first, and the single store in them;
-    None if there is anything else."""
+    """The loops inside of `loop`, outermost first, and the store inside, if there is nothing
+    else."""
     statements = list(walk(loop.body))
     *loops, leaf = statements
     inner = [s for s in loops if isinstance(s, For) and not s.bounds]
@@ -92,7 +92,7 @@ def _block_elements(place: Affine, inner: list[For]) -> int | None:
 
 
 def _in_order(place: Affine, name: str, block: int) -> Affine:
-    """`place` for the first iteration, if each iteration of loop `name` begins `block` elements
-    after the previous one and the first at the array's beginning."""
+    """`place` if iteration n of loop `name` begins `block` elements behind iteration n - 1, and the
+    first at the array's beginning."""
     rest = tuple((v, c) for v, c in place.terms if isinstance(v, Var) and v.name != name)
     return Affine((), 0) + Affine(rest, 0) + Affine(((Var(name), block),), 0)

@@ -1,4 +1,4 @@
-"""Strided vector loads: which whole vectors contain the lanes, and at which positions."""
+"""Lanes that are a few elements apart: which whole vectors contain them, and at which places."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ unused."""
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Vectors begin at the elements `starts`, relative to the element of lane 0; `taken` gives the
-    lane that takes each of their elements."""
+    """Vectors begin at the elements `starts`, counted from the element of lane 0; `lanes_of` has
+    the lane of each of their elements."""
 
     starts: tuple[int, ...]
-    taken: tuple[tuple[int | None, ...], ...]
+    lanes_of: tuple[tuple[int | None, ...], ...]
 
     @classmethod
     def of(cls, step: int, lanes: int) -> Spread | None:
@@ -27,19 +27,19 @@ class Spread:
         low, high = min(0, last), max(0, last)
         starts = tuple(min(at, high + 1 - lanes) for at in range(low, high + 1, lanes))
         left = {step * lane: lane for lane in range(lanes)}
-        taken = tuple(tuple(left.pop(start + n, None) for n in range(lanes)) for start in starts)
-        return cls(starts, taken)
+        lanes_of = tuple(tuple(left.pop(start + n, None) for n in range(lanes)) for start in starts)
+        return cls(starts, lanes_of)
 
     @classmethod
     def shared(cls, step: int, lanes: int, phase: int) -> Spread:
-        """For lanes at stride `step` > 1 of which the first is element `phase` of the vectors: the
-        same vectors for every phase below `step`."""
+        """For lanes `step` > 1 elements apart with the first at element `phase` of the vectors,
+        which are the same for every phase below `step`."""
         every = [divmod(n, step) for n in range(step * lanes)]
         lane_of = [lane if at == phase else None for lane, at in every]
         starts = tuple(n * lanes for n in range(step))
-        taken = tuple(tuple(lane_of[start : start + lanes]) for start in starts)
-        return cls(tuple(start - phase for start in starts), taken)
+        lanes_of = tuple(tuple(lane_of[start : start + lanes]) for start in starts)
+        return cls(tuple(start - phase for start in starts), lanes_of)
 
     def reach(self) -> tuple[int, int]:
         """The first and the last element that is loaded."""
-        return self.starts[0], self.starts[-1] + len(self.taken[-1]) - 1
+        return self.starts[0], self.starts[-1] + len(self.lanes_of[-1]) - 1

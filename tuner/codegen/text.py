@@ -1,7 +1,7 @@
-"""Write functions as LLVM IR text, with hoisting of invariant code.
+"""Writing LLVM IR as text, with loop-invariant code moved out of loops.
 
-A function is written in order, but pure arithmetic is placed at the outermost level where its
-operands are defined: every open loop or branch is an `OpenBlock` with a list of lines before it.
+A function is written front to back, but pure arithmetic goes to the outermost place where its
+operands exist: every open loop or branch is an `OpenBlock` with a list of lines just before it.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from .values import Val
 
 @dataclass(slots=True)
 class OpenBlock:
-    """An open loop or branch. `before` are the lines in front of it; `writes` are the buffers
-    written in it. Caches: `memo` of pure values computed in it, `loaded` of values read from
-    memory, and `transposed` of register blocks read by columns; a write to the buffer invalidates
-    the last two."""
+    """An open loop or branch.
+
+    `before` has the lines just outside it, `writes` the buffers written in it. `memo` has pure
+    values computed in it; `loaded` values read from memory and `transposed` blocks of registers
+    read by columns, by buffer and numbers, both of which a write invalidates."""
 
     before: Lines
     writes: frozenset[str] = frozenset()
@@ -55,14 +56,14 @@ class FunctionText:
         return f"{hint}{self._count}"
 
     def at(self, level: int) -> Lines:
-        """The lines to which code of `level` is appended."""
+        """The list of lines for code of `level`."""
         return self.here if level >= self.depth else self.levels[level + 1].before
 
     def add(self, line: str, level: int | None = None) -> None:
         (self.here if level is None else self.at(level)).append(line)
 
     def assign(self, expression: str, hint: str = "v", level: int | None = None) -> str:
-        """Write `%new = expression` and give the new name."""
+        """Write `%new = expression`; returns the new name."""
         name = self.new(hint)
         self.add(f"  {name} = {expression}", level)
         return name
@@ -72,7 +73,7 @@ class FunctionText:
         self.block = label
 
     def open_level(self, writes: frozenset[str] = frozenset()) -> OpenBlock:
-        """Open a new level at this point; hoisted code is written in front of it."""
+        """Open a new level; values it uses from outside are written before this point."""
         before: Lines = []
         self.here.append(before)
         level = OpenBlock(before, writes)
@@ -81,9 +82,10 @@ class FunctionText:
 
     @contextmanager
     def outside(self, level: int) -> Iterator[None]:
-        """Write values (no branches) at `level`, as if it were the innermost. That position is
-        inside of a statement, in front of a loop or branch of it, so a statement of a sequence
-        cannot be divided there.
+        """In this context values (no branches) are written at `level`, as if it were the deepest.
+
+        That place is inside of a statement, before a loop or branch of it, so a statement of a
+        sequence cannot be divided there, even if the sequence is at `level`.
         """
         if level >= self.depth:
             yield
@@ -104,9 +106,9 @@ class FunctionText:
 
     @contextmanager
     def sequence(self, writes: frozenset[str], registers: int) -> Iterator[None]:
-        """Context in which statements form a sequence, so that first halves of their chains may be
-        emitted early; `writes` are all buffers they write."""
-        if self._sequence() is not None:  # already inside of a longer sequence
+        """Statements written in this context form a sequence, in which the first halves of chains
+        may be moved early; `writes` are all buffers they write."""
+        if self._sequence() is not None:  # part of a longer sequence
             yield
             return
         here, outer = self.here, self.statements
@@ -124,15 +126,16 @@ class FunctionText:
 
     @property
     def is_divisible(self) -> bool:
-        """Whether `divide` may be called in the current statement."""
+        """Whether `divide` may end the first half of the current statement here."""
         sequence = self._sequence()
         return sequence is not None and sequence.divisible
 
-    def divide(self, kept: int) -> None:
-        """The statement's first half ends here; `kept` registers hold what the second needs."""
+    def divide(self, live_registers: int) -> None:
+        """End the statement's first half; `live_registers` registers hold values that the second
+        needs."""
         sequence = self._sequence()
         assert sequence is not None
-        self.here = sequence.divide(kept)
+        self.here = sequence.divide(live_registers)
 
     def _sequence(self) -> Statements | None:
         """The sequence of the current loop or branch."""
@@ -144,8 +147,8 @@ class FunctionText:
 
     @contextmanager
     def only_where(self, condition: Val | None, writes: frozenset[str]) -> Iterator[None]:
-        """Context whose code runs only if `condition` holds; None is always. `writes` are the
-        buffers it writes."""
+        """Code written in this context runs only if `condition` holds; None means always. `writes`
+        are the buffers it writes."""
         if condition is None:
             yield
             return

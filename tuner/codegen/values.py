@@ -1,4 +1,4 @@
-"""LLVM IR values: types, literals and shuffle masks."""
+"""Values in LLVM IR: types, literals, and masks of shuffles."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tilewright.schedules.dtypes import DType
 
 
 def scalar_type(dtype: DType) -> str:
-    """LLVM's type of a scalar; narrow floats are represented by their bits."""
+    """LLVM's type for one value; narrow floats are represented by their bits."""
     return dtype.llvm
 
 
@@ -24,7 +24,7 @@ def type_text(dtype: DType, lanes: int) -> str:
 
 
 def suffix(dtype: DType, lanes: int) -> str:
-    """The type suffix of an intrinsic's name, as in `v16f32`."""
+    """The type in an intrinsic's name, such as `v16f32`."""
     element = {"float": "f32", "double": "f64"}.get(dtype.llvm, dtype.llvm)
     return element if lanes == 1 else f"v{lanes}{element}"
 
@@ -49,7 +49,7 @@ class Val:
 
 
 def literal(value: int | float | bool, dtype: DType, lanes: int = 1) -> Val:
-    """A constant, the same in every lane. Floats are rounded to the type first."""
+    """A constant, equal in every lane. Floats are rounded to the type first."""
     if dtype is DType.BOOL:
         text = "true" if value else "false"
     elif dtype in (DType.F32, DType.F64):

@@ -1,2 +1,1 @@
-"""Properties of instruction sets: what generated code may use, and how CPU features are detected.
-Single instructions are rows of `schedules/nest/instructions.py`."""
+"""Facts about instruction sets: what code for a target may use, and how to query its CPUs."""

@@ -1,7 +1,7 @@
-"""Properties of a target's instruction set that code generation depends on.
+"""The properties of a target's instructions that code generation needs.
 
-A new instruction set is a function here, or a module next to `x86.py`, and a line in
-`instruction_set`. Code generation uses the properties and no names of features.
+A new instruction set is a function here, or a module next to `x86.py` if it is long, and a line in
+`instruction_set`. Code generation uses these properties and no names of features.
 """
 
 from __future__ import annotations
@@ -18,14 +18,16 @@ from . import x86
 
 @dataclass(frozen=True, slots=True)
 class InstructionSet:
-    """Vector operations that are one instruction on a target.
+    """The operations that a target's vectors have as one instruction, as far as code depends on it.
 
-    `multiply_add`: `a * b + c` with one rounding. `floor`: `llvm.floor` of a vector. `halves`:
-    conversions between half and float. `masked_load_bits` is the widest masked load that need not
-    be split, None if any. `streams` are sizes in bytes of aligned vectors with non-temporal stores;
-    `stream_fence` is the intrinsic that orders these with later stores. `scaled_bits` are widths of
-    vectors that AVX-512 scales by powers of two (`x86.SCALE`) and clamps (`x86.RANGE`); 512-bit
-    vectors also have table lookups.
+    - `multiply_add`: `a * b + c` with one rounding
+    - `floor`: `llvm.floor` of every lane
+    - `halves`: LLVM's conversions between half and float
+    - `masked_load_bits`: the widest masked load that is not split, None without a limit
+    - `streams`: sizes in bytes of aligned vectors with non-temporal stores, empty if there are none
+    - `stream_fence`: the intrinsic that orders these stores with later ones
+    - `scaled_bits`: widths of vectors that AVX-512 scales by powers of two (`x86.SCALE`) and limits
+      in magnitude (`x86.RANGE`); vectors of 512 bits also look up tables
     """
 
     multiply_add: bool
@@ -38,7 +40,7 @@ class InstructionSet:
 
 
 def instruction_set(target: Target) -> InstructionSet:
-    """The properties of `target`, from its architecture, features and widest vectors."""
+    """The properties of `target`, by its architecture, features and widest vectors."""
     return _instruction_set(target.architecture, target.features, target.vector_bits)
 
 
@@ -59,8 +61,8 @@ def _x86(architecture: str, features: frozenset[str], vector_bits: int) -> Instr
     streams = architecture == x86.X86_64
     return InstructionSet(
         multiply_add=FMA_F32.has_form_on(features),
-        floor=vector_bits > 128
-        or "sse4.1" in features,  # implied features may be missing from the list
+        # Wider vectors imply SSE 4.1, which need not be listed then.
+        floor=vector_bits > 128 or "sse4.1" in features,
         halves=not features.isdisjoint({"f16c", "avx512f"}),
         masked_load_bits=x86.masked_load_bits(features),
         streams=tuple(size for size in x86.STREAMS if size * 8 <= vector_bits) if streams else (),
@@ -77,15 +79,15 @@ def vector_shape(architecture: str, features: Iterable[str]) -> tuple[int, int]:
 
 
 def feature_text(architecture: str, features: Sequence[str]) -> str:
-    """LLVM's feature string for code that uses only `features`. LLVM enables all features of the
-    named CPU; for x86-64, those that are not in `features` are disabled."""
+    """LLVM's feature string for code that uses only `features`. LLVM enables all features of a CPU
+    by its name; features that the description of an x86-64 CPU omits are disabled."""
     if architecture == x86.X86_64:
         return x86.switches(features)
     return ",".join(f"+{name}" for name in features)
 
 
 def instructions(target: Target) -> frozenset[str]:
-    """The features of `target` that decide which instructions its code may have."""
+    """The features of `target` that decide which instructions its code may use."""
     if target.architecture != x86.X86_64:
         return frozenset(target.features)
     return x86.closed(name for name in target.features if name in x86.BITS)

@@ -79,7 +79,7 @@ class Outcome:
 
 
 class ParentGoneError(Exception):
-    """The client process has ended, so there is nobody to report to."""
+    """The client process has ended, so no one receives the report."""
 
 
 class FaultPage:
@@ -130,7 +130,7 @@ class Sandbox:
     ) -> Outcome:
         """Run `body(send, be_alone)` in a child and wait for its end, at most for the deadline.
 
-        `is_alone` says whether other work of this program has ended; None where there is none.
+        `is_alone` says whether other work of this program has ended; None if there is none.
         Until it has, `be_alone` waits in the child, and that time does not count for the deadline.
 
         Frames that the child sent before a crash are returned. RuntimeError if `body` raised, which
