@@ -1,4 +1,4 @@
-"""The one byte string of a JSON value, of which every key in this project is a digest."""
+"""Canonical encoding of JSON values, of which every key in this project is a digest."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def canonical_bytes(document: Any) -> bytes:
-    """The one byte string of a JSON value: sorted keys, no spaces, UTF-8, no NaN."""
+    """The canonical encoding of a JSON value: sorted keys, no spaces, UTF-8, no NaN."""
     text = json.dumps(
         document, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
     )

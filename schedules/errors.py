@@ -1,8 +1,8 @@
-"""Every error class of the bottom storey, and the base of all others.
+"""The error classes of `schedules`, and the base class of all others.
 
-Three kinds of failure are kept apart throughout the project: something the user asked for is
-not valid or not legal (a child of `TilewrightError`), something went wrong on the machine (a
-`MeasureStatus` in a record, never an exception), and a bug of ours (any other exception).
+The project distinguishes three kinds of failure: a request that is not valid or not legal (a
+subclass of `TilewrightError`), a failure on the machine (a `MeasureStatus` in a record, never an
+exception), and a bug (any other exception).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class TilewrightError(Exception):
 
     code: str = "invalid"
     category: ClassVar[ErrorCategory] = ErrorCategory.IMPOSSIBLE
-    title: ClassVar[str] = "Not possible"
+    title: ClassVar[str] = "Invalid request"
     advice: str = "Correct what is named; `tilewright COMMAND --help` lists what is taken."
     pointer: str = ""
 
@@ -56,7 +56,7 @@ class WorkloadError(TilewrightError):
 
     code = "bad_workload"
     category = ErrorCategory.INVALID
-    title = "Not a workload"
+    title = "Invalid workload"
     advice = "`tilewright ops` lists the operators; docs/ holds the grammar and the JSON schema."
 
     def __init__(self, message: str, *, code: str = "bad_workload", pointer: str = "") -> None:
@@ -70,18 +70,18 @@ class TargetError(TilewrightError):
 
     code = "bad_target"
     category = ErrorCategory.INVALID
-    title = "Not a usable target"
+    title = "Invalid target"
     advice = "`tilewright target --json` prints a description of this machine."
 
 
 class ScheduleError(TilewrightError):
     """`primitive` may not be applied: the result would be wrong, or has no meaning.
 
-    `reason` says what would do and what was found; the message names the primitive.
+    `reason` says what is required and what was found; the message also names the primitive.
     """
 
     code = "illegal_trace"
-    title = "The schedule is not legal"
+    title = "Illegal schedule"
     advice = "Change the step named."
 
     def __init__(self, primitive: object, reason: str) -> None:
@@ -91,6 +91,7 @@ class ScheduleError(TilewrightError):
 
 
 def require(condition: bool, source: object, message: str) -> None:
-    """ScheduleError of `source`, a primitive or the name of what refuses, unless `condition`."""
+    """ScheduleError with `message` unless `condition`; `source` is the primitive, or the name of
+    the check, that raises it."""
     if not condition:
         raise ScheduleError(source, message)

@@ -1,7 +1,7 @@
-"""What full checks found of the schedules of one work, and which are handed out no more.
+"""Results of full checks of the schedules of one workload, and which schedules may still be served.
 
-The full check rebuilds a candidate in a fresh process before it may be best. Its result is a record
-of `verified_level` "full", whether it passed or not, so the records of a workload on a target say
+The full check rebuilds a candidate in a fresh process before it may become best. Its result, pass
+or fail, is a record of `verified_level` "full", so the records of a workload on a target determine
 what is known of each schedule.
 """
 
@@ -17,15 +17,15 @@ from .trace_document import trace_key
 FULL = "full"
 
 DISPROVED = frozenset({MeasureStatus.WRONG_RESULT, MeasureStatus.OUT_OF_BOUNDS})
-"""Results of a check that no second check makes right. Other failures (a deadline, memory) may be
-the machine's fault, and count until the same code has passed."""
+"""Results that a later check cannot revoke. Other failures (a deadline, memory) may be due to the
+machine, and count until the same code has passed."""
 
 MOCKED = 0
-"""The code generator version of replayed and simulated timings: no code was run for them. What
-fails their check is not handed out either, until code of it was run and passed."""
+"""The code generator version of replayed and simulated timings, for which no code was run. A
+schedule that fails under it is not served until code of it has passed a check."""
 
 WITHDRAWN = MeasureStatus.WRONG_RESULT
-"""What a record says that was withdrawn: a later check, which left no record, disproved it."""
+"""The detail of a withdrawn record: a later check, which left no record, disproved it."""
 
 _Made: TypeAlias = tuple[int, str]
 
@@ -54,8 +54,8 @@ class FullCheck:
 
 
 def outweighs(new: MeasureStatus, known: MeasureStatus) -> bool:
-    """Whether the result of one full check replaces that of another of the same code: what is
-    disproved stays so, and what passed once is not refused for a deadline or for memory."""
+    """Whether the result of one full check replaces that of another check of the same code: a wrong
+    result is final, and after a pass neither a deadline nor a lack of memory counts."""
     ranks = dict.fromkeys(DISPROVED, 2) | {MeasureStatus.OK: 1}
     return ranks.get(new, 0) > ranks.get(known, 0)
 

@@ -1,4 +1,4 @@
-"""Records: what a measurement found, as values that go to the database and over the wire."""
+"""Records: results of measurements, as values for the database and for HTTP."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RECORD_VERSION = 1
 
 
 class MeasureStatus(StrEnum):
-    """How the measurement of one candidate ended. Everything but OK carries no time."""
+    """How the measurement of one candidate ended. Only OK has a time."""
 
     OK = "ok"
     NOT_LEGAL = "not_legal"
@@ -34,7 +34,8 @@ class MeasureStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Toolchain:
-    """What made the code: a record from another one is verified again before it is served."""
+    """Versions of code generator and LLVM: a record made by other versions is verified again before
+    it is served."""
 
     codegen_version: int
     llvmlite: str
@@ -43,9 +44,8 @@ class Toolchain:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What a full check rests on: outputs for `cases` sets of inputs, of which the reference was
-    compared with `sampled_fraction` of the elements, in the case where they are fewest; 1.0 is
-    every element of every case."""
+    """Extent of a full check: outputs for `cases` sets of inputs were compared with the reference;
+    `sampled_fraction` is the smallest share of elements compared in any case, 1.0 for all."""
 
     cases: int
     sampled_fraction: float
@@ -63,16 +63,16 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class MeasureResult:
-    """What happened to one candidate.
+    """The result of measuring one candidate.
 
-    `run_secs` holds every timed sample, in seconds a call, oldest first; empty unless `status`
-    is OK. `run_secs_estimate` is the published estimate of one call in seconds, None unless OK.
-    `detail` is one line for people: the signal, the element that was wrong, the deadline.
-    Where inputs are constant, times are of calls that find them packed, and
-    `run_secs_with_packing` is an estimate of one call that packs them itself, if it was taken.
-    `error_found` is the largest error met while a rewritten kernel was verified, relative to what
-    its stated error is relative to; None where nothing is rewritten. `evidence` is of a full check
-    that passed; None for others, and in records of versions that did not know it.
+    `run_secs` holds every timed sample, in seconds a call, oldest first; empty unless `status` is
+    OK. `run_secs_estimate` is the published estimate of one call in seconds, None unless OK.
+    `detail` is one line for people: the signal, the element that was wrong, the deadline. With
+    constant inputs, times are of calls with prepacked inputs, and `run_secs_with_packing` estimates
+    one call that packs them itself, if that was measured. `error_found` is the largest error found
+    while a kernel with a rewrite was verified, in the unit of its stated error; None without a
+    rewrite. `evidence` belongs to a full check that passed; None otherwise, and in records of older
+    versions.
     """
 
     status: MeasureStatus
@@ -94,7 +94,7 @@ class MeasureResult:
         document = asdict(self)
         for name in ("run_secs_with_packing", "error_found", "evidence"):
             if document[name] is None:
-                # Left out, not null: the keys of records that never had it stay what they are.
+                # Omitted instead of null, so that keys of older records do not change.
                 del document[name]
         return document
 
@@ -111,11 +111,11 @@ class MeasureResult:
 
 @dataclass(frozen=True)
 class TuningRecord:
-    """One measured candidate, immutable and named by its content (`key`).
+    """One measured candidate, immutable; `key` is a hash of its content.
 
-    `trace` is the candidate's trace as JSON data. `verified_level` is "quick" for a candidate
-    that passed the check before timing, "full" for one rebuilt and checked in a fresh process.
-    `created_at` is an RFC 3339 time in UTC; it is not part of the key.
+    `trace` is the candidate's trace as JSON data. `verified_level` is "quick" after the check
+    before timing, "full" after a rebuild and check in a fresh process. `created_at` is an RFC 3339
+    time in UTC; it is not part of the key.
     """
 
     workload_key: str

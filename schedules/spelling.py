@@ -1,7 +1,7 @@
-"""One argument to a workload: an operator, a JSON document, a Python function, or notation.
+"""Parse one argument into a workload: an operator, a JSON document, a Python function, or notation.
 
-This package opens no file and runs nobody's code: whoever may (the command line) passes a reader
-and a loader in, everybody else gets an error that says so.
+This package opens no file and runs no user code. A caller that may (the command line) passes a
+reader and a loader; without them such arguments are errors.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from . import operators
 from .errors import WorkloadError
-from .workload.constants import with_constants
+from .workload.computation import with_constants
 from .workload.workload import Workload
 
 ReadFile = Callable[[str], bytes]
@@ -35,13 +35,13 @@ def parse_workload(
     read_file: ReadFile | None = None,
     load_function: LoadFunction | None = None,
 ) -> Workload:
-    """The workload a user spelled.
+    """The workload that the arguments describe.
 
     `text` is `matmul:M=512,N=512,K=512`, a path ending in .json, `my_ops.py:function`, or index
     notation. With `expr`, which is index notation over `tensors` ("A=f32[512,512]") and `ranges`
     ("r=3"), `text` is its name or empty. `constants` names inputs whose values do not change
     between calls. `allow_error` is its `Workload.allowed_error`; None keeps what `text` says.
-    WorkloadError says what is wrong and what would do.
+    WorkloadError says what is wrong and what is accepted.
     """
     if expr is None and _ASSIGNMENT.match(text):
         text, expr = "", text

@@ -1,10 +1,9 @@
-"""Target: the hardware a kernel is made for, as a plain JSON value with a key.
+"""Target: a description of the hardware that a kernel is compiled for, as a JSON value with a key.
 
-`probes` (what was measured on it) never enter the key: two machines of one kind share records.
-Detection and probing are the tuner's (`tuner/machine/native_target.py`); this file is only the
-value, and what holds a description from outside, a file or a field of a request, to what code
-generation and measuring can work with: numbers that no machine has would divide by zero, ask for
-all memory, or end a worker inside LLVM.
+Measured figures (`probes`) are not part of the key, so machines of one kind share records.
+`tuner/machine/native_target.py` detects and probes a machine; this module defines the value and
+validates descriptions from files and requests: impossible numbers would cause a division by zero,
+an allocation of all memory or a crash inside LLVM.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ ARCHITECTURES = (
     "s390x",
     "x86_64",
 )
-"""What a triple may begin with: LLVM ends the process for one that it does not know."""
+"""Architectures that a triple may begin with; LLVM aborts the process for an unknown one."""
 
 _TRIPLE = re.compile(rf"({'|'.join(ARCHITECTURES)})-[A-Za-z0-9_.-]{{1,99}}")
 
@@ -60,11 +59,11 @@ class Cache:
 class Probes:
     """What was measured on the machine; zeros where nothing was.
 
-    `peak_gflops[name]`, of a type or of an instruction for sums of products of narrow operands
-    ("vpdpbusd"), and `bandwidth_gbs[level]` ("L1", "L2", "L3", "memory") are lists with
-    one entry a thread count: index 0 for one thread. `clock_ghz` is that of one core at work, 0
-    where nobody asked for it. `doubtful`: other work ran meanwhile, or a kernel was faster than
-    they allow; the machine can do more than they say.
+    `peak_gflops[name]`, for an element type or a dot-product instruction ("vpdpbusd"), and
+    `bandwidth_gbs[level]` ("L1", "L2", "L3", "memory") are lists with one entry per thread count:
+    index 0 for one thread. `clock_ghz` is the clock of one busy core, 0 if it was not probed.
+    `doubtful` says that other work ran during the probes or that a kernel was faster than they
+    allow, so the true figures are higher.
     """
 
     peak_gflops: dict[str, list[float]] = field(default_factory=dict)
@@ -78,7 +77,7 @@ class Probes:
         return self.peak_of(dtype, threads)
 
     def peak_of(self, name: str, threads: int) -> float:
-        """The same of a type or an instruction by name."""
+        """`peak` of a type or an instruction by its name."""
         values = self.peak_gflops.get(name, [])
         return values[min(threads, len(values)) - 1] if values else 0.0
 
@@ -124,25 +123,25 @@ class Target:
         return self.triple.partition("-")[0]
 
     def lanes(self, dtype: DType) -> int:
-        """Elements of `dtype` in one vector register; a narrow float counts as what it is computed
-        in."""
+        """Elements of `dtype` in one vector register; for a narrow float, of the type it is
+        computed in."""
         bits = max((dtype.wide if dtype.is_float else dtype).bits, 8)
         return max(self.vector_bits // bits, 1)
 
     @property
     def line_bytes(self) -> int:
-        """Of a line of the first cache."""
+        """Bytes of a cache line of L1."""
         return self.caches[0].line_bytes
 
     @property
     def most_transposed(self) -> int:
-        """The longest side of a block that is transposed in registers: half of them hold it, the
-        others what each step makes of it."""
+        """The longest side of a block that can be transposed in registers: half of them hold the
+        block, the others the results of a step."""
         return max(self.vector_registers // 2, 1)
 
     @property
     def own_cache_bytes(self) -> int:
-        """The largest cache that a core has to itself; 0 if all are shared."""
+        """Bytes of the largest cache that is private to a core; 0 if all are shared."""
         return max((cache.bytes for cache in self.caches if not cache.shared), default=0)
 
     def with_threads(self, threads: int) -> Target:
@@ -155,14 +154,14 @@ class Target:
 
     def to_json(self) -> dict[str, Any]:
         document = asdict(self)
-        for name in ("clock_ghz", "doubtful"):  # as in documents of versions that did not know them
+        for name in ("clock_ghz", "doubtful"):  # omitted, as in documents of older versions
             if not document["probes"][name]:
                 del document["probes"][name]
         return document
 
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> Self:
-        """The target of a document as `to_json` makes it; TargetError names what is wrong."""
+        """The target of a document made by `to_json`; TargetError names the invalid field."""
         try:
             probes = document.get("probes") or {}
             target = cls(
@@ -185,7 +184,7 @@ class Target:
 
 
 def check_target(target: Target) -> None:
-    """TargetError for what no machine has."""
+    """TargetError for values that no machine has."""
     if not _TRIPLE.fullmatch(target.triple):
         raise TargetError(
             "triple must be LLVM's, such as x86_64-unknown-linux-gnu, for one of"

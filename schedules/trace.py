@@ -1,9 +1,9 @@
-"""Trace: a schedule as a tuple of steps. It prints, hashes, compares, goes to JSON and back.
+"""Trace: a schedule as a tuple of steps, which can be printed, hashed, compared and stored as JSON.
 
-First come rewrites of the expression, if any, then primitives, which change its loops.
+Rewrites of the expression come first, then primitives, which transform its loop nest.
 
-A trace speaks of a workload in normal form, so it replays to the same program for everybody who
-wrote the same computation, in any process.
+Names in a trace are those of the workload's normal form, so it replays to the same program for
+every spelling of the computation, in any process.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .trace_document import current_steps
 from .workload.checks import shorten
 
 TRACE_VERSION = 1
-"""Part of what a record depends on: raised when a primitive changes its meaning."""
+"""Raised when a primitive changes its meaning; records depend on it."""
 
 MAX_STEPS = 4000
 """Row sums take 16 steps each, products 11; a program has up to 64 stages."""
@@ -34,7 +34,7 @@ Step: TypeAlias = Rewrite | Primitive
 _KINDS: tuple[type[Step], ...] = (*PRIMITIVES, *REWRITES)
 _HINTS: dict[type[Step], dict[str, Any]] = {kind: get_type_hints(kind) for kind in _KINDS}
 _BY_NAME: dict[str, list[tuple[type[Step], frozenset[str]]]] = {}
-"""What a step of that name is, and the fields it is written with, in each way it may be."""
+"""By serialised name: the class of the step and its fields, for each serialised form."""
 
 for _kind in _KINDS:
     for _spelling in spellings_of(_kind):
@@ -59,8 +59,7 @@ class Trace:
 
     def apply(self, nest: Nest) -> Nest:
         """`nest` after every step. ScheduleError from the first step that is not legal or makes the
-        nest too large, and from a rewrite: `tilewright.schedules.lowering.lower.start` does those
-        that stand first."""
+        nest too large, and from a rewrite: `lowering.lower.start` applies the leading ones."""
         for step in self.steps:
             if isinstance(step, Rewrite):
                 raise ScheduleError(step, "a rewrite stands before every primitive")
@@ -87,7 +86,7 @@ class Trace:
 
 
 def _require_room(nest: Nest, step: Step) -> None:
-    """ScheduleError unless `nest`, which `step` made, is of a size that can be worked on."""
+    """ScheduleError unless `nest`, the result of `step`, is within the size limits."""
     size, deepest = 0, 0
     for level, stmts in enumerate(levels(nest.body)):
         size, deepest = size + len(stmts), level
@@ -131,8 +130,8 @@ def _step(number: int, entry: object) -> Step:
 
 
 def _checked(value: object, hint: Any, where: str) -> Any:
-    """`value` as the field's type: str, int, bool, a tuple of names, of integers or of pairs of
-    integers; none of a size that no step can have use for."""
+    """`value` converted to the field's type: str, int, bool, or a tuple of names, integers or pairs
+    of integers; within the size limits."""
     if hint in (str, int, bool):
         if type(value) is not hint:
             raise ScheduleError(where, f"must be {hint.__name__}, found {_shown(value)}")
@@ -161,7 +160,7 @@ def _checked(value: object, hint: Any, where: str) -> Any:
 
 
 def _shown(value: object) -> str:
-    """`value` in a message, which stays short however large it is."""
+    """A short text for `value` in a message."""
     short = isinstance(value, bool | float | None)
     if short or (isinstance(value, int) and abs(value) <= MAX_STEP_INTEGER):
         return repr(value)

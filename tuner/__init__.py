@@ -1,7 +1,7 @@
-"""The machine: code generation, compiling, measuring, searching, and the tuning session.
+"""Code generation, compilation, measurement, search, and the tuning session.
 
-Its functions are found on first use: importing this package loads nothing heavy. `empty` and
-`aligned` give arrays on which kernels are as fast as `tune` timed them.
+Functions are imported on first use: importing this package loads nothing heavy. `empty` and
+`aligned` return arrays on which kernels are as fast as `tune` measured.
 """
 
 from __future__ import annotations
@@ -39,4 +39,4 @@ def __getattr__(name: str) -> Any:
         from . import arrays
 
         return getattr(arrays, name)
-    raise AttributeError(f"module 'tuner' has no attribute {name!r}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

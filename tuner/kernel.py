@@ -18,7 +18,7 @@ from .backend.protocol import Launch, Loaded, LoadError
 from .backend.registry import backend_for
 from .emit.kernel import CompiledKernel
 
-# Start-up: a kernel that is given its trace and target loads nothing that finds them.
+# Start-up: with a given trace and target, modules that choose these are not loaded.
 
 WORKSPACE_ALIGN = 64
 
@@ -30,12 +30,13 @@ class CallError(TilewrightError, TypeError):
 
 
 class Kernel:
-    """`kernel(a, b, out=c)` runs the kernel on arrays; `c` is returned, or made if not given.
+    """`kernel(a, b, out=c)` runs the kernel on arrays and returns `c`, or a new array without
+    `out`.
 
     Arrays must have the shape and type of the workload's tensors and be C-contiguous; bf16 is
-    passed as its bits, in uint16. With several outputs `out` is a sequence and a tuple is
-    returned. Several threads may call one kernel at once: each call in flight has a workspace.
-    Constant inputs are packed in every call; `prepack` packs them once.
+    passed as its bits, in uint16. With several outputs `out` is a sequence and a tuple is returned.
+    Thread-safe: concurrent calls have different workspaces. Constant inputs are packed in every
+    call; `prepack` packs them once.
     """
 
     def __init__(self, workload: Workload, compiled: CompiledKernel, loaded: Loaded) -> None:
@@ -51,12 +52,12 @@ class Kernel:
     def __call__(
         self, *inputs: Array, out: Array | Sequence[Array] | None = None
     ) -> Array | tuple[Array, ...]:
-        """Run once. CallError names the argument that does not fit, what it is and should be."""
+        """Run once. CallError names an argument of a wrong type or shape."""
         return _run(self._loaded.whole, self.workload, inputs, out, None, self._workspaces)
 
     def prepack(self, *constants: Array) -> PrepackedKernel:
-        """The kernel for these values of its constant inputs, in declared order: packed now, and
-        not looked at again. CallError if an array does not fit, or no input is constant."""
+        """The kernel for these values of its constant inputs, in declared order, which are packed
+        now and not read again. CallError if an array does not fit, or no input is constant."""
         wanted = [self.workload.inputs[n] for n in self.compiled.constants]
         if not wanted:
             raise CallError("has no input marked constant: there is nothing to pack")
@@ -77,9 +78,9 @@ class Kernel:
 
 
 class PrepackedKernel:
-    """`prepacked(a, out=c)`: a kernel without its constant inputs; else as `Kernel`.
+    """`prepacked(a, out=c)`: a kernel without its constant inputs, otherwise like `Kernel`.
 
-    Calls at the same time share what was packed, which none of them changes.
+    Concurrent calls share the packed memory, which no call changes.
     """
 
     def __init__(self, kernel: Kernel, launch: Launch, packed: npt.NDArray[np.uint8]) -> None:
@@ -94,7 +95,7 @@ class PrepackedKernel:
     def __call__(
         self, *inputs: Array, out: Array | Sequence[Array] | None = None
     ) -> Array | tuple[Array, ...]:
-        """Run once; `inputs` are those that are not constant. CallError as for `Kernel`."""
+        """Run once on the inputs that are not constant. CallError as for `Kernel`."""
         return _run(self._launch, self.kernel.workload, inputs, out, self._packed, self._workspaces)
 
 
@@ -111,18 +112,18 @@ def _typed(tensor: Tensor) -> str:
 
 
 class _Workspaces:
-    """A workspace for each call in flight, made when more are than ever before, and kept.
+    """Workspaces for concurrent calls, kept for later ones.
 
-    Taking one and giving it back are single operations on a list, which threads do not interrupt:
-    no lock, so a call made alone costs what it did without this.
+    Taking and returning one are single operations on a list, which are atomic: without a lock, a
+    single call costs nothing more.
     """
 
     def __init__(self, size_bytes: int) -> None:
         self._size_bytes = size_bytes
         self._free = [_aligned_bytes(size_bytes)]
 
-    def take(self) -> npt.NDArray[np.uint8]:
-        """One that nobody else has until it is given back."""
+    def acquire(self) -> npt.NDArray[np.uint8]:
+        """A workspace for the caller alone, until it is returned."""
         try:
             return self._free.pop()
         except IndexError:
@@ -141,9 +142,9 @@ def _run(
     workspaces: _Workspaces,
 ) -> Array | tuple[Array, ...]:
     arguments = workload.arguments
-    taken = [arguments[n] for n in launch.taken]
+    expected = [arguments[n] for n in launch.argument_positions]
     tensors = workload.output_tensors
-    count = len(taken) - len(tensors)
+    count = len(expected) - len(tensors)
     if len(inputs) != count:
         raise CallError(f"takes {count} inputs, got {len(inputs)}")
     if out is None:
@@ -152,22 +153,22 @@ def _run(
         outputs = _given_outputs(out, len(tensors))
     if len(outputs) != len(tensors):
         raise CallError(f"gives {len(tensors)} outputs, got {len(outputs)} arrays for them")
-    for tensor, array in zip(taken, (*inputs, *outputs), strict=True):
+    for tensor, array in zip(expected, (*inputs, *outputs), strict=True):
         _check(tensor, array, is_output=any(array is o for o in outputs))
     _check_apart(inputs, outputs)
     addresses = [0] * len(arguments)
-    for n, array in zip(launch.taken, (*inputs, *outputs), strict=True):
+    for n, array in zip(launch.argument_positions, (*inputs, *outputs), strict=True):
         addresses[n] = array.ctypes.data
-    made = 0 if packed is None else packed.ctypes.data
-    workspace = workspaces.take()
-    status = launch.call(*launch.pointers(addresses, made, workspace.ctypes.data))
+    packed_address = 0 if packed is None else packed.ctypes.data
+    workspace = workspaces.acquire()
+    status = launch.call(*launch.pointers(addresses, packed_address, workspace.ctypes.data))
     workspaces.give_back(workspace)
     _require_success(status)
     return outputs[0] if len(outputs) == 1 else outputs
 
 
 def _given_outputs(out: object, count: int) -> tuple[Array, ...]:
-    """The arrays of `out`; whether they fit is looked at with the inputs."""
+    """The arrays of `out`; their types and shapes are checked together with those of inputs."""
     if isinstance(out, np.ndarray):
         return (out,)
     if not isinstance(out, Sequence) or isinstance(out, str | bytes):
@@ -182,7 +183,7 @@ def _require_success(status: int) -> None:
 
 
 def _aligned_bytes(size: int) -> npt.NDArray[np.uint8]:
-    """Zeroed memory as kernels want it; the array it is a part of stays alive with it."""
+    """Zeroed memory with the alignment of workspaces; a view of a larger array."""
     memory = np.zeros(size + WORKSPACE_ALIGN, np.uint8)
     start = -memory.ctypes.data % WORKSPACE_ALIGN
     return memory[start : start + size]
@@ -193,19 +194,19 @@ def compile(  # the name the documentation promises
     trace: Trace | Sequence[Any] | None = None,
     target: Target | str | None = None,
 ) -> Kernel:
-    """The kernel of `trace` (default: the schedule chosen without measuring), for this process.
+    """The kernel of `trace` (default: the schedule chosen without measurement), for this process.
 
-    `trace` may be the JSON data a report has (`report.best.trace`). `target` defaults to "native",
-    this machine; any other text names a target file. ScheduleError if the trace is not legal;
-    LoadError if the kernel is parallel and OpenMP's runtime is missing, or if it is made for
-    another machine; DeadlineError if LLVM needs longer than a search would give it.
+    `trace` may be JSON data of a report (`report.best.trace`). `target` defaults to "native", this
+    machine; any other text names a target file. ScheduleError if the trace is not legal; LoadError
+    if the kernel is parallel and OpenMP is missing, or if the target is another machine;
+    DeadlineError if LLVM takes longer than in a search.
     """
     from .compiling.deadline_compile import emit_by_deadline, missing_features
     from .machine.native_target import load_target
     from .search.default import default_trace
 
     if target is None or isinstance(target, str):
-        # Probes choose among schedules; one that is given needs none.
+        # Probes are needed only to choose a schedule.
         target = load_target(target or "native", probe=trace is None)
     if trace is None:
         trace = default_trace(workload, target)

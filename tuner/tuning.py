@@ -1,4 +1,5 @@
-"""`tune(workload, target)`: the whole job in one call, for programs and for the command line."""
+"""The function `tune(workload, target)`: a whole tuning run in one call, for programs and the
+command line."""
 
 from __future__ import annotations
 
@@ -32,17 +33,17 @@ def tune(
     """Find the fastest correct schedule of `workload` on `target` ("native", the default: this
     machine; or a target file's name).
 
-    Results go to `sink` (default: memory, kept only for this call) as they are measured, and what
-    is in it already is used unless `fresh`. `measurer` is a name ("local", "replay:FILE",
-    "simulated:FILE", "dask:tcp://HOST:PORT") or a factory. MeasurerError, StrategyError,
-    TargetError for what cannot be; what fails on the machine is counted in the report.
+    Results are stored in `sink` (default: memory, for this call only) once they are measured; its
+    earlier records are used unless `fresh`. `measurer` is a name ("local", "replay:FILE",
+    "simulated:FILE", "dask:tcp://HOST:PORT") or a factory. Raise MeasurerError, StrategyError or
+    TargetError for invalid arguments; failures on the machine are counted in the report.
 
-    `control` reaches the run from another thread and lets runs share a machine; once aborted, the
-    run returns with what was checked before. OutOfTime where the budget's seconds, which count from
-    the control's start, are over before there is a space to search. `previous_trials` are the
-    trials of an earlier process of this very run, from its events: it goes on behind them.
+    `control` controls the run from another thread and lets runs share a machine; an aborted run
+    returns the best candidate that was fully checked before. Raise OutOfTime if the time budget,
+    counted from the control's start, ends before there is a space to search. `previous_trials` are
+    the trials of an earlier process of this run, from its events; the run resumes after them.
     """
-    # Start-up: `tune` is named where nothing is tuned, as in checking what was asked for.
+    # Start-up: importing `tune` must load little, for commands that only check their arguments.
     from tilewright.schedules.sketches import space_for
 
     from .machine.native_target import ThisMachine, probe_target
@@ -50,7 +51,7 @@ def tune(
     from .session.options import SessionOptions
     from .session.run import run_session
 
-    # Recorded and simulated times, and those of another factory, are not this machine's.
+    # Only the local measurer times kernels on this machine.
     budget = budget or Budget()
     control = control or Control()
     control.allow(budget.seconds)
@@ -85,7 +86,7 @@ def tune(
 
 
 def _ignore(event: TrialEvent) -> None:
-    """Nobody is listening."""
+    """Ignore the event: the default event handler."""
 
 
 def _never() -> bool:

@@ -1,1 +1,1 @@
-"""From a workload and a trace to the loop nest that a back end generates code for."""
+"""Lower a workload and a trace to the loop nest from which a back end generates code."""

@@ -1,12 +1,12 @@
-"""Ending loops before iterations in which nothing would be done.
+"""End loops before iterations in which no statement writes anything.
 
     for i in range(2):                            for i in range(2) while 16*i + 32*o <= 36:
       for l in range(16):              ->           for l in range(16):
         if 16*i + l + 32*o <= 36: ...                 if 16*i + l + 32*o <= 36: ...
 
-Blocks of tiles that do not divide an axis leave tiles with nothing in them. Their guards would
-keep them from writing, but what is private is computed without guards (see `relax.py`): such a
-tile would cost as much as any other.
+If blocks of tiles do not divide an axis, some tiles are empty. Their guards prevent writes to the
+output, but private buffers are computed without guards (see `relax.py`), so that an empty tile
+would cost as much as any other.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ def _ended(loop: For, ranges: Ranges) -> For:
 
 
 def _needed(stmts: tuple[Stmt, ...], inside: Ranges) -> set[Cond]:
-    """Conditions that hold wherever some statement does anything at all, whatever the loops
-    `inside` of the one that is looked at do."""
+    """Necessary conditions for any statement of `stmts` to write, for all iterations of the loops
+    `inside`."""
     common: set[Cond] | None = None
     for stmt in stmts:
         match stmt:
@@ -63,14 +63,14 @@ def _needed(stmts: tuple[Stmt, ...], inside: Ranges) -> set[Cond]:
             case StoreElement() | Update():
                 here = {easiest(guard, inside) for guard in stmt.guards}
             case PrefetchHint():
-                continue  # a prefetch where nothing else is left to do is of no use
+                continue  # prefetches alone do not keep an iteration
         common = here if common is None else common & here
     return common or set()
 
 
 def easiest(cond: Cond, inside: Ranges) -> Cond:
-    """What must hold for some values of the loops `inside` to make `cond` hold; itself where they
-    occur in divisions, or in an equation."""
+    """The condition under which some iteration of the loops `inside` satisfies `cond`; `cond`
+    itself if they occur in divisions or in an equation."""
     if not isinstance(cond, Ge0):
         return cond
     used = cond.index.vars() & inside.keys()
@@ -80,8 +80,8 @@ def easiest(cond: Cond, inside: Ranges) -> Cond:
 
 
 def greatest(index: Affine, free: Ranges) -> dict[str, Affine]:
-    """The values of the `free` variables with which `index` is greatest, as far as they stand in no
-    division."""
+    """The values of the `free` variables that maximise `index`; variables in divisions are left
+    out."""
     return {
         atom.name: affine(free[atom.name].hi if step > 0 else free[atom.name].lo)
         for atom, step in index.terms
@@ -90,7 +90,8 @@ def greatest(index: Affine, free: Ranges) -> dict[str, Affine]:
 
 
 def ends(cond: Cond, name: str, known: Ranges) -> bool:
-    """Whether `cond` speaks of loop `name` and those around it alone and stays false once it is."""
+    """Whether `cond` depends only on loop `name` and loops around it, and stays false once it is
+    false."""
     index = cond.index
     return (
         isinstance(cond, Ge0)

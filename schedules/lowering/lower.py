@@ -1,10 +1,10 @@
-"""From a workload and a trace to the loop nest that code is generated from.
+"""Lower a workload and a trace to the loop nest from which code is generated.
 
     workload -> its rewrites -> plain nest -> every other step of the trace -> cleaned nest
 
-The plain nest is the expression written out: stages in order, loops in the order of the axes,
-reductions innermost. Loops are called `stage.axis`. Cleaning changes how guards are written and
-nothing else; a rule or a primitive never depends on it.
+The plain nest is the unscheduled program: stages in order, loops in the order of the axes,
+reductions innermost. Loops are called `stage.axis`. Cleaning only simplifies guards, bounds and
+extents; rules and primitives do not depend on it.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ from .relax import relax_guards
 
 
 def lower(workload: Workload, trace: Trace) -> Nest:
-    """The cleaned nest of `trace` on `workload`'s normal form, checked: code is generated from no
-    other. ScheduleError: a step is illegal, or the nest is refused by `check_lowered`.
-    MalformedNest: a step or `clean` broke the nest, a bug of ours."""
+    """The cleaned and checked nest of `trace` on `workload`'s normal form; code is generated from
+    such nests only. ScheduleError: a step is illegal, or `check_lowered` refuses the nest.
+    MalformedNest: a bug of a step or of `clean`."""
     rewritten, rest = start(workload, trace)
     nest = clean(rest.apply(plain_nest(rewritten)))
     check_lowered(nest)
@@ -62,11 +62,9 @@ def lower(workload: Workload, trace: Trace) -> Nest:
 
 def check_lowered(nest: Nest) -> None:
     """ScheduleError unless all accesses of `nest` are proved in bounds, its parallel and vectorised
-    loops may run so, and its code is of a size that can be compiled. MalformedNest if it is not
-    even well formed: no trace may lead there, so nothing reports that as a trace that is illegal.
-
-    Steps and `clean` prove what they do, and then this finds nothing. It stands between a mistake
-    in one of them and code that writes where it must not.
+    loops are legal, and its code is within the size limit. MalformedNest if it is not well formed,
+    which is a bug and never reported as an illegal trace. A second line of defence: every step and
+    `clean` prove what they do, so a refusal here means that one of them has a bug.
     """
     verify(nest)
     copies = sum(map(written_out, nest.body))
@@ -78,8 +76,8 @@ def check_lowered(nest: Nest) -> None:
 
 
 def start(workload: Workload, trace: Trace) -> tuple[Workload, Trace]:
-    """The normal form that the primitives of `trace` speak of, its rewrites done, and these
-    primitives. ScheduleError: a rewrite does not fit, or its error is not allowed."""
+    """`workload` in normal form after the rewrites of `trace`, and the remaining primitives.
+    ScheduleError: a rewrite does not fit, or its error is not allowed."""
     workload = workload.normalised()
     for step in trace.rewrites:
         workload = step.rewrite(workload)
@@ -87,8 +85,8 @@ def start(workload: Workload, trace: Trace) -> tuple[Workload, Trace]:
 
 
 def stated_error(workload: Workload, rewrites: Sequence[Rewrite]) -> float:
-    """The largest proven error of `rewrites`, done one after the other: each is the error of its
-    own stage, in the unit of `Workload.allowed_error`. ScheduleError as for `start`."""
+    """The largest proven error of `rewrites`, applied in sequence: each is the error of its own
+    stage, in the unit of `Workload.allowed_error`. ScheduleError as for `start`."""
     workload, largest = workload.normalised(), 0.0
     for step in rewrites:
         largest = max(largest, step.stated_error(workload))
@@ -97,7 +95,7 @@ def stated_error(workload: Workload, rewrites: Sequence[Rewrite]) -> float:
 
 
 def plain_nest(workload: Workload) -> Nest:
-    """The expression as loops, nothing scheduled; what a trace's first step is applied to."""
+    """The unscheduled loop nest, to which a trace's first primitive is applied."""
     workload = workload.normalised()
     body = tuple(_stage_nest(stage) for stage in workload.stages)
     outputs = set(workload.outputs)
@@ -110,7 +108,7 @@ def plain_nest(workload: Workload) -> Nest:
 
 
 def loop_name(stage: str, axis: str) -> str:
-    """What the plain nest calls the loop of an axis."""
+    """The name of an axis's loop in the plain nest."""
     return f"{stage}.{axis}"
 
 
@@ -135,8 +133,9 @@ def _stage_nest(stage: Stage) -> Stmt:
 
 
 def clean(nest: Nest) -> Nest:
-    """The same program with guards proven away, moved into loop bounds, and loops shrunk to what
-    they run. ScheduleError if a register buffer is not indexed by unrolled and vector loops."""
+    """An equivalent nest with redundant guards removed, other guards moved into loop bounds, and
+    loops shrunk to useful iterations. ScheduleError if a register buffer is indexed by a loop that
+    is not unrolled or vectorised, or if an instruction or prepacking no longer applies."""
     zero: dict[str, Affine] = {}
     body = substitute_body(_shrink(nest.body, {}, zero), zero)
     body = end_early(_simplify(body, {}), {})
@@ -155,8 +154,8 @@ def clean(nest: Nest) -> Nest:
 def _shrink(
     stmts: tuple[Stmt, ...], ranges: dict[str, Interval], zero: dict[str, Affine]
 ) -> tuple[Stmt, ...]:
-    """Loops cut to the iterations in which some leaf can run. Loops of one iteration go; their
-    variables are entered in `zero`, to be substituted in one pass over everything."""
+    """Shrink loops to the iterations in which some leaf may execute. Loops of one iteration are
+    removed; their variables are entered in `zero`, to be substituted in one pass."""
     result: list[Stmt] = []
     for stmt in stmts:
         match stmt:
@@ -177,7 +176,7 @@ def _shrink(
 def _shrink_loop(
     loop: For, ranges: dict[str, Interval], zero: dict[str, Affine]
 ) -> tuple[Stmt, ...]:
-    # A prefetch where nothing else is left to do is of no use.
+    # Prefetches alone do not keep an iteration.
     useful = (_useful(leaf.guards, loop, chain, ranges) for leaf, chain in write_sites((loop,)))
     extent = max(useful, default=0)
     if extent <= 0:
@@ -193,8 +192,8 @@ def _shrink_loop(
 def _useful(
     guards: tuple[Cond, ...], loop: For, chain: tuple[For, ...], ranges: dict[str, Interval]
 ) -> int:
-    """How many iterations of `loop`, from 0 on, the `guards` of a leaf allow at the very most. The
-    `chain` of loops around the leaf begins with `loop`; `ranges` are of those outside."""
+    """An upper bound of the iterations of `loop` in which the `guards` of a leaf may hold. `chain`
+    are the loops from `loop` to the leaf; `ranges` are those of the loops outside."""
     count = loop.extent
     for guard in guards:
         if not isinstance(guard, Ge0):
@@ -208,7 +207,7 @@ def _useful(
 
 
 def _simplify(stmts: tuple[Stmt, ...], ranges: dict[str, Interval]) -> tuple[Stmt, ...]:
-    """Indices, guards and selects simplified under the ranges of the loops around them."""
+    """Simplify indices, guards and selects under the ranges of the loops around them."""
     result: list[Stmt] = []
     for stmt in stmts:
         match stmt:
@@ -244,7 +243,8 @@ def _simplify_leaf(stmt: StoreElement | Update, ranges: dict[str, Interval]) -> 
 
 
 def simplify_scalar(value: Scalar, ranges: dict[str, Interval], known: tuple[Cond, ...]) -> Scalar:
-    """`value` with indices simplified and choices that `ranges` or `known` decide, decided."""
+    """`value` with indices simplified, and selects whose conditions `ranges` or `known` decide
+    replaced by a branch."""
 
     def leaf(node: Scalar) -> Scalar | None:
         if isinstance(node, Select) and isinstance(node.cond, All):
@@ -262,8 +262,8 @@ def simplify_scalar(value: Scalar, ranges: dict[str, Interval], known: tuple[Con
 
 
 def _bound_loops(stmts: tuple[Stmt, ...], ranges: dict[str, Interval]) -> tuple[Stmt, ...]:
-    """Guards that all leaves of a loop share, and that only end it early or are decided before it
-    starts, become its bounds."""
+    """Turn guards that all leaves of a loop share into bounds of the loop, if they are
+    loop-invariant or only end it early."""
     result: list[Stmt] = []
     for stmt in stmts:
         match stmt:
@@ -300,7 +300,7 @@ def _bound_loop(loop: For, ranges: dict[str, Interval]) -> For:
 
 
 def check_registers(nest: Nest) -> None:
-    """ScheduleError where a register buffer is indexed by a loop that runs at run time."""
+    """ScheduleError if a register buffer is indexed by a serial or parallel loop."""
     registers = {b.name for b in buffers_allocated(nest.body) if b.scope is BufferScope.REGISTER}
     if not registers:
         return

@@ -1,4 +1,4 @@
-"""What the loops of a schedule come from, followed through what each step says it makes."""
+"""Trace each loop of a schedule back to the axis or buffer that it iterates over."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from ..trace import Trace
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a loop comes from: `root` is the loop of the plain nest of which it walks a part, or
-    the buffer that it fills along dimension `dim`. `added` is what its name has gained since, and
-    `walks` is what the steps that made it say of it."""
+    """The origin of a loop: `root` is the loop of the plain nest that it is a part of, or the
+    buffer that it fills along dimension `dim`. `added` is the suffix its name has gained, `walks`
+    are the `Walk`s of the steps that created it."""
 
     root: str
     dim: int | None = None
@@ -24,7 +24,7 @@ class Origin:
 
     @property
     def axis(self) -> tuple[str, int | None]:
-        """What it walks: equal for loops that walk parts of the same."""
+        """A key of the axis or dimension: equal for loops that are parts of the same one."""
         return self.root, self.dim
 
 

@@ -1,8 +1,8 @@
 """The plan of a schedule in sentences: what `show --what plan` prints.
 
-It is read from the nest, not from the sketch that wrote the trace: it says what a kernel does, also
-of traces that nobody's sketch would write today. One line a loop, a buffer or a piece of straight
-code; loops that are written out or run in lanes stand in the line of what they compute.
+It is derived from the nest, not from the sketch that wrote the trace, so it also describes traces
+that no current sketch produces. There is one line per loop, buffer or straight-line piece of code;
+unrolled and vectorised loops are described in the line of the statement.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from .readable import Readable, readable
 
 
 def plan_text(workload: Workload, trace: Trace) -> str:
-    """The plan of `trace` for `workload`, of which it is a legal schedule."""
+    """The plan of `trace`, a legal schedule of `workload`, as text."""
     shown = readable(workload, trace)
     lines = [f"first: {step}" for step in trace.rewrites]
     lines += _Outline(shown).lines(shown.nest.body, 0, ())
@@ -43,12 +43,12 @@ def plan_text(workload: Workload, trace: Trace) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Outline:
-    """Prints what is `shown`."""
+    """Printer of the nest `shown`."""
 
     shown: Readable
 
     def lines(self, body: tuple[Stmt, ...], depth: int, around: tuple[For, ...]) -> list[str]:
-        """The lines of `body`, inside of loops `around` that are written out or run in lanes."""
+        """The lines of `body`; `around` are the unrolled and vectorised loops around it."""
         found: list[str] = []
         rests = 0
         for stmt in body:
@@ -83,7 +83,7 @@ class _Outline:
                 return [] if self._is_a_move(stmt) else [f"{pad}{self._work(stmt, around)}"]
 
     def _is_a_move(self, leaf: StoreElement | Update) -> bool:
-        """Whether a leaf sets a constant, or takes one value from register to memory."""
+        """Whether a leaf stores a constant or moves one value between register and memory."""
         if not isinstance(leaf, StoreElement) or leaf.buffer in self._arguments:
             return False
         single = isinstance(leaf.value, Load) and not any(i.vars() for i in leaf.value.index)
@@ -109,18 +109,18 @@ class _Outline:
         return f"{self._called(loop)}: {steps}" + (f" ({', '.join(marks)})" if marks else "")
 
     def _step(self, loop: For) -> int:
-        """Elements of its axis that an iteration covers: the extents of the loops inside, in the
-        largest of whatever stands side by side."""
+        """Elements of the loop's axis that one iteration covers: the product of the inner extents
+        along the largest branch."""
         own = self._origin(loop).axis
         inner = self._first_chain(loop.body)
         return prod(other.extent for other in inner if self._origin(other).axis == own)
 
     def _is_copy(self, loop: For) -> bool:
-        """Whether a loop is there to fill a buffer."""
+        """Whether a loop fills a buffer."""
         return Walk.FILL in self._origin(loop).walks
 
     def _is_rest(self, stmt: Stmt) -> bool:
-        """Whether `stmt` is what a loop was cut in two for: code of its own for the edges."""
+        """Whether `stmt` is the remainder of a partitioned loop: separate code for the edges."""
         within = list(loops((stmt,)))[: 1 if isinstance(stmt, For) else None]
         return bool(within) and all(Walk.REST in self._origin(loop).walks for loop in within)
 
@@ -129,7 +129,7 @@ class _Outline:
         return not ends and not self._is_rest(stmt)
 
     def _first_chain(self, body: tuple[Stmt, ...]) -> Iterator[For]:
-        """The loops of `body` around its longest piece of work."""
+        """The loops of `body` around its largest piece of work."""
         while inner := [s for s in body if isinstance(s, For | Allocate) and self._is_main(s)]:
             first = max(reversed(inner), key=_points)
             if isinstance(first, For):
@@ -137,7 +137,7 @@ class _Outline:
             body = first.body
 
     def _work(self, leaf: StoreElement | Update, around: tuple[For, ...]) -> str:
-        """What a leaf computes, over the loops `around` it that are written out or in lanes."""
+        """The text of what a leaf computes, over the unrolled and vectorised loops `around` it."""
         read = list(dict.fromkeys(load.tensor for load in loads(leaf.value)))
         operations = _operations(leaf.value)
         if isinstance(leaf, Update):
@@ -149,8 +149,8 @@ class _Outline:
         return f"{what}{self._at_once(around)}"
 
     def _at_once(self, around: tuple[For, ...]) -> str:
-        """What loops that are written out or run in lanes compute together: `: 6 i x 4 vectors of
-        16 j`."""
+        """The shape that unrolled and vectorised loops compute together: `: 6 i x 4 vectors of 16
+        j`."""
         lanes = next((x for x in around if x.kind is LoopKind.VECTORIZED), None)
         own = None if lanes is None else self._origin(lanes).axis
         parts, vectors = [], 1
@@ -168,7 +168,7 @@ class _Outline:
 
 
 def _operations(value: Scalar) -> str:
-    """The operations of an expression, each once: `exp and sub of `."""
+    """The distinct operations of an expression: `exp and sub of `."""
     kinds = [str(node.op) for node in walk(value) if isinstance(node, Binary | Unary)]
     return f"{' and '.join(dict.fromkeys(kinds))} of " if kinds else ""
 

@@ -1,4 +1,4 @@
-"""A nest with the names its author used: for people to read, never for anything to rely on."""
+"""A nest with the names of the source, for display only."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from .origins import Origin, followed
 
 @dataclass(frozen=True, slots=True)
 class Readable:
-    """A nest with the names its author used; by these, where each loop comes from, and what the
-    author calls what it walks: an axis, or a dimension of a buffer."""
+    """A nest with the names of the source; by loop name, the origin of each loop, and the source
+    name of the axis or buffer dimension that it iterates over."""
 
     nest: Nest
     origins: dict[str, Origin]
@@ -29,8 +29,8 @@ def readable(workload: Workload, trace: Trace) -> Readable:
     """The cleaned nest of `trace` with tensors and loops named as `workload` does. ScheduleError
     as for `lower`.
 
-    A loop is its axis and what the steps that made it added: `jio` is part of `j`; with several
-    stages the stage stands before it.
+    A loop is named by its axis and the suffixes of the steps that created it: `jio` is part of `j`.
+    With several stages, the name of the stage comes first.
     """
     rewritten, rest = start(workload, trace)
     nest, origins = followed(plain_nest(rewritten), rest)
@@ -49,7 +49,7 @@ def readable(workload: Workload, trace: Trace) -> Readable:
         return name
 
     def words(name: str) -> str:
-        # What is copied for a stage is called after both: `s0.i1.block`.
+        # A copy for a stage is named after stage and tensor: `s0.i1.block`.
         return ".".join(tensors.get(word, word) for word in name.split("."))
 
     buffers = {b.name: unique(words(b.name)) for b in nest.argument_buffers}
@@ -72,7 +72,7 @@ def readable(workload: Workload, trace: Trace) -> Readable:
 
 
 def named_like(rewritten: Workload, workload: Workload) -> Workload:
-    """A rewritten form of `workload` with its arguments called as in `workload`; stages between
+    """A rewritten form of `workload` with arguments named as in `workload`; intermediate stages
     keep the names they have in the trace."""
     mine, theirs = rewritten.arguments, workload.arguments
     names = {a.name: b.name for a, b in zip(mine, theirs, strict=True)}

@@ -1,11 +1,11 @@
-"""Dropping guards on private results that nobody looks at.
+"""Drop guards on writes to private buffers whose excess elements are never read.
 
     if j < N: acc[j] += A[k] * B[k, j]        ->    acc[j] += A[k] * (B[k, j] if j < N else 0)
     if j < N: C[j] = acc[j]                         if j < N: C[j] = acc[j]
 
-Elements of `acc` beyond the guard are computed and thrown away: arithmetic on whole vectors is
-cheaper than on masked ones. Legal where every reader of the buffer stands under the same guard
-for the element it reads; reads that the guard kept in bounds get it as a condition.
+Elements of `acc` beyond the guard are computed and discarded, because arithmetic on whole vectors
+is cheaper than on masked ones. Legal if every reader of the buffer has the same guard for the
+element it reads; reads that the guard kept in bounds get it as a condition.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ from .empty_iterations import greatest
 
 Guards: TypeAlias = tuple[Cond, ...]
 Sites: TypeAlias = Sequence[tuple[StoreElement | Update, tuple[For, ...]]]
-"""Leaves that write, with the loops around them."""
+"""Leaves that write, each with the loops around it."""
 
 
 def relax_guards(stmts: tuple[Stmt, ...], arguments: tuple[Buffer, ...]) -> tuple[Stmt, ...]:
-    """`stmts` with guards of writes to private buffers dropped where no reader can tell."""
+    """`stmts` with guards of writes to private buffers dropped where no reader is affected."""
     private = {b.name: b for b in buffers_allocated(stmts)}
     buffers = {b.name: b for b in arguments} | private
     sites = list(write_sites(stmts))
@@ -97,7 +97,7 @@ def relax_guards(stmts: tuple[Stmt, ...], arguments: tuple[Buffer, ...]) -> tupl
 def _loops_around_allocations(
     stmts: tuple[Stmt, ...], around: frozenset[str]
 ) -> Iterator[tuple[str, frozenset[str]]]:
-    """Every allocated buffer with the variables of the loops that make a new one."""
+    """Every allocated buffer with the variables of the loops around its allocation."""
     for stmt in stmts:
         if isinstance(stmt, For):
             yield from _loops_around_allocations(stmt.body, around | {stmt.var})
@@ -109,8 +109,9 @@ def _loops_around_allocations(
 def _that_matter(
     guards: tuple[Cond, ...], ranges: dict[str, Interval], fixed: Set[str]
 ) -> tuple[Cond, ...]:
-    """`guards` without those that some setting of the variables that are not `fixed` makes hold,
-    all at once and whatever the others are: the same is done elsewhere, with the guard."""
+    """`guards` without those that one assignment of the variables that are not `fixed` satisfies
+    together, for all values of the fixed variables: the same element is then written in another
+    iteration, where the guard holds."""
     free = {name: values for name, values in ranges.items() if name not in fixed}
     best = dict[str, Affine]()
     matter: list[Cond] = []
@@ -121,7 +122,7 @@ def _that_matter(
             best |= chosen
         else:
             matter.append(guard)
-    # Where the setting would end one that is kept, its variables stay as they are.
+    # Variables whose assignment would violate a kept guard become fixed.
     torn = {
         name
         for guard in matter
@@ -140,7 +141,8 @@ def _droppable(
     buffers: Mapping[str, Buffer],
     around: Set[str],
 ) -> dict[int, tuple[Cond, ...]]:
-    """For each writer of buffer `name` (by id), its droppable guards; none if one must stay."""
+    """The droppable guards of each writer of buffer `name`, by id; empty if some guard must
+    stay."""
     readers = [
         (read.index, leaf.guards)
         for leaf, _ in sites
@@ -150,7 +152,7 @@ def _droppable(
     result: dict[int, tuple[Cond, ...]] = {}
     for writer, chain in writers:
         reduced = {loop.var for loop in chain if loop.reduce}
-        # A guard on loops around the buffer ends one of them: nothing is left to be thrown away.
+        # Guards on loops around the allocation become bounds of these loops and cost nothing.
         ending = [g for g in writer.guards if g.index.vars() <= around]
         droppable = tuple(
             g for g in writer.guards if g not in ending and not g.index.vars() & reduced
@@ -167,7 +169,7 @@ def _droppable(
         if in_bounds(writer.index, buffers[name].shape, ranges):
             return {}  # without its guards the write would leave the buffer
         if droppable and not _is_one_to_one(writer.index, ranges, around):
-            return {}  # without its guards it would write over what others wrote
+            return {}  # without its guards it would overwrite other elements
         result[id(writer)] = droppable
     return result if all(_is_started(w, c, writers, result) for w, c in writers) else {}
 
@@ -178,8 +180,9 @@ def _is_started(
     writers: Sites,
     dropped: Mapping[int, Guards],
 ) -> bool:
-    """Whether what an update combines with was written, also where only the guards `dropped` kept
-    it from looking: another writer, which does not look itself, then comes as far."""
+    """Whether the old value of an update is defined also where the guards `dropped` would have
+    skipped the update: then another writer, which does not read the old value, writes the
+    element."""
     gone = dropped[id(writer)]
     if isinstance(writer, StoreElement) or writer.first is not None or not gone:
         return True
@@ -194,8 +197,8 @@ def _is_started(
 
 
 def _is_one_to_one(index: tuple[Affine, ...], ranges: dict[str, Interval], fixed: Set[str]) -> bool:
-    """Whether different settings of the variables that are not `fixed` are different elements:
-    in each dimension, each step is longer than all shorter ones together reach."""
+    """Whether different assignments of the variables that are not `fixed` give different elements:
+    in each dimension, each stride exceeds the sum of the spans of all smaller strides."""
     for dimension in index:
         reach = 0
         for atom, step in sorted(dimension.terms, key=lambda term: abs(term[1])):
@@ -213,8 +216,8 @@ def _is_one_to_one(index: tuple[Affine, ...], ranges: dict[str, Interval], fixed
 def _fills(
     writer: StoreElement | Update, chain: tuple[For, ...], buffer: Buffer, dropped: tuple[Cond, ...]
 ) -> bool:
-    """Whether `writer` writes every element of `buffer`, once the guards `dropped` are gone: its
-    index counts through all dimensions, and guards that stay only end it where the buffer ends."""
+    """Whether `writer` writes every element of `buffer` without the guards `dropped`: its index
+    enumerates all dimensions, and other guards only keep it inside the buffer."""
     ranges = ranges_of(chain)
     ends = {tighten(c, ranges) for c in in_bounds(writer.index, buffer.shape, ranges)}
     if any(g not in dropped and g not in ends for g in writer.guards):
@@ -239,8 +242,9 @@ def _writes(
     dropped: Guards,
     held: Guards,
 ) -> bool:
-    """Whether `writer` writes what `load` reads where `held` hold, once the guards `dropped` are
-    gone: the same function of loops that run as far, under no other guards."""
+    """Whether `writer`, without the guards `dropped`, writes what `load` reads wherever `held`
+    hold: its index is the same function of loops with at least the same ranges, and its other
+    guards are among `held`."""
     own = {loop.var: loop.extent for loop in chain}
     renaming = _same_element(writer.index, load.index, own.keys())
     if renaming is None:
@@ -254,7 +258,8 @@ def _writes(
 def _same_element(
     written: tuple[Affine, ...], read: tuple[Affine, ...], own: Set[str]
 ) -> dict[str, Affine] | None:
-    """How the writer's loops are called in the reader if both indices are the same function.
+    """The reader's index for each loop of the writer, if both indices are the same function; None
+    if not.
 
     Variables are matched by their coefficients, which must be different within a dimension.
     """
@@ -282,19 +287,19 @@ def guard_reads(
     ranges: dict[str, Interval],
     unless_written: Callable[[Load], tuple[Cond, ...]],
 ) -> Scalar:
-    """`value` computed even where `guards` fail, while those `kept` hold: reads that need a guard
-    give zero there, be it to stay inside or because the element may never be written."""
+    """`value` for an iteration in which `guards` may fail while those `kept` hold: a read gives
+    zero where a guard fails that keeps it in bounds or that guards the write of the element."""
     if not guards:
         return value
 
-    # Other conditions around a read may keep it inside only together with a guard.
+    # Other conditions around a read may keep it in bounds only together with a guard.
     spoken_of = _variables((*kept, *_outer_conds(value)))
 
     def missing(load: Load, known: tuple[Cond, ...]) -> tuple[Cond, ...]:
         needed = unless_written(load)
         conds = in_bounds(load.index, buffers[load.tensor].shape, ranges)
         if any(c not in known for c in conds):
-            # To stay inside is one thing, to have been written there another.
+            # Guards needed to stay in bounds are added to those needed for defined values.
             fixed = spoken_of.union(_variables(known), *(i.vars() for i in load.index))
             inside = _that_matter(guards, ranges, fixed)
             needed = tuple(g for g in guards if g in needed or g in inside)
@@ -315,7 +320,8 @@ def guard_reads(
 
 
 def _outer_conds(value: Scalar) -> Iterator[Cond]:
-    """The conditions of choices between anything but one read and a value without."""
+    """The conditions of selects other than those between a single load and a value without
+    loads."""
     for node in walk_scalar(value):
         if isinstance(node, Select) and isinstance(node.cond, All):
             alone = isinstance(node.on_true, Load) and not loads(node.on_false)

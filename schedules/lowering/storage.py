@@ -1,6 +1,7 @@
-"""Where the buffers of a lowered nest live, and how much of it a kernel may ask for.
+"""Storage of the buffers of a lowered nest, and its limits.
 
-Legality, not code: the search asks it before it proposes a schedule, code generation follows it.
+It is part of legality: the search consults it before it proposes a schedule, and code generation
+follows the plan.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The loop nest: what it is, how it is printed and proved."""
+"""The loop nest: its nodes, its printer, its verifiers, and how it is searched and edited."""

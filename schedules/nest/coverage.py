@@ -1,8 +1,8 @@
-"""Whether a nest gives every element of a buffer a value: then what reads it needs no guards.
+"""Prove that a nest writes every element of a buffer, so that reads of it need no guards.
 
-Guards that hold for all elements say nothing. Others end a tile at the end of its block, or a
-vector at the end of a fused loop: which elements are left is counted, one by one, in the dimensions
-that such a guard has to do with.
+Guards that only keep writes inside the buffer are ignored. Other guards end a tile at the end of
+its block, or a vector at the end of a fused loop: the elements written are then enumerated in the
+dimensions that such a guard depends on.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from .finding import chain_to, writes_of
 from .loop_ir import Allocate, Buffer, For, Nest, StoreElement, Update, walk
 
 MOST_POINTS = 1 << 20
-"""Iterations that are looked at one by one, at most: 8 MB an index, and some 10 ms."""
+"""Limit of iterations to enumerate: 8 MB per index, and about 10 ms."""
 
 Extents: TypeAlias = dict[str, int]
-"""Of loops, by name."""
+"""Extents of loops by name."""
 
 
 def is_written_whole(nest: Nest, buffer: Buffer) -> bool:
-    """Whether writes reach as many elements as `buffer` has; an input is not written at all. A
-    layout in parts that do not divide has elements that nobody writes. Copies of a write for other
-    iterations (Stagger) write the same ones."""
+    """Whether the writes to `buffer` reach as many elements as it has; an input counts as written.
+    A layout with factors that do not divide has elements that are never written. Copies of a write
+    for other iterations (Stagger) write the same elements."""
     writes = writes_of(nest.body, buffer.name)
     if not writes:
         return True
@@ -53,7 +53,8 @@ def is_written_whole(nest: Nest, buffer: Buffer) -> bool:
         around = chain_to(nest.body, write)
         moving = [x for x in around if any(x.var in i.vars() for i in write.index)]
         renamed = {loop.var: var(f"#{n}") for n, loop in enumerate(moving)}
-        # A guard on another loop, of a reduction say, keeps an element only in all its iterations.
+        # A guard on a loop that does not index the buffer (a reduction) excludes no element if it
+        # holds in some iteration.
         guarded = {name for guard in write.guards for name in guard.index.vars()}
         extents = {x.var: x.extent for x in around if x in moving or x.var in guarded}
         count = _elements(write, extents, own, buffer)
@@ -65,15 +66,15 @@ def is_written_whole(nest: Nest, buffer: Buffer) -> bool:
 
 
 def _loops_inside(nest: Nest, buffer: Buffer) -> Iterator[For]:
-    """The loops that run while a buffer is there."""
+    """The loops inside the allocation of a buffer."""
     makes = (s for s in walk(nest.body) if isinstance(s, Allocate) and s.buffer == buffer)
     made = next(makes, None)
     return (s for s in walk(made.body if made else nest.body) if isinstance(s, For))
 
 
 def _elements(write: StoreElement | Update, extents: Extents, own: set[str], buffer: Buffer) -> int:
-    """How many elements `write` can give a value at the most, in loops of these `extents`; 0 where
-    a guard may keep some of them from it. Guards on loops `own` are counted out."""
+    """The number of elements that `write` writes, in loops of these `extents`; 0 if a guard may
+    exclude some of them. Guards on loops `own` are evaluated by enumeration."""
     guards = [guard for guard in write.guards if guard not in _inside(write.index, buffer)]
     index, total = write.index, 1
     if guards:
@@ -92,8 +93,8 @@ def _elements(write: StoreElement | Update, extents: Extents, own: set[str], buf
 def _in_digits(
     index: Index, guards: Sequence[Cond], extents: Extents, own: set[str]
 ) -> tuple[Index, list[Cond], Extents, set[str]]:
-    """The same with a loop for each digit of a fused one, where all its divisions are of one number
-    system: dimensions that only it connects are told apart."""
+    """The arguments with each fused loop replaced by one loop per digit, if all its divisors form
+    one mixed-radix system: dimensions that only the fused loop relates become independent."""
     mapping, found, kept = dict[str, Affine](), dict[str, int](), set(own)
     for name, extent in extents.items():
         steps = _steps(name, index)
@@ -107,14 +108,19 @@ def _in_digits(
         kept |= digits.keys() if name in own else set()
     ranges = {name: Interval(0, extent - 1) for name, extent in found.items()}
 
-    def told(i: Affine) -> Affine:
+    def simplified(i: Affine) -> Affine:
         return simplify(i.substitute(mapping), ranges)
 
-    return tuple(map(told, index)), [type(g)(told(g.index)) for g in guards], found, kept
+    return (
+        tuple(map(simplified, index)),
+        [type(g)(simplified(g.index)) for g in guards],
+        found,
+        kept,
+    )
 
 
 def _steps(name: str, index: Index) -> list[int]:
-    """By what a variable is divided, the smallest first: 1, and the ends of its digits."""
+    """The divisors of a variable in ascending order, from 1: the place values of its digits."""
     found, atoms = {1}, [atom for i in index for atom, _ in i.terms]
     while atoms:
         atom = atoms.pop()
@@ -131,8 +137,8 @@ def _steps(name: str, index: Index) -> list[int]:
 
 
 def _inside(index: Index, buffer: Buffer) -> set[Cond]:
-    """Guards that keep nothing but elements outside of `buffer` from being written; a fused loop
-    ends behind the last one of all."""
+    """Guards that only exclude elements outside of `buffer`, dimension by dimension and for the
+    flat offset, where a fused loop ends."""
     sizes = [prod(buffer.shape[d + 1 :]) for d in range(len(index))]
     flat = recombine(sum((i * size for i, size in zip(index, sizes, strict=True)), ZERO))
     ends = [*zip(index, buffer.shape, strict=True), (flat, buffer.elements)]
@@ -146,7 +152,7 @@ def _points(loops: set[str], extents: Extents) -> int:
 def _related(
     index: Index, guards: Sequence[Cond]
 ) -> Iterator[tuple[set[str], list[int], list[Cond]]]:
-    """Loops that have to do with each other, with the dimensions and the guards that they move."""
+    """Connected groups of loops, with the dimensions and the guards that depend on them."""
     groups: list[set[str]] = []
     for names in (set(x.vars()) for x in (*index, *(guard.index for guard in guards))):
         met = [group for group in groups if group & names]
@@ -164,10 +170,11 @@ def _reached(
     loops: set[str],
     extents: Extents,
 ) -> int:
-    """How many places of a box of `sizes` there are with an iteration in which all guards hold."""
+    """The number of positions in a box of `sizes` that some iteration reaches in which all guards
+    hold."""
     names = sorted(loops)
     grid = np.indices([extents[name] for name in names]).reshape(len(names), -1)
-    env: dict[str, int] = dict(zip(names, grid, strict=True))  # arrays, where numbers would do
+    env: dict[str, int] = dict(zip(names, grid, strict=True))  # arrays instead of integers
     at = [np.broadcast_to(i.evaluate(env), grid.shape[1:]) for i in index]
     there = [(place >= 0) & (place < size) for place, size in zip(at, sizes, strict=True)]
     there += [np.asarray(holds(guard, env)) for guard in guards]

@@ -1,4 +1,4 @@
-"""Changing what a nest is made of: indices, conditions, names, and what stands around what."""
+"""Edit nests: substitute indices, add conditions, rename, and move statements."""
 
 from __future__ import annotations
 
@@ -73,10 +73,10 @@ def substitute_body(
     mapping: Mapping[str, Affine],
     known: Mapping[str, Interval] | None = None,
 ) -> tuple[Stmt, ...]:
-    """`stmts` with loop variables that are free in it replaced.
+    """`stmts` with free loop variables substituted by `mapping`.
 
-    Divisions and remainders by their own strides of variables that are `known` are resolved:
-    `(17*o + i) // 17` with i in 0..16 is `o`, and stays so when i is split further.
+    Divisions and remainders are simplified under the ranges `known`: `(17*o + i) // 17` with i in
+    0..16 is `o`, also after i is split further.
     """
 
     def index(i: Affine) -> Affine:
@@ -109,7 +109,7 @@ def _divided_out(index: Affine, known: Mapping[str, Interval]) -> Affine:
 def map_writes(
     stmts: tuple[Stmt, ...], change: Callable[[StoreElement | Update], StoreElement | Update]
 ) -> tuple[Stmt, ...]:
-    """`stmts` with what `change` makes of each leaf that writes."""
+    """`stmts` with `change` applied to each leaf that writes."""
     return transform(
         stmts, lambda s: (change(s),) if isinstance(s, StoreElement | Update) else None
     )
@@ -118,7 +118,7 @@ def map_writes(
 def map_values(
     stmts: tuple[Stmt, ...], change: Callable[[Scalar], Scalar | None]
 ) -> tuple[Stmt, ...]:
-    """`stmts` with every part of a value for which `change` gives another one replaced."""
+    """`stmts` with every subexpression replaced for which `change` returns another one."""
 
     def rewritten(leaf: StoreElement | Update) -> StoreElement | Update:
         value = rewrite_scalar(leaf.value, change)
@@ -130,7 +130,7 @@ def map_values(
 def map_loads(
     stmts: tuple[Stmt, ...], tensor: str, change: Callable[[Load], Scalar]
 ) -> tuple[Stmt, ...]:
-    """`stmts` with what `change` makes of each load of `tensor`."""
+    """`stmts` with `change` applied to each load of `tensor`."""
     return map_values(
         stmts,
         lambda node: change(node) if isinstance(node, Load) and node.tensor == tensor else None,
@@ -140,7 +140,7 @@ def map_loads(
 def move_loads(
     stmts: tuple[Stmt, ...], tensor: str, index: Callable[[Index], Index]
 ) -> tuple[Stmt, ...]:
-    """`stmts` with each load of `tensor` at what `index` makes of where it was."""
+    """`stmts` with `index` applied to the index of each load of `tensor`."""
     return map_loads(stmts, tensor, lambda load: replace(load, index=index(load.index)))
 
 
@@ -150,14 +150,14 @@ def add_guards(stmts: tuple[Stmt, ...], guards: tuple[Cond, ...]) -> tuple[Stmt,
 
 
 def replaced(stmts: tuple[Stmt, ...], old: Stmt, new: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
-    """`stmts` with the one that is `old`, wherever it stands, replaced by `new`."""
+    """`stmts` with the statement `old` (by identity, at any depth) replaced by `new`."""
     return transform(stmts, lambda stmt: new if stmt is old else None)
 
 
 def rename_all(
     stmts: tuple[Stmt, ...], loop_names: Mapping[str, str], buffer_names: Mapping[str, str]
 ) -> tuple[Stmt, ...]:
-    """`stmts` with its own loops and buffers renamed, definitions and uses alike."""
+    """`stmts` with loops and buffers renamed, definitions and uses."""
     variables = {old: var(new) for old, new in loop_names.items()}
 
     def change(stmt: Stmt) -> tuple[Stmt, ...] | None:
@@ -184,8 +184,8 @@ def rename_all(
 
 
 def fresh_names(names: Iterable[str], suffix: str, taken: set[str]) -> dict[str, str]:
-    """Each of `names` with `suffix` behind it, and a number where that is `taken`, which gets the
-    new ones."""
+    """A new name for each of `names`: with `suffix` appended, and a number if that is `taken`; the
+    new names are added to `taken`."""
     found: dict[str, str] = {}
     for name in names:
         found[name] = fresh(f"{name}{suffix}", taken)
@@ -196,8 +196,8 @@ def fresh_names(names: Iterable[str], suffix: str, taken: set[str]) -> dict[str,
 def renamed_copy(
     stmts: tuple[Stmt, ...], suffix: str, taken: set[str]
 ) -> tuple[tuple[Stmt, ...], dict[str, str]]:
-    """`stmts` with `suffix` behind the names of all loops and buffers in it, and what each of the
-    new loops was called; as `fresh_names`."""
+    """A copy of `stmts` with `suffix` appended to the names of its loops and buffers (see
+    `fresh_names`), and the old name of each new loop."""
     loop_names = fresh_names((loop.var for loop in loops(stmts)), suffix, taken)
     buffer_names = fresh_names((b.name for b in buffers_allocated(stmts)), suffix, taken)
     copy = rename_all(stmts, loop_names, buffer_names)
@@ -228,7 +228,7 @@ def simplify_conds(
 def map_allocation(
     stmts: tuple[Stmt, ...], name: str, change: Callable[[Allocate], tuple[Stmt, ...]]
 ) -> tuple[Stmt, ...]:
-    """`stmts` with what `change` makes of the allocation of the buffer called `name`."""
+    """`stmts` with `change` applied to the allocation of the buffer called `name`."""
 
     def allocation(stmt: Stmt) -> tuple[Stmt, ...] | None:
         if isinstance(stmt, Allocate) and stmt.buffer.name == name:
@@ -239,15 +239,16 @@ def map_allocation(
 
 
 def first_without(conds: tuple[Cond, ...], loops: Iterable[str]) -> tuple[Cond, ...]:
-    """The conditions that say when an update is the first, where `loops` are at their start. One
-    that never holds stays: then no update is the first."""
+    """The conditions of the first update, given that `loops` are in their first iteration. A
+    condition that never holds stays, since then no update is the first."""
     at_start = dict.fromkeys(loops, ZERO)
     found = (substitute_cond(cond, at_start) for cond in conds)
     return tuple(cond for cond in found if cond.index.terms or not prove(cond, {}))
 
 
 def flattened(stmts: tuple[Stmt, ...]) -> tuple[list[Buffer], list[Stmt]]:
-    """What a body allocates outside of its loops, and its statements without that."""
+    """The buffers a body allocates outside of its loops, and its statements without these
+    allocations."""
     buffers: list[Buffer] = []
     flat: list[Stmt] = []
     for stmt in stmts:
@@ -287,8 +288,8 @@ def before_reader(stmts: tuple[Stmt, ...], buffer: str, new: tuple[Stmt, ...]) -
 
 
 def outlived(nest: Nest) -> Nest:
-    """`nest` with buffers that are used outside of the part in which they exist allocated around
-    everything: a stage that was moved out of it took them along."""
+    """`nest` with allocations moved to the root for buffers that are used outside of their
+    allocation, as after a stage was moved out of it."""
     made = {buffer.name: buffer for buffer in buffers_allocated(nest.body)}
 
     def lost(stmts: tuple[Stmt, ...], alive: frozenset[str]) -> Iterator[str]:

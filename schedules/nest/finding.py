@@ -1,4 +1,4 @@
-"""Looking for loops, leaves and buffers in a nest, and what values its variables take."""
+"""Find loops, leaves and buffers in a nest, and the ranges of its variables."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from .loop_ir import (
 
 
 def ranges_of(loops: Iterable[For]) -> dict[str, Interval]:
-    """The values of the variable of each of `loops`."""
+    """The range of the variable of each of `loops`."""
     return {loop.var: Interval(0, loop.extent - 1) for loop in loops}
 
 
 def all_ranges(stmts: tuple[Stmt, ...]) -> dict[str, Interval]:
-    """The values of every loop variable below `stmts`."""
+    """The range of every loop variable below `stmts`."""
     return ranges_of(loops(stmts))
 
 
@@ -71,7 +71,7 @@ def private_buffers(stmts: tuple[Stmt, ...]) -> set[str]:
 
 
 def chain_to(stmts: tuple[Stmt, ...], wanted: Leaf) -> tuple[For, ...]:
-    """The loops below `stmts` around the leaf that is `wanted`, outermost first."""
+    """The loops below `stmts` around the leaf `wanted` (by identity), outermost first."""
     buffer = wanted.buffer
     chain = _around(stmts, lambda stmt: stmt is wanted, lambda loop: buffer in loop.inside.written)
     assert chain is not None, f"no such leaf writes {buffer}"
@@ -79,7 +79,7 @@ def chain_to(stmts: tuple[Stmt, ...], wanted: Leaf) -> tuple[For, ...]:
 
 
 def loops_around(stmts: tuple[Stmt, ...], wanted: For) -> tuple[For, ...]:
-    """The loops below `stmts` around the loop that is `wanted`, outermost first."""
+    """The loops below `stmts` around the loop `wanted` (by identity), outermost first."""
     root = root_of(stmts, wanted.var)
     assert root is not None, f"there is no loop {wanted.var}"
     chain = _around((root,), lambda stmt: stmt is wanted, lambda loop: True)
@@ -105,7 +105,7 @@ def _around(
 
 
 def perfect_chain(loop: For) -> tuple[For, ...]:
-    """`loop` and the loops inside it of which each is the whole body of the one before."""
+    """`loop` and the loops perfectly nested in it."""
     chain = [loop]
     while len(chain[-1].body) == 1 and isinstance(inner := chain[-1].body[0], For):
         chain.append(inner)
@@ -113,7 +113,7 @@ def perfect_chain(loop: For) -> tuple[For, ...]:
 
 
 def accesses_of(leaf: Leaf) -> list[tuple[str, Index]]:
-    """What `leaf` writes or prefetches, and what it reads: buffers and indices."""
+    """Buffer and index of each access of `leaf`: the write or prefetch first, then the reads."""
     own = [(leaf.buffer, leaf.index)]
     if isinstance(leaf, PrefetchHint):
         return own
@@ -121,11 +121,11 @@ def accesses_of(leaf: Leaf) -> list[tuple[str, Index]]:
 
 
 Accesses: TypeAlias = dict[str, list[tuple[Index, bool]]]
-"""The indices with which each buffer is accessed, and whether that writes."""
+"""By buffer: the index of each access, and whether it writes."""
 
 
 def accesses_within(stmts: tuple[Stmt, ...]) -> Accesses:
-    """What `stmts` read and write, without the buffers they allocate for themselves."""
+    """The accesses of `stmts` to buffers that are allocated outside of them."""
     private = private_buffers(stmts)
     found: Accesses = {}
     for leaf in leaves(stmts):
@@ -138,7 +138,7 @@ def accesses_within(stmts: tuple[Stmt, ...]) -> Accesses:
 
 
 def shared(one: tuple[Stmt, ...], other: tuple[Stmt, ...]) -> Iterator[str]:
-    """Buffers that both touch and one of them writes."""
+    """Buffers that both access and at least one of them writes."""
     mine, theirs = accesses_within(one), accesses_within(other)
     for buffer in sorted(mine.keys() & theirs.keys()):
         if any(writes for _, writes in (*mine[buffer], *theirs[buffer])):

@@ -1,17 +1,14 @@
-"""Instructions as data: what each one computes, which CPUs have it, how fast it is and how LLVM is
-asked for it.
+"""Instructions as data: semantics, required features, throughput and LLVM intrinsic of each.
 
-A row is all that is known of an instruction, and everything else follows from it: whether a loop
-of a nest may be run by it (`call_of`), whether a target has it, the rates that bound a kernel's
-time, and the code. All of them add products up:
+From a row follow the legality of running a loop by the instruction (`call_of`), whether a target
+has it, the rate that bounds a kernel's time, and the code. All rows are sums of products:
 
     for lane in range(lanes):
       for step in range(steps):                             # reduce; no loop where it is one step
         sums[lane] += left[steps*lane + step] * right[steps*lane + step]
 
-The sums of all lanes lie side by side in memory or registers, the steps of an operand side by side
-in memory: those of each lane behind those of the lane before, or the same for all lanes. To add an
-instruction, add a row.
+Layout of the operands: sums are contiguous, in memory or registers; the steps of a lane are
+contiguous in memory, and lanes either follow each other or all share the same steps.
 """
 
 from __future__ import annotations
@@ -32,9 +29,9 @@ EIGHT_BITS = frozenset({DType.I8, DType.U8})
 
 @dataclass(frozen=True, slots=True)
 class VectorForm:
-    """An instruction on vectors of `bits`, or of any width if that is 0; a CPU has it that has all
-    of one of the sets of `features`. `function` is LLVM's intrinsic; one for any width is completed
-    by the type of its vectors."""
+    """An encoding of an instruction for vectors of `bits`, or of any width if 0. A CPU has it if it
+    has all features of one of the sets `features`. `function` is LLVM's intrinsic; the vector type
+    is appended if it has any width."""
 
     bits: int
     features: tuple[frozenset[str], ...]
@@ -50,16 +47,17 @@ class Instruction:
     """`sums[lane] += left[lane, step] * right[lane, step]` for `steps` steps, in these types; or
     `sums[row, lane] += left[row, step] * right[lane, step]` for more than one of `rows`.
 
-    `gain` is how many times as many operations it does as f32's multiply-adds in the same time. It
-    bounds the time of sums of products of operands of the types `bounds`, on a CPU with any of the
-    features `brought_by` (() for every one of the `architectures`); `name` is that of its figure
-    in `Probes.peak_gflops`. Sources of `gain`, products a core and cycle against f32's: Intel,
+    `gain` is its throughput in operations relative to f32's fused multiply-add. It bounds the time
+    of sums of products of the operand types `bounds` on CPUs with one of the features `brought_by`
+    (() for all CPUs of `architectures`). `name` is also the key of its measured rate in
+    `Probes.peak_gflops`. Sources of `gain`, products per core and cycle relative to f32: Intel,
     Optimization Reference Manual (VNNI, BF16, AMX); AMD, Software Optimization Guide for Zen 4;
     Arm, Neoverse N2 Software Optimization Guide.
 
-    `forms` are what there is code for; without one, the instruction is only a bound.
-    `is_exact` says that its results are those of the nest, bit for bit, but for the order of the
-    sum. `sums_first` is the order of the intrinsic's arguments.
+    Code generation supports the encodings `forms`; without one, the row is only used for bounds.
+    `is_exact` says that results equal those of the nest bit for bit, apart from the order of
+    summation. `sums_first` says that the accumulator is the intrinsic's first argument, not its
+    last.
     """
 
     name: str
@@ -77,8 +75,8 @@ class Instruction:
     sums_first: bool = True
 
     def semantics(self, lanes: int) -> For:
-        """What the instruction does for `lanes` sums, or rows of so many: a nest on buffers that
-        are called as its operands."""
+        """The semantics of the instruction as a nest on buffers "sums", "left" and "right", for
+        `lanes` sums (per row)."""
         row, lane, step = (
             var(name) if there else ZERO
             for name, there in (("row", self.rows > 1), ("lane", True), ("step", self.steps > 1))
@@ -100,8 +98,8 @@ class Instruction:
         return Binary(BinaryOp.MUL, one, other)
 
     def is_run_by(self, loop: For, leaf: Update, left: Load, right: Load) -> bool:
-        """Whether `loop` is `semantics` on the sums of its `leaf` and these operands; factors may
-        be in either order, and there may be guards."""
+        """Whether `loop` equals `semantics` with the accumulator of `leaf` and these operands. The
+        factors may be in either order, and the leaf may have guards."""
         if (left.dtype, right.dtype) != (self.left, self.right):
             return False
         step = loop.inside.loops[-1].var
@@ -111,16 +109,16 @@ class Instruction:
         return any(plain == self._loops(loop.var, loop.extent, step, x) for x in expected)
 
     def form_for(self, lanes: int) -> VectorForm | None:
-        """What computes `lanes` sums at once."""
+        """The encoding for `lanes` sums."""
         bits = lanes * self.sums.bits
         return next((form for form in self.forms if form.bits in (0, bits)), None)
 
     def has_form_on(self, features: Collection[str]) -> bool:
-        """Whether code for a CPU with these features may have the instruction, in some form."""
+        """Whether a CPU with these features has the instruction in some encoding."""
         return any(form.is_on(features) for form in self.forms)
 
     def is_fast_on(self, target: Target) -> bool:
-        """Whether sums of products may be as fast on `target` as `gain` says."""
+        """Whether the rate `gain` applies to `target`."""
         has_it = not self.brought_by or not set(self.brought_by).isdisjoint(target.features)
         return has_it and target.architecture in self.architectures
 
@@ -138,7 +136,8 @@ FMA_F32 = Instruction(
         VectorForm(0, _any_of("fma", "avx512f", "neon", "v8a", "fp-armv8"), "llvm.fma"),
     ),
 )  # fmt: skip
-"""`left * right + sums` with one rounding: what every sum of float products is made of."""
+"""Fused multiply-add: `left * right + sums` with one rounding. Code generation forms it in every
+sum of float products."""
 
 FMA_F64 = replace(
     FMA_F32, name="fma.f64", sums=DType.F64, left=DType.F64, right=DType.F64, gain=0.5
@@ -208,21 +207,21 @@ INSTRUCTIONS = (
         architectures=_ARM,
     ),
 )  # fmt: skip
-"""Every row; of those for the same operands, the preferred one first."""
+"""All rows; among rows for the same operands, the fastest first."""
 
 BY_NAME: Mapping[str, Instruction] = {row.name: row for row in INSTRUCTIONS}
 
 
 def fastest_for(operands: DType, target: Target) -> Instruction | None:
-    """The fastest instruction of `target` for sums of products of `operands`, where it has one that
-    is faster than f32's multiply-adds."""
+    """The fastest instruction of `target` for sums of products of type `operands`; None if there is
+    none beyond fused multiply-adds of wider types."""
     rows = (row for row in INSTRUCTIONS if operands in row.bounds)
     return next((row for row in rows if row.is_fast_on(target)), None)
 
 
 @dataclass(frozen=True, slots=True)
 class InstructionCall:
-    """A loop that is run by one instruction for all of its lanes."""
+    """A loop that is executed by one instruction, with the operands it reads."""
 
     instruction: Instruction
     form: VectorForm
@@ -233,22 +232,22 @@ class InstructionCall:
 
     @property
     def step(self) -> str:
-        """The variable of the loop over steps; the loop's own where there is none."""
+        """The variable of the loop over steps, or of the loop itself if there is a single step."""
         return self.loop.inside.loops[-1].var
 
     def is_shared(self, operand: Load) -> bool:
-        """Whether all lanes have the same steps of `operand`."""
+        """Whether all lanes use the same elements of `operand`."""
         return all(self.loop.var not in i.vars() for i in operand.index)
 
 
 def call_of(
     loop: For, name: str, buffers: Mapping[str, Buffer], around: Ranges
 ) -> InstructionCall | str:
-    """`loop` as the instruction called `name`; or in words, why it is not that.
+    """`loop` as a call of the instruction `name`, or the reason why it is none.
 
-    The loop must be the instruction's semantics on buffers of its own, the operands in memory and
-    in the order in which it takes them. Guards are allowed that do not depend on lane and step;
-    `around` are the ranges of the loops outside.
+    The loop must equal the instruction's semantics, with operands in memory in the layout the
+    instruction needs. Guards may not depend on lane or step; `around` are the ranges of the
+    enclosing loops.
     """
     row = BY_NAME.get(name)
     if row is None:
@@ -265,12 +264,14 @@ def call_of(
             if row.is_run_by(loop, leaf, left, right):
                 call = InstructionCall(row, form, loop, leaf, left, right)
                 return _problem(call, buffers, around) or call
-    told = f"{row.steps} products of {row.left} and {row.right} to each of its lanes in {row.sums}"
-    return f"the loop must add {told}, and do nothing else"
+    products = (
+        f"{row.steps} products of {row.left} and {row.right} to each of its lanes in {row.sums}"
+    )
+    return f"the loop must add {products}, and do nothing else"
 
 
 def _factors(value: Scalar) -> Iterator[tuple[Load, Load]]:
-    """The two reads whose product `value` is, in both orders."""
+    """The two loads whose product `value` is, in both orders."""
     if isinstance(value, Binary):
         a, b = (x.x if isinstance(x, Cast) else x for x in (value.a, value.b))
         if isinstance(a, Load) and isinstance(b, Load):
@@ -278,7 +279,7 @@ def _factors(value: Scalar) -> Iterator[tuple[Load, Load]]:
 
 
 def _problem(call: InstructionCall, buffers: Mapping[str, Buffer], around: Ranges) -> str:
-    """Why the instruction cannot take its operands as they are, or ""."""
+    """Why layout, scope or guards of the operands do not fit the instruction, or ""."""
     loop, leaf, steps = call.loop, call.leaf, call.instruction.steps
     guards = simplify_conds(leaf.guards, {**around, **all_ranges((loop,))})
     if guards is None or any(g.index.vars() & {loop.var, call.step} for g in guards):
@@ -300,7 +301,8 @@ def _problem(call: InstructionCall, buffers: Mapping[str, Buffer], around: Range
 
 
 def _strides(call: InstructionCall, buffer: Buffer, index: Index) -> tuple[int, ...] | None:
-    """By how many elements lanes, and steps if there are any, move along `buffer`."""
+    """The strides in `buffer`, in elements, by lane and (if there is a loop over steps) by step;
+    None if the offset is not affine."""
     offset = buffer.flat_offset(index)
     names = dict.fromkeys((call.loop.var, call.step))
     if not all(offset.is_linear_in(name) for name in names):

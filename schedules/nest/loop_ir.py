@@ -25,8 +25,8 @@ from ..workload.tensors import Tensor
 
 
 class LoopKind(StrEnum):
-    """How a loop's iterations are run, unless by one instruction. All kinds mean the same; see the
-    marks in primitives."""
+    """How the iterations of a loop are executed. The result does not depend on it; the primitives
+    that set it (`marks.py`) prove that."""
 
     SERIAL = "serial"
     UNROLLED = "unrolled"
@@ -36,8 +36,8 @@ class LoopKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RunByInstruction:
-    """A loop that is one instruction with all that is in it: the row of that `name` in
-    `instructions.py`, whose semantics the loop has."""
+    """The kind of a loop that is executed by one instruction: the row called `name` in
+    `instructions.py`, whose semantics equal the loop."""
 
     name: str
 
@@ -47,8 +47,8 @@ class RunByInstruction:
 
 
 class BufferScope(StrEnum):
-    """Where a buffer lives: the caller's argument, what was packed of constant inputs before the
-    call (`prepacking.py`), the caller's workspace, or registers."""
+    """Where a buffer lives: an argument, constants packed before the call (`prepacking.py`), the
+    caller's workspace, or registers."""
 
     ARGUMENT = "argument"
     PREPACKED = "prepacked"
@@ -58,8 +58,8 @@ class BufferScope(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """A dense row-major array of `shape`. Register buffers are indexed by constants only, once
-    unrolled and vectorised loops are expanded."""
+    """A dense row-major array of `shape`. Indices of register buffers are constants after unrolling
+    and vectorisation."""
 
     name: str
     shape: tuple[int, ...]
@@ -75,7 +75,7 @@ class Buffer:
         return self.elements * self.dtype.bytes
 
     def flat_offset(self, index: tuple[Affine, ...]) -> Affine:
-        """The number of the element at `index`, counted row by row from the first."""
+        """The row-major offset of the element at `index`, in elements."""
         total, stride = affine(0), self.elements
         for i, extent in zip(index, self.shape, strict=True):
             stride //= extent
@@ -96,8 +96,8 @@ class StoreElement:
 @dataclass(frozen=True, slots=True)
 class Update:
     """`buffer[index] = value if all of first else reducer.op(buffer[index], value)`, where every
-    guard holds. `first` holds exactly for the first update of an element (no condition left:
-    for every one, so the update is a store); None means the element was written before."""
+    guard holds. `first` holds exactly in the first update of each element (() if each is updated
+    once, so that the update is a store); None means that the element was written before."""
 
     buffer: str
     index: tuple[Affine, ...]
@@ -109,8 +109,8 @@ class Update:
 
 @dataclass(frozen=True, slots=True)
 class PrefetchHint:
-    """`buffer[index]` is needed soon, or, where `far`, not so soon that the first cache should keep
-    it; it has no meaning and may be out of bounds."""
+    """A hint to load the cache line of `buffer[index]`, into L2 and beyond if `far`, else into all
+    levels. It has no effect on results, and its index may be out of bounds."""
 
     buffer: str
     index: tuple[Affine, ...]
@@ -120,8 +120,8 @@ class PrefetchHint:
 
 @dataclass(frozen=True, slots=True)
 class For:
-    """`for var in range(extent)`, ended early, or not begun, by `bounds`. `reduce` marks a loop
-    whose iterations all combine into the same elements (it comes from a reduction axis)."""
+    """`for var in range(extent)` that stops at the first iteration in which `bounds` do not hold.
+    `reduce` marks a loop over a reduction axis, whose iterations combine into the same elements."""
 
     var: str
     extent: int
@@ -133,7 +133,7 @@ class For:
 
     @property
     def inside(self) -> Inside:
-        """What is in the loop, itself included; found once, since loops never change."""
+        """Index of the loop's subtree, itself included; cached, since loops are immutable."""
         found = self._inside
         if found is None:
             found = Inside.of(self)
@@ -143,7 +143,7 @@ class For:
 
 @dataclass(frozen=True, slots=True)
 class Allocate:
-    """`buffer` exists, with undefined contents, while `body` runs: one copy for each run."""
+    """Allocate `buffer`, with undefined contents, for each execution of `body`."""
 
     buffer: Buffer
     body: tuple[Stmt, ...]
@@ -157,8 +157,8 @@ _PARENTS, _LEAVES = (For, Allocate), (StoreElement, Update, PrefetchHint)
 
 @dataclass(frozen=True, slots=True)
 class Inside:
-    """A loop and what is in it, in program order. A primitive changes one loop of a program that
-    may have hundreds: those it leaves alone are passed by without a look inside."""
+    """Index of a loop's subtree, in program order, so that a primitive that changes one of hundreds
+    of loops need not traverse the others."""
 
     loops: tuple[For, ...]
     leaves: tuple[Leaf, ...]
@@ -185,11 +185,10 @@ class Inside:
 
 @dataclass(frozen=True, slots=True)
 class Nest:
-    """A whole kernel: arguments in ABI order and what is done to them.
+    """A whole kernel: arguments in ABI order, and its statements.
 
-    Loop variable names are unique in a nest, and so are buffer names. `streamed` are outputs that
-    nobody reads again soon: where it can, the machine writes them past its caches. It has no
-    meaning.
+    Loop variable names are unique in a nest, and so are buffer names. `streamed` names outputs that
+    are written with non-temporal stores where the target has them; results do not depend on it.
     """
 
     inputs: tuple[Tensor, ...]
@@ -207,7 +206,7 @@ class Nest:
 
 def walk(stmts: tuple[Stmt, ...]) -> Iterator[Stmt]:
     """Every statement, parents first, in program order."""
-    waiting = [iter(stmts)]  # not recursion: that hands every statement up through all levels
+    waiting = [iter(stmts)]  # iterative: recursive generators cost time per level
     while waiting:
         for stmt in waiting[-1]:
             yield stmt
@@ -219,7 +218,7 @@ def walk(stmts: tuple[Stmt, ...]) -> Iterator[Stmt]:
 
 
 def levels(stmts: tuple[Stmt, ...]) -> Iterator[list[Stmt]]:
-    """Statements by how many others they stand in: those of a block, then what is in these."""
+    """The statements of each nesting depth, from the outermost."""
     level: list[Stmt] = [*stmts]
     while level:
         yield level
@@ -256,7 +255,7 @@ def loops_named(stmts: tuple[Stmt, ...]) -> set[str]:
 
 
 def root_of(stmts: tuple[Stmt, ...], name: str) -> For | None:
-    """The loop inside of no other that is called `name` or holds the one that is."""
+    """The outermost loop that is or contains the loop `name`."""
     roots = (stmt for stmt in outermost(stmts) if isinstance(stmt, For))
     return next((root for root in roots if name in root.inside.loop_names), None)
 
@@ -268,7 +267,7 @@ def loop_called(stmts: tuple[Stmt, ...], name: str) -> For | None:
 
 
 def writing(stmts: tuple[Stmt, ...], buffer: str) -> Iterator[Leaf]:
-    """The leaves whose own buffer is `buffer`, prefetches included."""
+    """The leaves that write or prefetch `buffer`."""
     for stmt in outermost(stmts):
         if isinstance(stmt, For):
             if buffer in stmt.inside.written:
@@ -278,7 +277,7 @@ def writing(stmts: tuple[Stmt, ...], buffer: str) -> Iterator[Leaf]:
 
 
 def outermost(stmts: tuple[Stmt, ...]) -> Iterator[Stmt]:
-    """Statements inside of no loop, allocations before what they hold."""
+    """Statements outside of all loops, in pre-order through allocations."""
     waiting = [iter(stmts)]
     while waiting:
         for stmt in waiting[-1]:
@@ -291,8 +290,8 @@ def outermost(stmts: tuple[Stmt, ...]) -> Iterator[Stmt]:
 
 
 def with_body(stmt: For | Allocate, body: tuple[Stmt, ...]) -> For | Allocate:
-    """`stmt` around another body. Several times as fast as `dataclasses.replace`, and most of
-    what rewriting a nest does."""
+    """`stmt` with another body. Several times as fast as `dataclasses.replace`, which would
+    dominate rewriting."""
     if isinstance(stmt, For):
         return For(stmt.var, stmt.extent, body, stmt.kind, stmt.reduce, stmt.bounds)
     return Allocate(stmt.buffer, body)

@@ -1,7 +1,7 @@
-"""The one printer of loop nests and of values: text for people, golden tests and `show`.
+"""The printer of loop nests and expressions, for people, golden tests and `show`.
 
-Everything a nest holds is shown. What is computed reads like Python; marks that do not name an
-operation stand behind a `#`, in one column:
+The text is complete. Computations look like Python; loop kinds and other marks follow a `#`, in one
+column:
 
     kernel(A: f32[30, 20], B: f32[20, 10]) -> C: f32[30, 10]
     for i_o in range(8):                                    # parallel
@@ -10,9 +10,9 @@ operation stand behind a `#`, in one column:
           for j in range(10):                               # vectorized
             C[4*i_o + i_i, j] += A[4*i_o + i_i, k] * B[k, j]  # first at k == 0
 
-`while` is what ends a loop early, `if` a guard on the lines below it. A buffer (`alloc`) lives to
-the end of its block, or for the block below it. An update is written with
-its reducer (`+=`, `*=`, `max=`, `min=`); `first at` is where it stores instead of combining.
+`while` is a bound that ends a loop early, `if` a guard of the lines below it. A buffer (`alloc`)
+lives to the end of its block, or for the block below it. An update shows its reducer (`+=`, `*=`,
+`max=`, `min=`); `first at` is the condition under which it stores instead of combining.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ from .loop_ir import (
 
 INDENT = "  "
 MARK_COLUMN = 56
-"""Where marks begin. Fixed, so that one longer line does not move every other line."""
+"""Column of marks; fixed, so that one longer line does not shift all others."""
 LINE_COLUMNS = 100
 
 Line: TypeAlias = tuple[int, str, str]
@@ -64,8 +64,8 @@ Line: TypeAlias = tuple[int, str, str]
 
 
 def to_text(nest: Nest) -> str:
-    """`nest` as text, one line for each loop, allocation, group of guards and leaf; a line too
-    long goes on, further in.
+    """`nest` as text: one line for each loop, allocation, group of guards and leaf; long lines are
+    wrapped and indented.
 
     Equal nests give equal text. No newline at the end.
     """
@@ -153,7 +153,8 @@ def _body_lines(body: tuple[Stmt, ...], depth: int) -> Iterator[Line]:
 
 
 def _allocate_lines(stmt: Allocate, depth: int, *, ends_block: bool) -> Iterator[Line]:
-    """A buffer that lives to the end of its block needs no block of its own."""
+    """Lines of an allocation; it opens an indented block only if the buffer ends before its
+    block."""
     text, mark = f"alloc {_declared(stmt.buffer)}", _SCOPE_MARK[stmt.buffer.scope]
     yield depth, text if ends_block else f"{text} for:", mark
     yield from _body_lines(stmt.body, depth if ends_block else depth + 1)
@@ -211,7 +212,7 @@ _REDUCER_SIGN = {
     Reducer.MIN: "min=",
 }
 
-# How tightly a piece of text holds together; an operand that holds less needs parentheses.
+# Precedences; an operand of lower precedence is put in parentheses.
 _CHOICE, _AND, _RELATION, _SUM, _PRODUCT, _SIGN, _ATOM = range(7)
 
 _INFIX = {
@@ -224,7 +225,7 @@ _RELATION_SIGN = {CompareOp.LT: "<", CompareOp.LE: "<=", CompareOp.EQ: "==", Com
 
 
 def _scalar(node: Scalar) -> tuple[str, int]:
-    """Text of `node` and how tightly it holds."""
+    """Text of `node`, and the precedence of its outermost operator."""
     match node:
         case Const(value, dtype):
             return _const(value, dtype)
@@ -241,7 +242,7 @@ def _scalar(node: Scalar) -> tuple[str, int]:
         case Binary(op, a, b):
             if op not in _INFIX:
                 return f"{op}({_scalar(a)[0]}, {_scalar(b)[0]})", _ATOM
-            # Equal strength is written left to right; floats do not associate.
+            # Equal precedence associates to the left; float arithmetic is not associative.
             sign, strength = _INFIX[op]
             return f"{_operand(a, strength)} {sign}{_KEPT}{_operand(b, strength + 1)}", strength
         case Compare(op, a, b):

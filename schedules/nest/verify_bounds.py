@@ -1,7 +1,7 @@
-"""Which accesses of a nest are provably in bounds, from loop ranges and index conditions alone.
+"""Prove accesses of a nest in bounds, from loop ranges and index conditions.
 
-An access is proved under everything known where it happens: the ranges of the loops around it,
-their bounds, the guards of its leaf, and the conditions of the selects it stands in.
+The assumptions for an access are the ranges and bounds of the loops around it, the guards of its
+leaf, and the conditions of the selects it is in.
 """
 
 from __future__ import annotations
@@ -32,16 +32,15 @@ from .loop_ir import Allocate, For, Nest, PrefetchHint, Stmt, StoreElement, Upda
 from .printer import access_text
 
 Shapes: TypeAlias = Mapping[str, tuple[int, ...]]
-"""The shape of every buffer that exists at one place."""
+"""The shapes of the buffers in scope."""
 
 MOST_POINTS = 1 << 16
-"""Values of variables together that are looked at one by one where no rule proves a condition:
-about a millisecond."""
+"""Limit of points to enumerate where no rule proves a condition: about a millisecond."""
 
 
 @dataclass(frozen=True, slots=True)
 class BoundedAccess:
-    """`buffer[index]`, where index number `axis` may leave 0..extent-1."""
+    """An access `buffer[index]` whose index number `axis` is not proved to be in 0..extent-1."""
 
     buffer: str
     index: tuple[Affine, ...]
@@ -55,9 +54,9 @@ class BoundedAccess:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What is known at one place: values variables may take, and conditions that hold.
+    """Assumptions at one place: ranges of variables, and conditions that hold.
 
-    `reachable` is False where the conditions exclude each other: then anything is proved.
+    `reachable` is False if the conditions contradict each other; then everything is proved.
     """
 
     ranges: Mapping[str, Interval]
@@ -68,14 +67,14 @@ class Facts:
         return replace(self, ranges={**self.ranges, name: Interval(0, extent - 1)})
 
     def with_conds(self, conds: tuple[Cond, ...]) -> Facts:
-        """Knowing that all of `conds` hold too."""
+        """These assumptions and `conds`."""
         if not conds:
             return self
         found = (*self.conds, *(g for c in conds for g in _inequalities(c)))
         ranges = _narrowed(self.ranges, found)
         if ranges is None:
             return replace(self, reachable=False)
-        # A condition on one variable is all in its range now.
+        # A condition on one variable is subsumed by its range.
         kept = tuple(c for c in found if len(c.index.terms) > 1 or not _is_plain(c.index))
         return Facts(ranges, kept, self.reachable)
 
@@ -88,11 +87,11 @@ class Facts:
 
 
 def unproven_accesses(nest: Nest) -> tuple[BoundedAccess, ...]:
-    """Reads and writes not provably in bounds, in program order; prefetches may be anywhere.
+    """Reads and writes that are not proved in bounds, in program order; prefetches are exempt.
 
-    Proofs are by intervals, by adding up conditions that hold, and by elimination
-    (`elimination.py`). No access of a right nest is known to be named here, but one may be. The
-    nest must be well formed (`verify`).
+    Proofs use intervals, sums of known conditions, and elimination (`elimination.py`). They are
+    incomplete: an access in bounds may be reported, though no case is known. The nest must be well
+    formed (`verify`).
     """
     return tuple(dict.fromkeys(_unproven(nest)))
 
@@ -152,10 +151,10 @@ def _in_access(
 
 
 def _holds_everywhere(cond: Ge0, facts: Facts) -> bool:
-    """Whether `cond` holds for all values of its variables, and of those that known conditions
-    relate to these, for which the conditions hold: looked at one by one, if there are few.
+    """Whether `cond` holds at every point that satisfies the known conditions, by enumerating its
+    variables and those related to them, if the points are few.
 
-    Quotients and remainders of fused loops may be in bounds for reasons that no rule knows.
+    Needed for quotients and remainders of fused loops, for which no rule is strong enough.
     """
     names, conds = set(cond.index.vars()), list[Ge0]()
     while True:
@@ -168,7 +167,7 @@ def _holds_everywhere(cond: Ge0, facts: Facts) -> bool:
     extents = [span.hi - span.lo + 1 for span in spans.values()]
     if prod(extents) > MOST_POINTS:
         return False
-    grid = np.indices(extents)  # arrays, where numbers would do
+    grid = np.indices(extents)  # arrays instead of integers
     env = {name: at + span.lo for (name, span), at in zip(spans.items(), grid, strict=True)}
     excluded = np.zeros(extents, np.bool_)
     for known in conds:
@@ -177,7 +176,7 @@ def _holds_everywhere(cond: Ge0, facts: Facts) -> bool:
 
 
 def _opposite(conds: tuple[Cond, ...]) -> tuple[Cond, ...]:
-    """What holds where `conds` do not, as far as one condition can say it."""
+    """The negation of `conds` as far as it is a single condition."""
     if len(conds) == 1 and isinstance(conds[0], Ge0):
         return (Ge0(-conds[0].index - 1),)
     return ()
@@ -193,7 +192,7 @@ def _is_plain(index: Affine) -> bool:
 
 
 def _narrowed(ranges: Mapping[str, Interval], conds: tuple[Ge0, ...]) -> dict[str, Interval] | None:
-    """Ranges of the variables where all `conds` hold; None if they cannot all hold.
+    """`ranges` tightened by `conds`; None if they cannot all hold.
 
     One pass over the conditions: `c*v + rest >= 0` bounds v by the greatest value of rest.
     """

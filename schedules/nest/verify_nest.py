@@ -1,7 +1,7 @@
-"""What a well-formed nest is. Run after every primitive in tests and before code generation.
+"""The verifier of nests. It runs after every primitive in tests and before code generation.
 
-A primitive that is not legal raises `ScheduleError`; one that is legal and makes a nest refused
-here has a bug, so `MalformedNest` is no child of `TilewrightError`.
+An illegal primitive raises `ScheduleError`. A legal one that produces a malformed nest has a bug,
+so `MalformedNest` is no subclass of `TilewrightError`.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ __all__ = ["BoundedAccess", "MalformedNest", "unproven_accesses", "verify"]
 
 
 class MalformedNest(Exception):  # noqa: N818 (it names what was found)
-    """A nest that breaks a rule of `verify`. A bug of whatever made it."""
+    """A nest that violates a rule of `verify`: a bug in the code that produced it."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """What can be named at one place of a nest: loops with the ranges of their variables. `inside`
-    are the kinds of the loops around."""
+    """The scope at one place of a nest: buffers, and loop variables with their ranges. `inside` are
+    the kinds of the loops around it."""
 
     buffers: dict[str, Buffer]
     inputs: frozenset[str]
@@ -84,7 +84,7 @@ def verify(nest: Nest) -> None:
     - allocated buffers are workspace, registers or prepacked; no buffer holds bool
     - what is prepacked is made of constant inputs alone
 
-    It does not say whether accesses are in bounds: see `unproven_accesses`.
+    It does not check that accesses are in bounds: see `unproven_accesses`.
     """
     _check_names(nest)
     _check_arguments(nest)
@@ -178,12 +178,12 @@ def _stays_false(bound: Cond, name: str) -> bool:
     """Whether `bound` cannot become true again as variable `name` grows."""
     if isinstance(bound, Ge0):
         return _never_grows(bound.index, name)
-    # A monotone index passes zero once, but only a constant one stays there or away from there.
+    # An equation in a changing index may become true again later.
     return name not in bound.index.vars()
 
 
 def _never_grows(index: Affine, name: str, sign: int = 1) -> bool:
-    """Whether `sign * index` never grows with variable `name`."""
+    """Whether `sign * index` is non-increasing in variable `name`."""
     for atom, c in index.terms:
         match atom:
             case Var():
@@ -261,7 +261,7 @@ def _check_scalar(node: Scalar, place: _Place, where: str) -> None:
 
 
 def _check_node(node: Scalar, place: _Place, where: str) -> None:
-    """The rules of one node; its children are asked for themselves."""
+    """The rules of one node; its children are checked separately."""
     match node:
         case Const(value, dtype):
             _need(_fits(value, dtype), f"{where} has the constant {value!r}, which is no {dtype}")

@@ -33,4 +33,5 @@ PRIMITIVES: tuple[type[Primitive], ...] = tuple(
     for each in list(globals().values())
     if isinstance(each, type) and issubclass(each, Primitive) and not isabstract(each)
 )
-"""All of them: what a trace can hold. A new primitive is imported in this file, and that is all."""
+"""All primitives, which are the steps a trace may contain besides rewrites. Importing a primitive
+in this module registers it."""

@@ -1,5 +1,5 @@
-"""Boxes of elements: which part of a tensor a piece of a nest touches, as it moves with the loops
-around it, and a private buffer for such a part with loops of its own."""
+"""Rectangular regions: the part of a tensor that a subtree of a nest accesses, as a function of the
+enclosing loops, and private buffers for such regions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from ..nest.loop_ir import Buffer, BufferScope, For
 class DimensionSpan:
     """The elements `base`, `base + step`, ... up to `base + width` of one dimension.
 
-    `base` mentions only variables of loops around the piece; `step` is 0 where there is but one.
+    `base` depends only on enclosing loops; `step` is 0 for a single element.
     """
 
     base: Affine
@@ -36,18 +36,18 @@ class DimensionSpan:
 
     @property
     def extent(self) -> int:
-        """How many elements there are."""
+        """The number of elements."""
         return self.width // max(self.step, 1) + 1
 
     def local(self, index: Affine) -> Affine:
-        """The position of the element `index`, one of these."""
+        """The position of the element `index` within the span."""
         offset, step = index - self.base, max(self.step, 1)
-        # A division's value is a multiple where its constant alone need not be one.
+        # With divisions the value is a multiple of `step` even if the constant is not.
         assert offset.const % step == 0 or any(not isinstance(a, Var) for a, _ in offset.terms)
         return offset // step
 
     def joined(self, other: DimensionSpan, source: object) -> DimensionSpan:
-        """The least span around both. ScheduleError: their distance moves."""
+        """The smallest span that contains both. ScheduleError if their distance is not constant."""
         offset = other.base - self.base
         if not offset.is_const:
             problem = f"two reads start at unrelated places, {self.base} and {other.base}"
@@ -68,19 +68,19 @@ class TensorRegion:
         return tuple(span.extent for span in self.spans)
 
     def local_index(self, index: Index) -> Index:
-        """Where an element the piece touches lies in a copy of the region."""
+        """The index in a copy of the region of the tensor element `index`."""
         return tuple(span.local(i) for span, i in zip(self.spans, index, strict=True))
 
     def element(self, position: Index) -> Index:
-        """The tensor element that a position of the region stands for."""
+        """The index in the tensor of a position of the region."""
         pairs = zip(self.spans, position, strict=True)
         return tuple(span.base + x * max(span.step, 1) for span, x in pairs)
 
 
 @dataclass(frozen=True, slots=True)
 class BufferBox:
-    """A private buffer with a loop over each dimension of more than one element; `names` are those
-    of the loops, also of the ones that are left out."""
+    """A private buffer and the loops over it, one for each dimension of more than one element.
+    `names` has a name for every dimension."""
 
     buffer: Buffer
     names: tuple[str, ...]
@@ -89,8 +89,8 @@ class BufferBox:
     def of(
         cls, name: str, extent: tuple[int, ...], dtype: DType, register: bool, taken: set[str]
     ) -> BufferBox:
-        """A box in registers or in the workspace, its loops called `name`.0, `name`.1, ... with a
-        quote where that is `taken`."""
+        """A buffer in registers or in the workspace; its loops are called `name`.0, `name`.1, ...,
+        with quotes appended while the name is `taken`."""
         names = []
         for d in range(len(extent)):
             loop = f"{name}.{d}"
@@ -102,28 +102,29 @@ class BufferBox:
 
     @property
     def loops(self) -> tuple[For, ...]:
-        """The loops over the box, nothing in them."""
+        """The loops over the buffer, with empty bodies."""
         sizes = zip(self.names, self.buffer.shape, strict=True)
         return tuple(For(name, extent, ()) for name, extent in sizes if extent > 1)
 
     def index(self, names: tuple[str, ...]) -> Index:
-        """The position that loops called `names` count; zero where there is but one."""
+        """The index by loops called `names`; zero in dimensions of one element."""
         sizes = zip(names, self.buffer.shape, strict=True)
         return tuple(var(name) if extent > 1 else ZERO for name, extent in sizes)
 
     @property
     def position(self) -> Index:
-        """The index of its own loops."""
+        """The index by the buffer's own loops."""
         return self.index(self.names)
 
 
 def region_of(
     indices: Iterable[Index], inner: Ranges, outer: Ranges, source: object
 ) -> TensorRegion:
-    """The smallest box around all `indices`, the `inner` variables running over their ranges.
+    """The smallest region that contains all `indices` while the `inner` variables take all values
+    of their ranges.
 
-    ScheduleError where an index mixes inner and outer variables in one division, so that the
-    box would have no fixed size, or where two indices start at unrelated places.
+    ScheduleError if an index mixes inner and outer variables in one division, so that the region
+    has no fixed size, or if two indices have bases at no constant distance.
     """
     ranges = {**outer, **inner}
     first, *others = (tuple(_span(i, inner, ranges, source) for i in index) for index in indices)
@@ -133,7 +134,7 @@ def region_of(
 
 
 def _span(index: Affine, inner: Ranges, ranges: Ranges, source: object) -> DimensionSpan:
-    """What `index` takes while the `inner` variables move."""
+    """The values of `index` over all values of the `inner` variables."""
     index = simplify(index, ranges)
     fixed, moving = affine(index.const), ZERO
     for atom, c in index.terms:

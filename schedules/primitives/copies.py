@@ -1,5 +1,5 @@
-"""Private buffers for a box of elements: filled before they are read, CacheRead and BlockRead, or
-written back behind what collects in them, CacheWrite; and how they are kept, TransformLayout."""
+"""Private copies of regions: filled before they are read (CacheRead, BlockRead) or accumulated and
+written back (CacheWrite); and their layout (TransformLayout)."""
 
 from __future__ import annotations
 
@@ -63,9 +63,9 @@ from .primitive import LoopMaker, Made, Primitive, SerialisedForm, Walk
 
 @dataclass(frozen=True, slots=True)
 class _CopyPrimitive(LoopMaker):
-    """What CacheRead and BlockRead have in common: a private buffer called `name` is filled from
-    `tensor` before the body of `loop`, which then reads from it. Where an element is outside the
-    tensor, the copy has a zero."""
+    """Common base of CacheRead and BlockRead: a private buffer called `name` is filled from
+    `tensor` before the body of `loop`, which then reads from the buffer. Elements outside the
+    tensor are zero in the copy."""
 
     tensor: str
     loop: str
@@ -74,7 +74,7 @@ class _CopyPrimitive(LoopMaker):
     WALK = Walk.FILL
 
     def _inside(self, place: LoopPosition, along: str) -> None:
-        """ScheduleError unless the loop `along` is one inside of `place`."""
+        """ScheduleError unless the loop `along` is inside of `place`."""
         around = find_loop(place.nest, along, self).outer
         inside = self.loop == ROOT or place.loop in around
         require(inside, self, f"{along!r} is not inside {self.loop!r}")
@@ -82,8 +82,9 @@ class _CopyPrimitive(LoopMaker):
     def _readable(
         self, place: LoopPosition, takes: Callable[[Index], bool], words: str
     ) -> tuple[Buffer, list[Load]]:
-        """The buffer that is copied and the reads of it at `place` that the copy `takes`, told as
-        `words`. ScheduleError: no such buffer or reads, the name taken, or written inside."""
+        """The buffer to copy, and the reads of it at `place` that satisfy `takes`; `words`
+        describes them in errors. ScheduleError: no such buffer or reads, the name is in use, or the
+        body writes the buffer."""
         nest, body, tensor = place.nest, place.loop.body, self.tensor
         source = buffer_called(nest, tensor, self)
         require_free(nest, self.name, self)
@@ -104,8 +105,8 @@ class _CopyPrimitive(LoopMaker):
         element: Index,
         redirect: Callable[[Scalar], Scalar | None],
     ) -> Made:
-        """The step done: `box` filled with `element` of the tensor at each position, and the body
-        at `place` reading from it as `redirect` says."""
+        """The nest after the step: `box` is filled with `element` of the tensor at each position,
+        and `redirect` rewrites the reads in the body at `place`."""
         source = buffer_called(place.nest, self.tensor, self)
         value: Scalar = Load(source.name, element, source.dtype)
         conds = in_bounds(element, source.shape, {**place.ranges, **ranges_of(box.loops)})
@@ -119,20 +120,20 @@ class _CopyPrimitive(LoopMaker):
 
 @dataclass(frozen=True, slots=True)
 class CacheRead(_CopyPrimitive):
-    """Copy what a loop's body reads of a tensor into a private buffer first (`cache_read` in TVM,
-    `stage_mem` in Exo); packing, when the layout is then chosen with TransformLayout.
+    """Copy the region of a tensor that a loop's body reads into a private buffer (`cache_read` in
+    TVM, `stage_mem` in Exo). With TransformLayout this is packing.
 
         for i: ... B[f(i, j)] ...    ->    for i: { for x: P[x] = B[base(i) + x];  ... P[g(j)] ... }
 
-    With `along`, a loop inside, only reads whose index moves with that loop; the others stay. A
-    matrix times its own transpose reads one tensor as rows and as columns:
+    With `along`, an inner loop, only reads whose index depends on that loop are redirected. A
+    matrix times its own transpose reads one tensor by rows and by columns:
 
         for k: for j: C[j] += A[i, k] * A[j, k]    ->    ... C[j] += A[i, k] * P[k, j]
 
-    Elements of the region outside the tensor are zero in the copy, so reads that were guarded
-    only by being inside the tensor lose their condition: a padded copy. Legal where the region
-    has a fixed size and the body does not write the tensor. `loop` "" copies for the whole nest.
-    The buffer is called `name`, its loops `name`.0, `name`.1, ...
+    Elements of the region outside the tensor are zero in the copy, so conditions that only keep
+    reads inside the tensor are dropped: a padded copy. Legal if the region has a fixed size and the
+    body does not write the tensor. `loop` "" copies for the whole nest. The buffer is called
+    `name`, its loops `name`.0, `name`.1, ...
     """
 
     register: bool = False
@@ -144,8 +145,8 @@ class CacheRead(_CopyPrimitive):
     )
 
     def made(self, nest: Nest) -> Made:
-        """The nest with the copy, and the loops that fill it. ScheduleError: nothing read, or
-        nothing that moves with `along`; written inside, no fixed size."""
+        """The nest with the copy, and the loops that fill it. ScheduleError: no such reads, the
+        tensor is written inside, or the region has no fixed size."""
         place = open_place(nest, self.loop, self)
         if self.along:
             self._inside(place, self.along)
@@ -165,7 +166,7 @@ class CacheRead(_CopyPrimitive):
                 case Select(All(conds), Load(tensor, index, dtype), Const() as other) if (
                     other.is_plus_zero and tensor == source.name and takes(index)
                 ):
-                    # Guards are written without common factors; strided taps bring some back.
+                    # Guards have no common factors, but substituting strided taps introduces some.
                     inside = {normal_cond(c) for c in in_bounds(index, source.shape, ranges)}
                     kept = tuple(c for c in conds if normal_cond(c) not in inside)
                     load = Load(self.name, region.local_index(index), dtype)
@@ -180,15 +181,15 @@ class CacheRead(_CopyPrimitive):
 
 @dataclass(frozen=True, slots=True)
 class BlockRead(_CopyPrimitive):
-    """Read what one read of a tensor needs in a loop's body into registers first: an element for
-    each iteration of the loops inside that move it, those with loop `along` last. The read is the
-    one that has `along` in the tensor's last dimension of more than one element.
+    """Load the elements that one read of a tensor needs in a loop's body into registers: one
+    element for each iteration of the inner loops that its index depends on, with loop `along`
+    innermost. The read is the one whose last non-unit dimension depends on `along`.
 
         for i: for j: Y[i, j] = X[i, j] + X[j, i]    ->    ... Y[i, j] = X[i, j] + B[j, i]
 
-    with `along` i. Unlike CacheRead it asks for no box in the tensor: other reads of it stay, and
-    an index may divide what is inside and outside together. Elements outside the tensor are zero
-    in the copy. Legal where the body does not write the tensor.
+    with `along` i. Unlike for CacheRead, the elements need not form a rectangular region: other
+    reads stay, and an index may divide a sum of inner and outer loops. Elements outside the tensor
+    are zero in the copy. Legal if the body does not write the tensor.
     """
 
     along: str
@@ -207,7 +208,7 @@ class BlockRead(_CopyPrimitive):
         words = f" with {self.along!r} in its last dimension"
         source, reads = self._readable(place, takes, words)
         old = reads[0]
-        # Loops of one iteration, and the like, tell no two reads apart.
+        # Compare simplified indices: loops of one iteration make no difference.
         ranges = {**place.ranges, **all_ranges(place.loop.body)}
         same = {r for r in reads if settled(r.index, ranges) == settled(old.index, ranges)}
         require(same >= set(reads), self, f"several reads of {self.tensor!r} are such")
@@ -220,7 +221,7 @@ class BlockRead(_CopyPrimitive):
         return self._filled(place, box, element, lambda n: new if n in same else None)
 
     def _moving(self, body: tuple[Stmt, ...], read: Load) -> tuple[For, ...]:
-        """The loops of `body` around the first `read` that move it, `along` last."""
+        """The loops of `body` around `read` that its index depends on, `along` last."""
         own = (leaf for leaf in leaves(body) if not isinstance(leaf, PrefetchHint))
         leaf = next(leaf for leaf in own if read in loads(leaf.value))
         moving = [loop for loop in chain_to(body, leaf) if _moves(read.index, loop.var)]
@@ -233,8 +234,8 @@ def _moves(index: Index, loop: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class CacheWrite(LoopMaker):
-    """Collect what a part of a loop's body writes to a buffer in a private one, and write it back
-    once, right behind that part: register accumulators (`cache_write` in TVM, `stage_mem` with
+    """Accumulate what a part of a loop's body writes to a buffer in a private buffer, and write it
+    back once after that part: register accumulators (`cache_write` in TVM, `stage_mem` with
     accumulation in Exo).
 
         for i:                          for i:
@@ -242,9 +243,9 @@ class CacheWrite(LoopMaker):
             C[i, j] += v                  for k: for j: W[j] += v
                                           for j: C[i, j] = W[j]   (+= where k goes on outside)
 
-    The loops of the first and last part are copies of the body's spatial loops, called after
-    them with `.init` and `.out`, and keep their marks. Guards on spatial loops move to the last
-    part and to the reads that need them. Legal where the body writes the buffer in one place.
+    The initialising and the write-back loops are copies of the body's spatial loops, named with
+    `.init` and `.out`, of the same kinds. Guards on spatial loops move to the write-back and to the
+    reads that need them. Legal if the body writes the buffer in one place.
     """
 
     buffer: str
@@ -255,8 +256,8 @@ class CacheWrite(LoopMaker):
     WALK = Walk.ENDS
 
     def made(self, nest: Nest) -> Made:
-        """The nest with the cache; the loops that begin it, if any do, and those that write it
-        back. ScheduleError: not written once, also read, no fixed size."""
+        """The nest with the cache; the loops that initialise it, if there are any, and those that
+        write it back. ScheduleError: not written in one place, also read, or no fixed size."""
         place = open_place(nest, self.loop, self)
         dtype = buffer_called(nest, self.buffer, self).dtype
         part, leaf, chain = self._written(place)
@@ -284,8 +285,8 @@ class CacheWrite(LoopMaker):
         return Made(still_prepacked(written, self), made | ending)
 
     def _written(self, place: LoopPosition) -> tuple[Stmt, StoreElement | Update, tuple[For, ...]]:
-        """The part of the body that writes the buffer, the leaf that does, and the loops of that
-        part around it. ScheduleError where they may not have a private buffer."""
+        """The part of the body that writes the buffer, the leaf that writes it, and the loops of
+        that part around the leaf. ScheduleError if a private buffer is not legal there."""
         require_free(place.nest, self.name, self)
         writes = writes_of(place.loop.body, self.buffer)
         where = f"{self.loop or 'the nest'!r} must write {self.buffer!r} in one place"
@@ -297,7 +298,7 @@ class CacheWrite(LoopMaker):
         require(not own, self, f"what writes {self.buffer!r} reads or makes it as well")
         serial = all(loop.kind is not LoopKind.PARALLEL for loop in chain)
         require(serial, self, "a parallel loop is inside; cache within it")
-        for loop in chain:  # merged with that of a reduction, which has no part behind it
+        for loop in chain:  # a spatial loop merged with a reduction loop
             problem = f"{loop.var!r} is of a reduction and moves what is written"
             require(not (loop.reduce and _moves(leaf.index, loop.var)), self, problem)
         return part, leaf, chain
@@ -306,7 +307,8 @@ class CacheWrite(LoopMaker):
 def _write_back(
     leaf: StoreElement | Update, load: Load, reduced: set[str], guards: tuple[Cond, ...]
 ) -> Leaf:
-    """What takes a result of `leaf` out of its private buffer, behind the loops `reduced`."""
+    """The statement that writes a result of `leaf` back from its private buffer, after the loops
+    `reduced`."""
     first = leaf.first if isinstance(leaf, Update) else ()
     if first is not None:
         first = first_without(first, reduced)
@@ -317,12 +319,12 @@ def _write_back(
 
 @dataclass(frozen=True, slots=True)
 class TransformLayout(Primitive):
-    """Keep a private buffer in another order (`transform_layout` in TVM).
+    """Change the layout of a private buffer (`transform_layout` in TVM).
 
     Each entry of `dims` is (dimension, part): part 0 is the whole dimension; otherwise the
-    dimension is divided by `split[dimension]` into 1 (quotient) and 2 (remainder). A packed
-    panel of width nr is `split={1: nr}, dims=((1, 1), (0, 0), (1, 2))`.
-    Legal for buffers of the nest's own, when every part is kept exactly once.
+    dimension is divided by `split[dimension]` into 1 (quotient) and 2 (remainder). A packed panel
+    of width nr is `split={1: nr}, dims=((1, 1), (0, 0), (1, 2))`. Legal for allocated buffers, if
+    every part is listed exactly once.
     """
 
     buffer: str
@@ -330,7 +332,8 @@ class TransformLayout(Primitive):
     dims: tuple[tuple[int, int], ...]
 
     def apply(self, nest: Nest) -> Nest:
-        """The nest with the buffer kept so. ScheduleError: an argument, or parts do not match."""
+        """The nest with the new layout. ScheduleError: the buffer is an argument, or parts do not
+        match."""
         buffer = buffer_called(nest, self.buffer, self)
         own = buffer.scope is not BufferScope.ARGUMENT
         require(own, self, f"{self.buffer!r} is an argument: its layout is the caller's")

@@ -1,8 +1,8 @@
-"""Proofs about dependences: may iterations run in another order, at once, or side by side?
+"""Dependence tests: may iterations be reordered, run in parallel, or run as vector lanes?
 
-What primitives may rely on: a leaf writes each element of a buffer at most once for each setting
-of its spatial loops (loops with `reduce` unset), except in buffers private to an inner loop.
-Every primitive keeps this, so whether two iterations can meet is a question about indices only.
+Invariant kept by all primitives: a leaf writes each element of a buffer in at most one iteration of
+its spatial loops (loops with `reduce` unset), except in buffers private to an inner loop. So two
+iterations conflict only through different accesses, which is a question about their indices.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ def check_reorderable(
 
 @dataclass(frozen=True, slots=True)
 class _AccessPair:
-    """Two accesses to `buffer`, the first of which writes, their indices settled. `reads` says that
-    the second one does not, `commutes` that both combine by one reducer."""
+    """Two accesses to `buffer` with simplified indices. The first one writes; `reads` says that the
+    second one reads, `commutes` that both combine by the same reducer."""
 
     buffer: str
     write: ElementAccess
@@ -73,13 +73,13 @@ class _AccessPair:
     commutes: bool = False
 
     def is_within(self, loop: str, ranges: Ranges, around: Ranges) -> bool:
-        """Whether the two meet in iterations with the same value of `loop` only."""
+        """Whether the accesses meet only in iterations with the same value of `loop`."""
         return meet_only_within(self.write, self.other, loop, ranges, around)
 
 
 def _dependent_pairs(loop: For, every: Ranges) -> Iterator[_AccessPair]:
-    """Pairs of different accesses in `loop` to what is not private to its body, one of which
-    writes; each pair of indices once. Two runs of one leaf are no pair: see the invariant above."""
+    """Pairs of different accesses in `loop` to buffers that are not private to its body, one of
+    which writes. A leaf is not paired with itself: see the invariant above."""
     private = private_buffers(loop.body)
     sites = [(leaf, _conditions(leaf, chain)) for leaf, chain in write_sites((loop,))]
     found: dict[_AccessPair, None] = {}
@@ -105,8 +105,9 @@ def _access(index: Index, guards: tuple[Cond, ...], every: Ranges) -> ElementAcc
 
 
 def check_disjoint(loop: For, source: object, around: Ranges) -> None:
-    """ScheduleError unless different iterations of `loop` write different elements and none
-    reads what another writes: what running them at once needs. `around` has the loops outside."""
+    """ScheduleError unless different iterations of `loop` write different elements and no iteration
+    reads what another writes, as parallel execution requires. `around` are the ranges of the
+    enclosing loops."""
     problem = f"iterations of {loop.var!r} combine into the same elements; RFactor it first"
     require(not loop.reduce, source, problem)
     if loop.extent == 1:
@@ -134,13 +135,13 @@ def _reducer(leaf: StoreElement | Update) -> Reducer | None:
 
 
 def _conditions(leaf: StoreElement | Update, chain: tuple[For, ...]) -> tuple[Cond, ...]:
-    """What holds wherever `leaf`, inside of the loops `chain`, is run."""
+    """Conditions that hold whenever `leaf`, inside of the loops `chain`, is executed."""
     return (*leaf.guards, *(bound for loop in chain for bound in loop.bounds))
 
 
 def check_marks(stmts: tuple[Stmt, ...], source: object) -> None:
-    """ScheduleError unless every parallel and every vectorised loop of `stmts` may run so: what
-    Parallel and Vectorize prove, of leaves that may have been changed since."""
+    """ScheduleError unless every parallel and every vectorised loop of `stmts` is legal: the proofs
+    of Parallel and Vectorize again, since later steps may have changed the leaves."""
     for loop in loops(stmts):
         if loop.kind is LoopKind.PARALLEL:
             check_disjoint(loop, source, ranges_of(loops_around(stmts, loop)))
@@ -149,8 +150,8 @@ def check_marks(stmts: tuple[Stmt, ...], source: object) -> None:
 
 
 def check_vector_lanes(loop: For, source: object, around: Ranges) -> None:
-    """ScheduleError unless the iterations of `loop`, inside of those `around`, may run as lanes of
-    one vector.
+    """ScheduleError unless the iterations of `loop` may run as lanes of one vector; `around` are
+    the ranges of the enclosing loops.
 
     A reduction loop is legal where every leaf combines all lanes into one element: a horizontal
     reduction. A spatial loop needs lanes that write different elements, and no lane reading what

@@ -52,7 +52,7 @@ class Split(LoopMaker):
 
 @dataclass(frozen=True, slots=True)
 class Fuse(LoopMaker):
-    """Make one loop of two that are perfectly nested (`fuse` in Halide and TVM).
+    """Fuse two perfectly nested loops into one (`fuse` in Halide and TVM).
 
         for i in 0..n:           ->    for f in 0..n*m: S(f // m, f % m)
             for j in 0..m: S(i, j)
@@ -129,10 +129,10 @@ class Partition(LoopMaker):
         for i in 0..n: S(i)    ->    for i in 0..at: S(i)
                                      for i.t in 0..n-at: S(i.t + at)
 
-    Guards that hold in one part go there when the nest is cleaned up, and inner loops shrink to
-    what is left. Legal on every loop that is not vectorised or parallel, for 1 <= at < n: the
-    iterations and their order stay. Loops and buffers in the second part get `.t` behind their
-    names, so that they can be scheduled on their own.
+    When the nest is cleaned, guards that always hold in one part are removed there, and inner loops
+    shrink to the iterations that are left. Legal on every loop that is not vectorised or parallel,
+    for 1 <= at < n. `.t` is appended to the names of loops and buffers in the second part, so that
+    it can be scheduled separately.
     """
 
     loop: str

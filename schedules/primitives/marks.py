@@ -1,5 +1,5 @@
-"""Primitives that say how a loop runs, Vectorize, Unroll, Parallel, or where a buffer is kept and
-when it is made, Stream, PackAhead. None changes what is done."""
+"""Primitives that set how a loop is executed (Vectorize, Unroll, Parallel) or how a buffer is
+stored (Stream, PackAhead). None changes the statements."""
 
 from __future__ import annotations
 
@@ -19,31 +19,32 @@ MAX_LANES = 64
 bits (Intel, Software Developer's Manual, volume 1)."""
 
 CODE_BYTES = 32 * 1024
-"""A core's first cache for instructions. Published: 32 KiB, the least of today's cores, Zen 1 to 5
+"""Size of the L1 instruction cache. Published: 32 KiB, the smallest of current cores, Zen 1 to 5
 and Skylake to Golden Cove among them (AMD and Intel, optimization guides)."""
 
 INSTRUCTION_BYTES = 8
-"""A vector instruction with an operand in memory. Published: four bytes of prefix, one each of
+"""Size of a vector instruction with a memory operand. Published: four bytes of prefix, one each of
 opcode, ModR/M, SIB and displacement (Intel, Software Developer's Manual, volume 2, EVEX)."""
 
 MAX_UNROLLED = CODE_BYTES // INSTRUCTION_BYTES
-"""Most copies of a statement that unrolling may make. A copy is an instruction at least, so more of
-them would be fetched from the second cache in each turn, which a loop spares. A limit of safety,
-as anybody may send a trace: sketches stay below a quarter of it (`test_primitives_limits.py`)."""
+"""Most copies of a statement that unrolling may make. A copy is at least one instruction, so more
+copies exceed the L1 instruction cache. A safety limit for untrusted traces: sketches stay below a
+quarter of it (`test_primitives_limits.py`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Vectorize(Primitive):
-    """Run a loop's iterations as the lanes of one vector (`vectorize`).
+    """Execute a loop's iterations as the lanes of one vector (`vectorize`).
 
-    Legal for an innermost serial loop of up to 64 iterations whose lanes write different
-    elements and read nothing another lane writes, or that reduces all lanes into one element.
+    Legal for an innermost serial loop of up to 64 iterations whose lanes write different elements
+    and read nothing that another lane writes, or combine into one element.
     """
 
     loop: str
 
     def apply(self, nest: Nest) -> Nest:
-        """The nest with the loop marked. ScheduleError: not innermost, too long, lanes meet."""
+        """The nest with the loop marked. ScheduleError: not innermost, too long, or lanes depend on
+        each other."""
         place = serial_loop(nest, self.loop, self)
         extent = place.loop.extent
         problem = f"a vector has at most {MAX_LANES} lanes, the loop has {extent}"
@@ -54,7 +55,7 @@ class Vectorize(Primitive):
 
 @dataclass(frozen=True, slots=True)
 class Unroll(Primitive):
-    """Write a loop's iterations out one after the other (`unroll`).
+    """Unroll a loop completely (`unroll`).
 
     Always legal; refused where the body would be copied more than `MAX_UNROLLED` times in all.
     """
@@ -73,7 +74,7 @@ class Unroll(Primitive):
 
 
 def written_out(stmt: Stmt) -> int:
-    """How many leaves `stmt` becomes when its unrolled loops are written out."""
+    """The number of leaves of `stmt` after unrolling."""
     if not isinstance(stmt, For | Allocate):
         return 1
     times = stmt.extent if isinstance(stmt, For) and stmt.kind is LoopKind.UNROLLED else 1
@@ -91,8 +92,8 @@ class Parallel(Primitive):
     loop: str
 
     def apply(self, nest: Nest) -> Nest:
-        """The nest with the loop marked. ScheduleError: nested, a reduction, or not provable;
-        inside registers that prepacking needs."""
+        """The nest with the loop marked. ScheduleError: nested in a parallel loop, a reduction, not
+        proved independent, or in conflict with prepacking."""
         place = serial_loop(nest, self.loop, self)
         for other in (*place.outer, *loops(place.loop.body)):
             problem = f"parallel loops do not nest, and {other.var!r} is one"
@@ -105,17 +106,18 @@ class Parallel(Primitive):
 
 @dataclass(frozen=True, slots=True)
 class Stream(Primitive):
-    """Write an output past the caches (`store_nontemporal` of other systems).
+    """Write an output with non-temporal stores (`store_nontemporal` in other systems).
 
-    A line that is written as a whole need not be fetched first, and does not push out what is
-    still of use: a third of the traffic of an addition. It is worth that only for outputs that
-    exceed the caches. Legal for outputs that the nest does not read.
+    A non-temporal store neither loads the cache line first nor evicts other lines, which saves a
+    third of the traffic of an addition. It pays for outputs larger than the caches. Legal for
+    outputs that the nest does not read.
     """
 
     buffer: str
 
     def apply(self, nest: Nest) -> Nest:
-        """The nest with the output marked. ScheduleError: no output, read, or marked before."""
+        """The nest with the output marked. ScheduleError: no output, read by the nest, or marked
+        already."""
         outputs = [tensor.name for tensor in nest.outputs]
         problem = f"{self.buffer!r} is no output; there are {', '.join(outputs)}"
         require(self.buffer in outputs, self, problem)
@@ -127,22 +129,23 @@ class Stream(Primitive):
 
 @dataclass(frozen=True, slots=True)
 class PackAhead(Primitive):
-    """Make a private copy of a constant input once, ahead of all calls (`NAME_prepack` in C).
+    """Prepacking: make a private copy of a constant input once, before all calls (`NAME_prepack` in
+    C).
 
         alloc P        # workspace          alloc P        # prepacked
         for x: P[x] = W[f(x)]         ->    for x: P[x] = W[f(x)]     once
         for i: ... P[g(i)] ...              for i: ... P[g(i)] ...    in every call
 
-    Legal for a buffer in the workspace that stands outside all loops (CacheRead with loop "") and
-    is filled, at the start of its block, from inputs marked constant and from nothing else (it may
-    read nothing at all), in a nest with such inputs: without one there is no call ahead. Its
-    layout and the loops that fill it can still be changed.
+    Legal for a workspace buffer that is allocated outside of all loops (CacheRead with loop "") and
+    filled at the start of its block from inputs marked constant only, in a nest with such inputs.
+    Its layout and the loops that fill it may still be changed.
     """
 
     buffer: str
 
     def apply(self, nest: Nest) -> Nest:
-        """The nest with the mark. ScheduleError: inside a loop, or made of what may change."""
+        """The nest with the mark. ScheduleError: inside a loop, or filled from inputs that are not
+        constant."""
         scope = buffer_called(nest, self.buffer, self).scope
         problem = f"{self.buffer!r} is in {scope.value}; this needs one in the workspace"
         require(scope is BufferScope.WORKSPACE, self, problem)

@@ -1,4 +1,4 @@
-"""Primitives that run iterations of different loops, or of one, together: Merge, Stagger."""
+"""Primitives that overlap iterations: Merge (loop fusion) and Stagger (software pipelining)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 
 from ..algebra.affine import affine, var
-from ..algebra.independence import are_apart
+from ..algebra.independence import are_disjoint
 from ..errors import require
 from ..nest.editing import allocated, flattened, renamed_copy, substitute_body
 from ..nest.finding import accesses_within, all_ranges, names_in, shared
@@ -28,25 +28,25 @@ from .primitive import LoopMaker, Made, Primitive, Walk
 
 @dataclass(frozen=True, slots=True)
 class Merge(Primitive):
-    """Run two loops over the same range as one (`compute_with` in Halide, `fuse` in Exo).
+    """Loop fusion: run two loops over the same range as one (`compute_with` in Halide, `fuse` in
+    Exo).
 
         for i in 0..n: A(i)    ->    for j in 0..n: A(j); B(j)
         for j in 0..n: B(j)
 
-    The loops may be of any kind but parallel, the same for both, and `second` may stand in loops
-    of one iteration and have other statements and allocations before it: `first` is moved past
-    them, or where it must stay before some of them, these are moved past `second`. Legal where they
-    do not depend on each other, and where iterations of the two meet in an element only if they are
-    the same one: what B(j) needs of A is then there, and A's later iterations need nothing of B(j).
-    The new loop is called `second`, and is a reduction loop if one of the two was.
+    Both loops have the same kind, which is not parallel. `second` may be inside of unit-extent
+    loops and have statements and allocations before it: `first` is moved past these, or those that
+    depend on `first` are moved past `second`. Legal if statements that are exchanged are
+    independent, and if iteration i of one loop and iteration j of the other access a common element
+    only for i == j. The new loop is called `second`; it is a reduction loop if one of the two was.
     """
 
     first: str
     second: str
 
     def apply(self, nest: Nest) -> Nest:
-        """The nest with one loop. ScheduleError: not one after the other, ranges or kinds differ,
-        or iterations would meet."""
+        """The nest with the fused loop. ScheduleError: `second` does not follow `first`, ranges or
+        kinds differ, or different iterations depend on each other."""
         first = find_loop(nest, self.first, self)
         second = find_loop(nest, self.second, self)
         self._check_alike(first.loop, second.loop)
@@ -56,7 +56,7 @@ class Merge(Primitive):
         moved = substitute_body(first.loop.body, {self.first: var(self.second)})
         body = (*moved, *second.loop.body)
         if any(isinstance(stmt, Allocate) for stmt in moved):
-            # Around both: what the loops inside write can then be written in one of them.
+            # One allocation around both bodies, so that inner loops can be merged next.
             buffers, flat = flattened(body)
             body = allocated(buffers, tuple(flat))
         reduce = first.loop.reduce or second.loop.reduce
@@ -81,9 +81,9 @@ class Merge(Primitive):
         require(same, self, kinds)
 
     def _later(self, first: LoopPosition, second: LoopPosition) -> tuple[Stmt, ...]:
-        """What stands between the loops and must come after the merged one, as it needs what
-        `first` leaves, or the other way round. ScheduleError if it must come before as well, or
-        if there are allocations between, which only `first` can be moved past."""
+        """Statements between the loops that must follow the fused loop, because they depend on
+        `first`. ScheduleError if `second` depends on one of them, or if an allocation between
+        contains one."""
         depth, nest = len(first.outer), first.nest
         inside = first.outer == second.outer[:depth]
         inside = inside and all(loop.extent == 1 for loop in second.outer[depth:])
@@ -113,12 +113,13 @@ class Merge(Primitive):
             indices = [tuple(i.substitute(renamed) for i in index) for index, _ in one[buffer]]
             indices += [index for index, _ in other[buffer]]
             meeting = f"an iteration of {second.var!r} may meet another one of {first.var!r}"
-            apart = are_apart(indices, second.var, ranges, around)
-            require(apart, self, f"{meeting} in {buffer!r}")
+            disjoint = are_disjoint(indices, second.var, ranges, around)
+            require(disjoint, self, f"{meeting} in {buffer!r}")
 
 
 def _before(stmts: tuple[Stmt, ...], loop: For) -> tuple[Stmt, ...] | None:
-    """The statements of `stmts` that run before `loop`, which stands in it or in allocations."""
+    """The statements of `stmts` that run before `loop`, which is one of them or inside of
+    allocations and unit-extent loops among them; None if it is not there."""
     passed: list[Stmt] = []
     for stmt in stmts:
         if stmt is loop:
@@ -132,7 +133,8 @@ def _before(stmts: tuple[Stmt, ...], loop: For) -> tuple[Stmt, ...] | None:
 
 
 MAX_CUTS = 16
-"""Each cut is one more copy of what the loop does, before it and behind it. Sketches make two."""
+"""Limit of cuts: each adds a copy of the loop's body before and after the loop. Sketches use
+two."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,10 +148,10 @@ class Stagger(LoopMaker):
           C(i)                       C(n-2); B(n-1)
                                      C(n-1)
 
-    What the body allocates is allocated around all of it: one copy still does, as a step is run
-    before the earlier one of the next iteration that writes its data anew. Neighbouring steps keep
-    their order. Legal where steps further apart share no data that one of them writes, for more
-    iterations than cuts. Loops of the copies get `.t` behind their names.
+    Allocations of the body move around the whole; one copy of each buffer is enough, since a step
+    runs before an earlier step of the next iteration overwrites its data. Neighbouring steps keep
+    their order. Legal if steps that are not neighbours share no data that one of them writes, and
+    if there are more iterations than cuts. `.t` is appended to the names of loops in the copies.
     """
 
     loop: str
@@ -158,9 +160,9 @@ class Stagger(LoopMaker):
     WALK = Walk.REST
 
     def made(self, nest: Nest) -> Made:
-        """The nest with staggered steps, and the loops of the steps before and behind the rest.
-        ScheduleError: not serial, bounded, too few iterations, no such cuts, or steps that are not
-        neighbours need each other."""
+        """The pipelined nest, and the loops of its prologue and epilogue. ScheduleError: not
+        serial, bounded, too few iterations, no such cuts, or steps that are not neighbours depend
+        on each other."""
         place = serial_loop(nest, self.loop, self)
         loop = place.loop
         bounds = [bound for inner in loops(loop.body) for bound in inner.bounds]
@@ -175,7 +177,7 @@ class Stagger(LoopMaker):
         taken, made = names_in(nest), dict[str, str]()
 
         def together(time: int) -> list[Stmt]:
-            """The steps that run at `time` of those before or behind the rest."""
+            """The steps of the prologue or epilogue that run at `time`."""
             found: list[Stmt] = []
             for n in range(cuts, -1, -1):
                 if 0 <= time - n < count:
@@ -196,7 +198,7 @@ class Stagger(LoopMaker):
         return Made(still_prepacked(place.with_loop(*whole), self), made)
 
     def _steps(self, flat: list[Stmt]) -> list[tuple[Stmt, ...]]:
-        """The body cut before what holds each of `starts`."""
+        """The body cut before the statements that contain the loops `starts`."""
         places = [0]
         for name in self.starts:
             found = [n for n, stmt in enumerate(flat) if name in loops_named((stmt,))]
@@ -208,8 +210,9 @@ class Stagger(LoopMaker):
         return [tuple(flat[a:b]) for a, b in zip(places, ends, strict=True)]
 
     def _check_order(self, steps: list[tuple[Stmt, ...]]) -> None:
-        """ScheduleError if two steps that are not neighbours touch the same data: the earlier one
-        of the next iteration comes before the later one of this iteration now."""
+        """ScheduleError if two steps that are not neighbours access common data that one of them
+        writes: the earlier step of the next iteration now runs before the later step of this
+        iteration."""
         for (a, one), (b, other) in combinations(enumerate(steps), 2):
             buffer = next(shared(one, other), None) if b - a > 1 else None
             problem = f"steps {a} and {b} both need {buffer!r}, and one of them writes it"

@@ -1,4 +1,4 @@
-"""The loop a primitive is about: found, held to what the step needs, and replaced."""
+"""Find the loop that a primitive transforms, check what the primitive requires, and replace it."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ ROOT = ""
 
 @dataclass(frozen=True, slots=True)
 class LoopPosition:
-    """A loop of a nest and the loops around it, outermost first. The whole nest counts as a loop
-    of one iteration, called ROOT."""
+    """A loop of a nest and the loops around it, outermost first. The whole nest is represented as a
+    loop of one iteration, called ROOT."""
 
     nest: Nest
     loop: For
@@ -35,11 +35,11 @@ class LoopPosition:
 
     @property
     def ranges(self) -> dict[str, Interval]:
-        """The values of the loop and of those around it."""
+        """The ranges of the loop and of those around it."""
         return ranges_of((*self.outer, self.loop))
 
     def with_loop(self, *new: Stmt) -> Nest:
-        """The nest with `new` where the loop stands."""
+        """The nest with the loop replaced by `new`."""
         path = {loop.var for loop in self.outer}
 
         def change(stmt: Stmt) -> tuple[Stmt, ...] | None:
@@ -50,18 +50,18 @@ class LoopPosition:
         return replace(self.nest, body=transform(self.nest.body, change))
 
     def with_body(self, *body: Stmt) -> Nest:
-        """The nest with `body` inside the loop."""
+        """The nest with `body` as the loop's body."""
         if self.loop.var == ROOT:
             return replace(self.nest, body=body)
         return self.with_loop(replace(self.loop, body=body))
 
     def marked(self, kind: LoopKind | RunByInstruction) -> Nest:
-        """The nest with the loop run as `kind`."""
+        """The nest with the loop of this `kind`."""
         return self.with_loop(replace(self.loop, kind=kind))
 
 
 def find_loop(nest: Nest, name: str, source: object) -> LoopPosition:
-    """The loop called `name`; ScheduleError naming the loops there are if it is not one."""
+    """The loop called `name`; ScheduleError that lists the loops if there is none."""
     loop = loop_called(nest.body, name)
     if loop is None:
         known = ", ".join(loop.var for loop in loops(nest.body))
@@ -90,7 +90,7 @@ def open_loop(nest: Nest, name: str, source: object) -> LoopPosition:
 
 
 def open_place(nest: Nest, name: str, source: object) -> LoopPosition:
-    """As `open_loop`, or the whole nest."""
+    """`open_loop`, or the whole nest if `name` is ROOT."""
     return open_loop(nest, name, source) if name else LoopPosition(nest, For(ROOT, 1, nest.body))
 
 
@@ -106,7 +106,7 @@ def require_free(nest: Nest, name: str, source: object) -> None:
 
 
 def still_prepacked(nest: Nest, source: object) -> Nest:
-    """`nest`; ScheduleError if something that is prepacked cannot be any more."""
+    """`nest`; ScheduleError if a prepacked buffer can no longer be prepacked."""
     problem = prepack_problem(nest)
     require(problem is None, source, f"what is prepacked must stay so: {problem}")
     return nest

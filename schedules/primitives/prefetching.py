@@ -1,4 +1,4 @@
-"""Prefetch: ask for data before it is used."""
+"""Prefetch: software prefetching."""
 
 from __future__ import annotations
 
@@ -18,32 +18,33 @@ from .places import open_loop, still_prepacked
 from .primitive import Primitive, SerialisedForm
 
 MOST_PREFETCHES = 32
-"""Prefetches in one iteration: no more than it has loads. A prefetch takes the turn of a load, and
-an iteration that stays in registers loads each of them once: tiles ask for one a row or a vector.
-Published: 32 vector registers (Intel, Software Developer's Manual, volume 1; Arm, Architecture
-Reference Manual). A limit of safety: one of 97,000 feasible settings would have more."""
+"""Limit of prefetches in one iteration. A prefetch occupies a load port like a load, and an
+iteration of a register tile loads each register at most once. Published: 32 vector registers
+(Intel, Software Developer's Manual, volume 1; Arm, Architecture Reference Manual). A safety limit:
+one of 97,000 feasible settings would exceed it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prefetch(Primitive):
-    """Ask for data some iterations before it is used (`prefetch`); what is computed stays.
+    """Prefetch data some iterations before it is used (`prefetch`). Results do not change.
 
-    At the start of each iteration of `loop`, a prefetch of the first element of `tensor` that the
-    iteration `ahead` later reads; legal for every tensor that the loop's body reads.
+    Without `within`: each iteration of `loop` begins with a prefetch of the first element of
+    `tensor` that the iteration `ahead` iterations later reads. Legal for every tensor that the
+    loop's body reads.
 
-    With `within`, a loop inside: in each iteration of that one, a prefetch of all that the same
-    iteration reads when `loop` is `ahead` iterations on.
+    With `within`, an inner loop: each iteration of it prefetches all elements that the same
+    iteration of `within` reads `ahead` iterations of `loop` later.
 
         for t:                             for t:
           for r:                    ->       for r:
             for k: ... B[k, 4*t + x]           for k: prefetch B[k, 4*(t + 1) + r % 4]; ...
 
-    One for every `step` elements of the last dimension that the iteration reads, at each place
-    once; behind the end of a dimension its beginning is next. With `deal` they are shared out over
-    the iterations of that loop, between `loop` and `within`, which all read the same: those along
-    the last dimension, or places where these are too many; with "" each iteration gives them all.
-    Legal where `within` reads the tensor at places that only differ by what its own loops add,
-    and the prefetches are not too many.
+    There is one prefetch for every `step` elements along the last dimension, at each distinct
+    position of the other dimensions; past the end of a dimension prefetching wraps to its
+    beginning. With `deal`, a loop between `loop` and `within` whose iterations all read the same
+    elements, the prefetches are distributed over its iterations: along the last dimension, or by
+    position if there are too many positions. With "" each iteration issues them all. Legal if the
+    reads of the tensor in `within` differ only by its own inner loops, and within the limit.
     """
 
     tensor: str
@@ -59,8 +60,8 @@ class Prefetch(Primitive):
     )
 
     def apply(self, nest: Nest) -> Nest:
-        """The nest with the prefetches. ScheduleError: loops not inside each other, nothing read,
-        `deal` moves the tensor, not a positive number, too many prefetches."""
+        """The nest with the prefetches. ScheduleError: loops are not nested, the tensor is not
+        read, its index depends on `deal`, a number is not positive, or too many prefetches."""
         return self._every_line(nest) if self.within else self._first_element(nest)
 
     def _first_element(self, nest: Nest) -> Nest:
@@ -74,7 +75,7 @@ class Prefetch(Primitive):
         )
         first = dict.fromkeys(all_ranges(body), ZERO) | {self.loop: var(self.loop) + self.ahead}
         prefetch = PrefetchLeaf(self.tensor, tuple(i.substitute(first) for i in reads[0].index))
-        # A tensor that the body makes itself has no address before it is allocated.
+        # A buffer allocated in the body has no address before its allocation.
         inside = map_allocation(body, self.tensor, lambda s: (with_body(s, (prefetch, *s.body)),))
         return place.with_body(*((prefetch, *body) if inside is body else inside))
 
@@ -106,9 +107,9 @@ class Prefetch(Primitive):
         return still_prepacked(place.with_body(*dealt, *body), self)
 
     def _dealt(self, index: Index, extents: dict[str, int], shared: int) -> list[Index]:
-        """Where the prefetches of one iteration are, if `shared` iterations deal them out: some of
-        those that follow each other along the last dimension, for each setting of the loops inside
-        that move other dimensions; or, where such places are too many, all of them for some."""
+        """Indices of the prefetches of one iteration if `shared` iterations distribute them: a part
+        of those along the last dimension at every position of the other dimensions, or all of those
+        along the last dimension at a part of the positions."""
         run = PrefetchRun.of(index, extents, self.step)
         require(run.is_forward, self, f"{self.tensor!r} is not read along its last dimension")
         too_many = f"more than {MOST_PREFETCHES} prefetches in an iteration"
@@ -123,7 +124,8 @@ class Prefetch(Primitive):
         return [(*other, x + turn * self.step) for *other, x in places for turn in turns]
 
     def _turns(self, count: int, shared: int) -> list[Affine]:
-        """Which of `count` an iteration deals out, if `shared` iterations deal out all of them."""
+        """The numbers, out of `count`, that one iteration issues if `shared` iterations issue all
+        of them."""
         each = -(-count // shared)
         if each == count:
             return [affine(n) for n in range(count)]
@@ -132,8 +134,8 @@ class Prefetch(Primitive):
 
 @dataclass(frozen=True, slots=True)
 class PrefetchRun:
-    """What loops of `extents` read at `index`: `count` prefetches of `step` elements follow each
-    other along the last dimension, at each place that loops `moving` the other ones lead to."""
+    """The region that loops of `extents` read at `index`: `count` prefetches, `step` elements apart
+    along the last dimension, at each position given by the loops `moving` the other dimensions."""
 
     index: Index
     extents: dict[str, int]
@@ -152,7 +154,7 @@ class PrefetchRun:
 
     @property
     def is_forward(self) -> bool:
-        """Whether the last dimension is read from its first element on."""
+        """Whether the last dimension is read in ascending order."""
         last = self.index[-1]
         return all(last.is_linear_in(n) and last.coefficient(n) >= 0 for n in self._along)
 
@@ -168,23 +170,25 @@ class PrefetchRun:
         return prod(self.extents[n] for n in self.moving)
 
     def place(self, setting: Affine) -> Index:
-        """Where a setting of these begins, for loops along the last dimension at zero."""
+        """The index of the first element for one setting, with loops along the last dimension at
+        zero."""
         at = dict.fromkeys(self._along, ZERO) | _setting(setting, self.moving, self.extents)
         return tuple(i.substitute(at) for i in self.index)
 
     @property
     def places(self) -> list[Index]:
-        """All of them, once: windows that overlap read some more than once."""
+        """The distinct positions; overlapping windows reach some of them more than once."""
         return list(dict.fromkeys(self.place(affine(n)) for n in range(self.settings)))
 
     @property
     def deals_places(self) -> bool:
-        """Whether places are shared out, for all prefetches at all of them are too many."""
+        """Whether positions are distributed over iterations, because a share of the prefetches at
+        every position would exceed the limit."""
         return self.count * len(self.places) > MOST_PREFETCHES
 
     def prefetches(self, shared: int) -> int:
-        """In one iteration, if `shared` iterations deal them out; more than may be where that is
-        not worth a count."""
+        """The number of prefetches of one iteration if `shared` iterations distribute them; an
+        upper bound above the limit where counting positions is too expensive."""
         if self.count > MOST_PREFETCHES or self.settings > MAX_UNROLLED:
             return MOST_PREFETCHES + 1
         if self.deals_places:
@@ -195,9 +199,10 @@ class PrefetchRun:
 def _wrapped(
     index: Index, shape: tuple[int, ...], ranges: dict[str, Interval], within: str
 ) -> Index:
-    """`index`, begun again where it would leave the buffer: behind the last tile the first one is
-    next. Asking for memory that is not there costs a walk through the page table every time. What
-    moves in each iteration of `within` stays as it is: it costs no more than an addition."""
+    """`index` with components wrapped to the beginning where they would leave the buffer: after the
+    last tile follows the first. A prefetch of unmapped memory costs a page table walk. Components
+    that change in each iteration of `within` are not wrapped, so that they cost only an
+    addition."""
     found = []
     for i, extent in zip(index, shape, strict=True):
         inside = i - i.substitute({within: ZERO})
@@ -207,7 +212,7 @@ def _wrapped(
 
 
 def _setting(number: Affine, names: Sequence[str], extents: dict[str, int]) -> dict[str, Affine]:
-    """The values of loops at a point of their box, counted with the last loop fastest."""
+    """The loop values of iteration `number`, with the last loop varying fastest."""
     values = dict[str, Affine]()
     for name in reversed(names):
         values[name] = number % extents[name]

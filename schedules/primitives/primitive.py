@@ -1,4 +1,5 @@
-"""What a primitive is: a step that keeps the meaning of a nest, and says which loops it makes."""
+"""Base classes of primitives: steps that preserve the semantics of a nest and report the loops they
+create."""
 
 from __future__ import annotations
 
@@ -14,8 +15,8 @@ from ..nest.loop_ir import Nest
 
 @dataclass(frozen=True, slots=True)
 class SerialisedForm:
-    """A way to write a step down: its name there and the fields it has there. Fields that it lacks
-    have their defaults."""
+    """A serialised form of a step: its name and fields. Fields that are not in it have their
+    defaults."""
 
     name: str
     fields: tuple[str, ...]
@@ -23,10 +24,9 @@ class SerialisedForm:
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """What a step gives: the nest, and the loops in it that the step made, in program order, each
-    with the loop it was made from or the buffer that it fills.
-
-    A name among them may have been that of a loop which the step took away.
+    """The result of a step: the nest, and the loops that the step created, in program order, each
+    with the loop it derives from or the buffer that it fills. A new loop may reuse the name of a
+    loop that the step removed.
     """
 
     nest: Nest
@@ -35,18 +35,19 @@ class Made:
 
 @dataclass(frozen=True, slots=True)
 class Primitive(ABC):
-    """A step of a schedule. A step that makes loops is a `LoopMaker` and has `made`; others have
-    `apply`. Fields are strings, integers, booleans and tuples of them: a trace is JSON."""
+    """A step of a schedule. Steps that create loops derive from `LoopMaker` and implement `made`;
+    others implement `apply`. Fields are strings, integers, booleans and tuples of them, so that a
+    trace is JSON."""
 
     SPELLINGS: ClassVar[tuple[SerialisedForm, ...]] = ()
-    """How stored traces write it, where that is not its own name with all its fields."""
+    """Serialised forms in stored traces other than the class name with all fields."""
 
     @abstractmethod
     def apply(self, nest: Nest) -> Nest:
         """The nest after the step; ScheduleError if the step is not legal."""
 
     def made(self, nest: Nest) -> Made:
-        """As `apply`, with the names of the loops that the step makes."""
+        """`apply` with the names of the loops that the step creates."""
         return Made(self.apply(nest))
 
     def __str__(self) -> str:
@@ -56,7 +57,7 @@ class Primitive(ABC):
 
 
 class Walk(StrEnum):
-    """What the loops that a step makes walk, of what they are made from."""
+    """What the loops created by a step iterate over, relative to what they derive from."""
 
     PART = "part of the same iterations, or all of them elsewhere"
     FUSED = "the iterations of several loops"
@@ -67,7 +68,7 @@ class Walk(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LoopMaker(Primitive):
-    """A primitive after which there are loops that were not there before."""
+    """A primitive that creates loops."""
 
     WALK: ClassVar[Walk] = Walk.PART
 
@@ -75,12 +76,13 @@ class LoopMaker(Primitive):
     def made(self, nest: Nest) -> Made: ...
 
     def apply(self, nest: Nest) -> Nest:
-        """The nest of `made`, with its errors."""
+        """The nest of `made`; raises its errors."""
         return self.made(nest).nest
 
 
 def spellings_of(kind: Any) -> tuple[SerialisedForm, ...]:
-    """How steps of the class `kind` are written: each by the first of these that can say it."""
+    """The serialised forms of steps of class `kind`; a step uses the first form that has all its
+    non-default fields."""
     return (*getattr(kind, "SPELLINGS", ()), _with_every_field(kind))
 
 
@@ -90,6 +92,6 @@ def _with_every_field(kind: Any) -> SerialisedForm:
 
 
 def spelling_of(step: Any) -> SerialisedForm:
-    """How `step`, a primitive or a rewrite, is written."""
+    """The serialised form of `step`, a primitive or a rewrite."""
     said = {field.name for field in fields(step) if getattr(step, field.name) != field.default}
     return next(way for way in spellings_of(step.__class__) if said.issubset(way.fields))

@@ -1,5 +1,5 @@
-"""Primitives of reductions: RFactor keeps partial results, Solve takes out a loop that an equation
-decides, SkipZeros leaves out updates that padding makes neutral."""
+"""Primitives for reductions: RFactor splits off partial results, Solve eliminates a loop by an
+equation, SkipZeros skips updates that padding makes neutral."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ from .primitive import LoopMaker, Made, Primitive, SerialisedForm
 
 
 def _one_reduction(loop: For, source: object) -> tuple[tuple[For, ...], Update]:
-    """The loops perfectly nested from `loop` on, and the update in them. ScheduleError: they hold
-    anything else."""
+    """The perfectly nested loops from `loop` on, and the update in them. ScheduleError if they
+    contain anything else."""
     chain = perfect_chain(loop)
     leaf, *others = chain[-1].body
     if others or not isinstance(leaf, Update):
@@ -53,18 +53,18 @@ class RFactor(LoopMaker):
         for i: for ko: for ki:         for i: for ko: for ki: P[i, ki] += v
           C[i] += v              ->    for i': for ki': C[i'] += P[i', ki']
 
-    The loop becomes spatial in the first nest, so that it can be vectorised, unrolled or run in
-    parallel; ComputeAt then keeps P small. Legal where C's nest is perfectly nested and still
-    untouched but for splits of reduction loops. P is called `name`; the loops of the second nest
-    get `.rf` behind their names, with a number where that was done before.
+    The loop becomes spatial in the first nest, so that it can be vectorised, unrolled or
+    parallelised; ComputeAt then keeps P small. Legal if C's nest is perfectly nested and only its
+    reduction loops were scheduled, by splits. P is called `name`; `.rf`, and a number if needed, is
+    appended to the loop names of the second nest.
     """
 
     loop: str
     name: str
 
     def made(self, nest: Nest) -> Made:
-        """The two nests, and the loops of the second. ScheduleError: not a reduction loop,
-        not a plain nest, name taken."""
+        """The two nests, and the loops of the second. ScheduleError: not a reduction loop, not a
+        plain nest, or the name is in use."""
         place = find_loop(nest, self.loop, self)
         reduces = place.loop.reduce and place.loop.kind is LoopKind.SERIAL
         require(reduces, self, f"{self.loop!r} must be a serial loop of a reduction")
@@ -85,9 +85,9 @@ class RFactor(LoopMaker):
         partial = Buffer(self.name, shape, target.dtype, BufferScope.WORKSPACE)
         index = (*leaf.index, var(self.loop))
         first = first_without(leaf.first, (self.loop,))
-        # A guard of the reduction may leave partial results without any update (5 elements, a loop
-        # of 8): it goes into the value, so that each has one at least. Others, which keep what is
-        # written inside the buffer, hold for both nests.
+        # A guard on a reduction loop may leave partial results without any update (5 elements, a
+        # loop of 8), so it moves into the value. Guards on spatial loops keep writes in bounds and
+        # stay in both nests.
         reduced = {loop.var for loop in chain if loop.reduce}
         guards = tuple(g for g in leaf.guards if not g.index.vars() & reduced)
         inner = tuple(g for g in leaf.guards if g not in guards)
@@ -108,25 +108,25 @@ class RFactor(LoopMaker):
 
 @dataclass(frozen=True, slots=True)
 class Solve(Primitive):
-    """Replace a reduction loop by the one value its equation allows (equality elimination in the
-    polyhedral literature).
+    """Replace a reduction loop by the only value that an equation allows (equality elimination in
+    the polyhedral literature).
 
         for r in 0..2:                                           ->    C[x] += A[x//2] * B[x%2]
             C[x] += (A[(x - r)//2] if (x - r)%2 == 0 else 0) * B[r]
 
-    Of a transposed convolution whose output axis and taps are split by the stride, what is left
-    are the taps of one phase. Legal for a serial reduction loop around one reduction, where a
-    congruence `(.. + c*r + ..) % n == 0` with c prime to n and no more than n iterations, or an
-    equation `.. + c*r + .. == 0`, guards every term: where it fails, the term is what the
-    reduction begins with, or a product with a zero in a sum. Such a product is left out even if
-    its other factor is infinite or NaN. Where the solution may lie outside the loop, conditions
-    that keep it inside remain.
+    In a transposed convolution whose output axis and taps are split by the stride, the taps of one
+    phase remain. Legal for a serial reduction loop around one reduction if every term is guarded by
+    a congruence `(.. + c*r + ..) % n == 0`, with c coprime to n and at most n iterations, or by an
+    equation `.. + c*r + .. == 0`: where it fails, the term is the reduction's identity, or in a sum
+    a product with zero. Such a product is omitted even if its other factor is infinite or NaN. If
+    the solution may lie outside the loop's range, conditions for that remain.
     """
 
     loop: str
 
     def apply(self, nest: Nest) -> Nest:
-        """The nest without the loop. ScheduleError: no reduction, or no equation that decides."""
+        """The nest without the loop. ScheduleError: no reduction, or no equation determines the
+        loop."""
         place = serial_loop(nest, self.loop, self)
         require(place.loop.reduce, self, f"loop {self.loop!r} is not of a reduction")
         chain, leaf = _one_reduction(place.loop, self)
@@ -137,7 +137,7 @@ class Solve(Primitive):
         def moved(index: Affine) -> Affine:
             return collected(index.substitute({self.loop: value}))
 
-        # Conditions take the equation's place where nothing else needs them.
+        # Conditions replace the equation if the other branch does not depend on the loop.
         instead: tuple[Cond, ...] = ()
         if self.loop not in vars_of(where_fails(leaf.value, cond)):
             instead, needed = needed, ()
@@ -150,11 +150,11 @@ class Solve(Primitive):
         for guard in (*needed, *changed):
             if leaf.first is None or prove(substitute_cond(guard, reduced), ranges):
                 kept = (*kept, guard)
-            else:  # what no iteration adds to is still to be initialised
+            else:  # elements without any term must still be initialised
                 decided.append(guard)
         body = only_where(tuple(decided), body, leaf.reducer)
         first = leaf.first
-        if first is not None:  # told by the other loops: all of them at zero, as before
+        if first is not None:  # the first update: all other reduction loops at zero, as before
             first = tuple(map(normal_cond, first_without(first, (self.loop,))))
         new = replace(leaf, value=tidy(body, ranges), guards=kept, first=first)
         inside = nest_loops(chain[1:], (new,))
@@ -163,7 +163,8 @@ class Solve(Primitive):
     def _solution(
         self, leaf: Update, ranges: dict[str, Interval]
     ) -> tuple[Cond, Affine, tuple[Cond, ...]]:
-        """The condition that decides the loop's value, that value, and the conditions it needs."""
+        """The condition that determines the loop's value, that value, and the conditions under
+        which it is in range."""
         for cond in dict.fromkeys(index_conds(leaf.value)):
             congruence = congruence_of(cond)
             if congruence is None or self.loop not in congruence.index.vars():
@@ -176,25 +177,23 @@ class Solve(Primitive):
 
 @dataclass(frozen=True, slots=True)
 class SkipZeros(Primitive):
-    """Turn the conditions of padding into guards of a reduction's updates.
+    """Turn conditions of padding into guards of a reduction's updates.
 
         W[i] += (X[i + r - 1] if 1 <= i + r <= N else 0) * F[r]
                 ->    if 1 <= i + r <= N: W[i] += X[i + r - 1] * F[r]
 
-    With `loop`, only those that the loops around that one decide:
+    With `loop`, only conditions that depend on loops around that loop:
 
         for r: for s: W[i] += (X[r, i + s] if r >= 1 and i + s >= 1 else 0) * F[r, s]
                 ->    for r: if r >= 1: for s: W[i] += (the same choice) * F[r, s]
 
-    with `loop` s. The choice stays as it is then, so that a padded copy (CacheRead) can be made of
-    what is read: where windows leave an image along an outer axis nothing is computed, where they
-    leave it along the rows of a tile there are zeros.
+    with `loop` s. The select is kept, so that CacheRead can make a padded copy: along an outer axis
+    windows outside of the image are skipped, along the rows of a tile zeros are read.
 
-    A guard that depends on outer loops only is tested there, and one that a partitioned loop
-    decides costs nothing. Legal where every update of `buffer` adds to a value that is there
-    already (behind CacheWrite), and the other side of the choice is neutral: zero as a factor of
-    what is summed up, or the reduction's identity as its whole value. A product of padding's zero
-    with an infinity or NaN is left out with it.
+    A guard on outer loops is tested there, and a guard that partitioning makes constant is free.
+    Legal if every update of `buffer` combines with an existing value (after CacheWrite) and the
+    other branch of the select is neutral: zero as a factor of a summand, or the reduction's
+    identity as the whole value. Products of a padding zero with an infinity or NaN are skipped too.
     """
 
     buffer: str
@@ -206,8 +205,8 @@ class SkipZeros(Primitive):
     )
 
     def apply(self, nest: Nest) -> Nest:
-        """The nest with guards. ScheduleError: no such updates, nothing to skip, or `loop` is not
-        around an update."""
+        """The nest with guards. ScheduleError: no such updates, nothing to skip, or `loop` does not
+        contain an update."""
         buffer_called(nest, self.buffer, self)
         require(bool(self._updates(nest.body)), self, f"{self.buffer!r} is not reduced into")
         begun = all(update.first is None for update in self._updates(nest.body))
@@ -232,8 +231,8 @@ class SkipZeros(Primitive):
         return [leaf for leaf in writes_of(body, self.buffer) if isinstance(leaf, Update)]
 
     def _guarded(self, update: Update, decided: set[str] | None) -> Update:
-        """`update` under the conditions of its padding; or under those that the loops `decided`
-        tell, with its choices as they are."""
+        """`update` guarded by its conditions of padding; if `decided` is given, only by those on
+        the loops `decided`, and with its selects kept."""
         conds = neutral_conditions(update.value, update.reducer)
         value = update.value
         if decided is None:

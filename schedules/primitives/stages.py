@@ -1,5 +1,4 @@
-"""Where a stage is computed: ComputeAt, Inline. A stage that still is a plain nest of its own is
-found, moved away, and what it leaves behind is mended."""
+"""Primitives that move a stage that is still a separate plain nest: ComputeAt and Inline."""
 
 from __future__ import annotations
 
@@ -49,7 +48,7 @@ from .primitive import LoopMaker, Made, Primitive
 
 @dataclass(frozen=True, slots=True)
 class Producer:
-    """The untouched nest of a stage: plain loops around one leaf that writes `buffer[vars]`."""
+    """The unscheduled nest of a stage: serial loops around one leaf that writes `buffer[vars]`."""
 
     root: For
     spatial: tuple[For, ...]
@@ -59,15 +58,15 @@ class Producer:
 
 @dataclass(frozen=True, slots=True)
 class ComputeAt(LoopMaker):
-    """Compute a stage inside a loop of what uses it, only the part needed there (`compute_at`).
+    """Compute a stage inside a loop of its consumer, only the region needed there (`compute_at`).
 
         for x: T[x] = f(x)              for i:
         for i: ... T[g(i, j)] ...   ->    for x: T[x] = f(base(i) + x)
                                           ... T[g'(j)] ...
 
-    T becomes a private buffer the size of the part. Legal where T's nest is still untouched, T
-    is no output, everything that reads T is inside `loop`, and the part has a fixed size.
-    Its new loops are called T.0, T.1, ...; reduction loops keep their names.
+    T becomes a private buffer of the size of the region. Legal if T's nest is unscheduled, T is no
+    output, all reads of T are inside `loop`, and the region has a fixed size. The new loops are
+    called T.0, T.1, ...; reduction loops keep their names.
     """
 
     buffer: str
@@ -75,8 +74,8 @@ class ComputeAt(LoopMaker):
     register: bool = False
 
     def made(self, nest: Nest) -> Made:
-        """The nest with the stage moved, and its new loops. ScheduleError: scheduled
-        already, read elsewhere, ..."""
+        """The nest with the stage moved, and its new loops. ScheduleError: scheduled already, read
+        elsewhere, or no fixed size."""
         producer = _producer(nest, self.buffer, self)
         old = buffers_in(nest)[self.buffer]
         place = open_loop(nest, self.loop, self)
@@ -99,8 +98,7 @@ class ComputeAt(LoopMaker):
 
 
 def _producer(nest: Nest, buffer: str, source: object) -> Producer:
-    """The stage inside the nest that computes `buffer`; ScheduleError if it was scheduled
-    already."""
+    """The unscheduled stage that computes `buffer`; ScheduleError if there is none."""
     argument = any(buffer == tensor.name for tensor in (*nest.inputs, *nest.outputs))
     require(not argument, source, f"{buffer!r} is an argument of the kernel, not a stage inside")
     known = sorted({leaf.buffer for leaf in leaves(nest.body)})
@@ -124,7 +122,7 @@ def _producer(nest: Nest, buffer: str, source: object) -> Producer:
 def _moved_stage(
     producer: Producer, old: Buffer, box: BufferBox, region: TensorRegion, place: LoopPosition
 ) -> tuple[Stmt, ...]:
-    """Loops that compute what `box` holds of the stage's buffer `old` at `place`."""
+    """Loops that compute the region `box` of the stage's buffer `old` at `place`."""
     element = region.element(box.position)
     mapping = {loop.var: e for loop, e in zip(producer.spatial, element, strict=True)}
     leaf = producer.leaf
@@ -137,17 +135,17 @@ def _moved_stage(
 
 @dataclass(frozen=True, slots=True)
 class Inline(Primitive):
-    """Put an elementwise stage into everything that reads it (`compute_inline`).
+    """Inline an elementwise stage into all its readers (`compute_inline`).
 
-    Legal where the stage is untouched, no reduction and no output, and where no expression grows
-    beyond what `limits` allows.
+    Legal if the stage is unscheduled, elementwise and no output, and if no expression exceeds the
+    limits of `limits.py`.
     """
 
     buffer: str
 
     def apply(self, nest: Nest) -> Nest:
-        """The nest without the stage. ScheduleError: a reduction, an output, scheduled already; a
-        reader that would grow too large."""
+        """The nest without the stage. ScheduleError: a reduction, an output, scheduled already, or
+        a reader would exceed the limits."""
         producer = _producer(nest, self.buffer, self)
         value = producer.leaf.value
         plain = isinstance(producer.leaf, StoreElement) and not producer.leaf.guards
@@ -164,7 +162,8 @@ class Inline(Primitive):
         return still_prepacked(outlived(replace(nest, body=body)), self)
 
     def _require_room(self, reader: Scalar, value: Scalar) -> None:
-        """ScheduleError if `reader` were too large with `value` for every read of the stage."""
+        """ScheduleError if `reader` would exceed the limits with `value` in place of every read of
+        the stage."""
         uses = sum(ld.tensor == self.buffer for ld in loads(reader))
         if not uses:
             return
@@ -178,8 +177,7 @@ class Inline(Primitive):
 
 
 def _without(stmts: tuple[Stmt, ...], producer: Producer) -> tuple[Stmt, ...]:
-    """`stmts` without the stage, its buffer, and prefetches of that, which is about to be elsewhere
-    or nowhere."""
+    """`stmts` without the stage, the allocation of its buffer, and prefetches of that."""
     buffer = producer.leaf.buffer
 
     def change(stmt: Stmt) -> tuple[Stmt, ...] | None:

@@ -1,4 +1,4 @@
-"""Tensorize: a loop that is run by one instruction of the table."""
+"""Tensorize: execute a loop by one instruction of `nest/instructions.py`."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from .primitive import Primitive
 
 @dataclass(frozen=True, slots=True)
 class Tensorize(Primitive):
-    """Run a loop, with all that is in it, by one instruction (`tensorize` in TVM, `replace` with
-    an `@instr` in Exo).
+    """Execute a loop and its body by one instruction (`tensorize` in TVM, `replace` with an
+    `@instr` in Exo).
 
         for j in 0..16:                                ->    C[0..16] = vpdpbusd(C[0..16], ...)
             for k in 0..4: C[j] += A[k] * B[4*j + k]
 
-    Legal for a serial loop that has the semantics of the instruction called `instruction`
-    (`nest/instructions.py`), with operands that lie in memory as it takes them: pack them before.
-    Code is generated for no target but those that have the instruction.
+    Legal for a serial loop that equals the semantics of the instruction called `instruction`
+    (`nest/instructions.py`), with operands in the layout it requires; pack them first. Code
+    generation refuses targets without the instruction (`check_target`).
     """
 
     loop: str
     instruction: str
 
     def apply(self, nest: Nest) -> Nest:
-        """The nest with the loop marked. ScheduleError: not serial, not what the instruction does,
-        operands in another order."""
+        """The nest with the loop marked. ScheduleError: not serial, other semantics, or operands in
+        another layout."""
         place = serial_loop(nest, self.loop, self)
         marked = place.marked(RunByInstruction(self.instruction))
         check_instructions(marked, self)
@@ -39,7 +39,8 @@ class Tensorize(Primitive):
 
 
 def check_target(nest: Nest, target: Target) -> None:
-    """ScheduleError where a loop of `nest` is run by an instruction that `target` does not have."""
+    """ScheduleError if a loop of `nest` is executed by an instruction that `target` does not
+    have."""
     for loop in loops(nest.body):
         if isinstance(loop.kind, RunByInstruction):
             form = BY_NAME[loop.kind.name].form_for(loop.extent)
@@ -49,8 +50,8 @@ def check_target(nest: Nest, target: Target) -> None:
 
 
 def check_instructions(nest: Nest, source: object) -> None:
-    """ScheduleError of `source` unless every loop of `nest` that is run by an instruction is still
-    what that does: what Tensorize proves, of loops that may have been changed since."""
+    """ScheduleError unless every loop of `nest` that is executed by an instruction equals its
+    semantics: the proof of Tensorize again, since later steps may have changed the loop."""
     for loop in loops(nest.body):
         if not isinstance(loop.kind, RunByInstruction):
             continue

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Generic
 
 from ..arrays import IntArray
 from ..errors import ScheduleError
@@ -15,26 +16,29 @@ from ..leaves import AccessPattern, Leaf, LeafLoop, Operations, Statement
 from ..nest.loop_ir import For, outermost
 from ..plan import Access, Level, LoopAxis, Outline, Plan
 from ..primitives import Parallel
-from ..space import Knob
 from ..target import Target
 from ..workload.size import iterations
 from ..workload.workload import Workload
-from .knobs import Knobbed
+from .knobs import Knobbed, N, parallel_knob, settings
 from .writer import TraceWriter
 
 
+@settings
+class PlainSettings(Generic[N]):
+    """Whether top-level loops are divided among threads."""
+
+    parallel: N = parallel_knob()
+
+
 @dataclass(frozen=True)
-class PlainSketch(Knobbed):
-    """One knob: whether top-level loops are divided among threads."""
+class PlainSketch(Knobbed[PlainSettings[IntArray], PlainSettings[int]]):
+    """See the module."""
 
     workload: Workload
     target: Target
 
     name = "plain"
-
-    @property
-    def knobs(self) -> tuple[Knob, ...]:
-        return (self.parallel_knob(),)
+    SETTINGS = PlainSettings
 
     @property
     def points(self) -> int:
@@ -51,22 +55,19 @@ class PlainSketch(Knobbed):
 
     def plan(self, settings: IntArray) -> Plan:
         """One loop over everything."""
-        shared = self.values(settings)["parallel"] > 0
+        shared = self.values(settings).parallel > 0
         return Plan(self._outline, (Level(0, 1, shared),), len(shared))
 
     def leaves(self, settings: IntArray) -> Sequence[Leaf]:
         """One evaluation after the other, of elements that may lie anywhere."""
-        shared, axes = self.values(settings)["parallel"] > 0, frozenset({"points"})
+        shared, axes = self.values(settings).parallel > 0, frozenset({"points"})
         does = Statement((Operations(axes, 1, 1),), (AccessPattern("", ("",), {"points": 1}),))
         return [Leaf(LeafLoop(axes, self.points, None, shared), does)]
-
-    def default(self) -> tuple[int, ...]:
-        return self.with_defaults({})
 
     def write(self, writer: TraceWriter, setting: Sequence[int]) -> None:
         """Let threads share loops; those that cannot be proven parallel stay serial."""
         roots = [stmt for stmt in outermost(writer.nest.body) if isinstance(stmt, For)]
-        for root in roots if self.chosen(setting)["parallel"] else ():
+        for root in roots if self.chosen(setting).parallel else ():
             try:
                 writer.do(Parallel(root.var))
             except ScheduleError:

@@ -1,4 +1,4 @@
-"""From tensors that know how they are computed to a computation of all that they need."""
+"""Collect tensors, and the stages that compute them, into one computation."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from .validate import validate
 
 
 class TensorSource(Protocol):
-    """A tensor and where it comes from, as a way to write computations keeps it.
+    """A tensor and how it is computed, as a front end represents it.
 
-    Its identity is the object: two may have the same name. `stages` are what computes it, the last
-    one the tensor itself, those before it split off from its expression; there are none for an
-    input. `reads` are the tensors that the expression names, some of which `stages` may read no
-    more.
+    Two different objects are two tensors, even under one name. `stages` compute the tensor: the
+    last stage writes it, the others were split off from its expression; an input has none. `reads`
+    are the tensors in the expression as written; simplification may have removed some of them from
+    `stages`.
     """
 
     @property
@@ -71,8 +71,8 @@ def _ordered(outputs: Sequence[TensorSource]) -> list[TensorSource]:
         by_name = {t.name: t for t in tensor.reads}
         first_use = dict.fromkeys(ld.tensor for s in tensor.stages for ld in loads(s.body))
         used = [by_name[n] for n in first_use if n in by_name]
-        # An input whose reads were all proved to be in the padding is still an argument, be it
-        # through a stage that nothing reads any more.
+        # An input stays an argument even if all its reads were simplified away, also through
+        # a stage without readers.
         used += [t for t in tensor.reads if t.name not in first_use]
         pending.extend((t, False) for t in reversed(used))
     return order
@@ -97,7 +97,8 @@ def _declared(inputs: Sequence[TensorSource], found: list[TensorSource]) -> list
 
 
 def _with_unique_names(computed: list[TensorSource], taken: set[str]) -> tuple[Stage, ...]:
-    """All stages; the ones split off get a number where two have the same name."""
+    """All stages; a number is appended to the name of a split-off stage where the name is in
+    use."""
     stages: list[Stage] = []
     used = set(taken)
     for tensor in computed:

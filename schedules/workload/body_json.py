@@ -1,4 +1,4 @@
-"""Reading one expression of a document."""
+"""Parse the JSON of one expression."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ _T = TypeVar("_T")
 
 
 class BodyReader:
-    """Reads one expression; the types of loads come from the tensors known so far."""
+    """Parser of one expression; the type of a load is that of its tensor, an input or an earlier
+    stage."""
 
     def __init__(self, known: Mapping[str, Tensor]) -> None:
         self._known = known

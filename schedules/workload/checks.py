@@ -1,4 +1,4 @@
-"""What names, extents and shapes may be; used wherever a user can write one."""
+"""Validation of names, extents and shapes, for every place where a user can write one."""
 
 from __future__ import annotations
 

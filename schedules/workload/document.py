@@ -1,4 +1,5 @@
-"""The canonical JSON of a workload, written: what keys are made of needs nothing that reads it."""
+"""Serialise a workload as canonical JSON, from which keys are made; `document_reader.py` parses
+it."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ FORMAT_VERSION = 1
 
 
 def to_json(computation: Computation) -> dict[str, Any]:
-    """The document of `computation`. Fields that say nothing are left out."""
+    """The JSON document of `computation`. Fields with default values are left out."""
     document: dict[str, Any] = {
         "version": FORMAT_VERSION,
         "inputs": [_tensor_json(t) for t in computation.inputs],

@@ -1,4 +1,4 @@
-"""The canonical JSON of a workload, read: what HTTP takes, files hold and keys are made of.
+"""Parse and validate the JSON document of a workload.
 
 `docs/workload.md` describes the format, `docs/workload.schema.json` is its JSON Schema. Indices
 and index conditions are text in the syntax of index notation ("2*h + r - 1", "h >= 1").
@@ -41,7 +41,7 @@ def read_text(text: bytes | str) -> Computation:
 def read_document(document: object) -> Computation:
     """The computation of a parsed document; WorkloadError with a JSON pointer if it is not one.
 
-    The document may come from anywhere: nothing in it can make this slow, deep or crash.
+    The document is untrusted: its size and depth are limited before it is parsed.
     """
     check_size(document)
     fields = json_fields(
@@ -149,7 +149,7 @@ def _stage(value: object, pointer: str, known: Mapping[str, Tensor]) -> Stage:
 
 
 def _kind(fields: Mapping[str, object], stage: str, pointer: str) -> StageKind:
-    """The kind that the optional fields of a stage say."""
+    """The kind of a stage, from its optional fields."""
     reducer = None
     if "reducer" in fields:
         reducer = _member(Reducer, fields["reducer"], f"{pointer}/reducer")

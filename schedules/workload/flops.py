@@ -1,4 +1,4 @@
-"""Counting arithmetic: the published flops of a workload, and the useful part of them.
+"""Count arithmetic operations: the published flops of a workload, and the useful part of them.
 
 One operation for every `+ - * / min max` and every function (`exp`, `sqrt`, `abs`, ...) a point of
 the iteration space, and one for every point a reduction combines: a sum of products is 2 a point.
@@ -21,7 +21,7 @@ from .tensors import Elementwise, Reduction, Stage
 if TYPE_CHECKING:
     import numpy as np
 
-# Above this a connected group of axes is counted as if no guard excluded anything.
+# Above this, guards on a connected group of axes are ignored in the count.
 _MAX_COUNTED_POINTS = 1 << 22
 
 
@@ -39,8 +39,8 @@ def counted_flops(computation: Computation) -> int:
 def useful_flops(computation: Computation) -> int:
     """`published_flops` without the products and sums with padding and inserted zeros.
 
-    Where a declared count leaves them out already (transposed convolution), that count is kept
-    if it is the smaller one. A group of axes with more than 2**22 points counts in full.
+    If a declared count leaves them out already (transposed convolution) and is smaller, it is used.
+    A group of axes with more than 2**22 points counts in full.
     """
     guards = _zero_guards_of({s.name: s for s in computation.stages})
     useful = sum(_useful_points(s, guards[s.name]) * _per_point(s) for s in computation.stages)
@@ -95,8 +95,9 @@ def points_where(extents: Mapping[str, int], conds: tuple[Cond, ...]) -> int:
 
 
 def _zero_guards_of(stages: Mapping[str, Stage]) -> dict[str, tuple[Cond, ...]]:
-    """`_zero_guards` of each of `stages`, which are in program order: each is found once, and no
-    more than `MAX_ALL_CONDS` are kept, however often a stage is read by those that read it."""
+    """`_zero_guards` of each of `stages`, which are in program order: computed once for each stage
+    and limited to `MAX_ALL_CONDS` conditions, because conditions multiply along chains of
+    readers."""
     found: dict[str, tuple[Cond, ...]] = {}
     for name, stage in stages.items():
         guards = dict.fromkeys(_zero_guards(stage.body, stages, found))
@@ -107,8 +108,8 @@ def _zero_guards_of(stages: Mapping[str, Stage]) -> dict[str, tuple[Cond, ...]]:
 def _zero_guards(
     node: Scalar, stages: Mapping[str, Stage], before: Mapping[str, tuple[Cond, ...]]
 ) -> list[Cond]:
-    """Conditions without which a product of the body is zero, those of an elementwise stage that it
-    reads included: `before` has them."""
+    """Conditions under which a product in the body is not zero by construction. Those of
+    elementwise stages that it reads are included; `before` has them."""
     match node:
         case Select(All(conds), on_true, on_false):
             zero = getattr(on_false, "value", None) == 0
@@ -128,7 +129,8 @@ def _zero_guards(
 
 
 def _groups(conds: tuple[Cond, ...], names: list[str]) -> list[tuple[list[str], list[Cond]]]:
-    """Axes that meet in a condition, together; their counts multiply."""
+    """Connected groups of axes, with the conditions that relate them; the counts of groups
+    multiply."""
     groups: list[tuple[set[str], list[Cond]]] = [({n}, []) for n in names]
     for cond in conds:
         meeting = [g for g in groups if g[0] & cond.index.vars()]
@@ -139,7 +141,7 @@ def _groups(conds: tuple[Cond, ...], names: list[str]) -> list[tuple[list[str], 
 
 
 def _count(extents: dict[str, int], conds: list[Cond]) -> int:
-    """How many points of the box satisfy every condition, by trying them."""
+    """Points of the box that satisfy every condition, by enumeration."""
     total = prod(extents.values())
     if not conds or total > _MAX_COUNTED_POINTS:
         return total

@@ -1,4 +1,4 @@
-"""Reading single fields of a document: each refuses what it is not, with a pointer."""
+"""Typed access to single fields of a JSON document; errors carry a JSON pointer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ def wrong(message: str, pointer: str, code: str = "bad_document") -> WorkloadErr
 
 
 def shown(value: object) -> str:
-    """What was found, short: a container by its type, a huge number by its size."""
+    """A short text for the value found: the type of a container, "a huge number" for a long
+    integer."""
     if isinstance(value, Mapping):
         return "an object"
     if isinstance(value, list | tuple):

@@ -1,15 +1,14 @@
-"""The normal form: one value for every way of writing the same computation.
+"""The normal form of a computation: equal for all spellings of the same computation.
 
-How names and orders are found, so that neither depends on the names it was written with:
+Names and orders in the normal form do not depend on the names in the source:
 
-1. A stage is taken after the stages it reads. Its spatial axes are d0, d1, ... by position.
-2. Operands of commutative operations are put in order of their text, in which inputs are called
-   i0, i1, ... and a stage by the digest of its own canonical text.
-3. Reduction axes are put in an order that depends only on how the body uses them: each one is
-   marked in turn, all others made anonymous, and the texts compared. Axes this leaves tied are
-   tried in every order; the least text wins.
-4. Stages are numbered s0, s1, ... as a walk from the outputs meets them, reads first. Stages with
-   the same text are one; those no output needs are gone.
+1. Stages are normalised in topological order. Its spatial axes are d0, d1, ... by position. 2.
+Operands of commutative operations are sorted by their text, in which inputs are called i0, i1, ...
+and a stage by the digest of its own canonical text. 3. Reduction axes are sorted by how the body
+uses them: each axis in turn is marked while all others are anonymous, and the texts are compared.
+Of axes that compare equal every order is tried; the least text wins. 4. Stages are numbered s0, s1,
+... in the order of a post-order walk from the outputs. Stages with equal text are merged; stages
+that no output needs are removed.
 
 Two computations that only differ in ways a tie of more than `_MAX_ORDERS` orders hides may get
 different keys; that costs a lookup, never a wrong answer.
@@ -53,10 +52,9 @@ _MARKED, _ANONYMOUS = "@", "?"
 
 @dataclass(frozen=True, slots=True)
 class NormalForm(Generic[C]):
-    """A computation in normal form, and what its tensors and axes are called there.
+    """A computation in normal form, and the canonical names of its tensors and axes.
 
-    `tensors` maps the names it was written with to canonical ones; `axes` the (tensor, axis)
-    pairs of stages to canonical axes.
+    `tensors` maps original names to canonical ones, `axes` maps (tensor, axis) to canonical axes.
     """
 
     computation: C
@@ -70,7 +68,7 @@ def normalised(computation: C) -> C:
 
 
 def normal_form(computation: C) -> NormalForm[C]:
-    """The normal form with the names that lead to it."""
+    """The normal form with the mapping of names."""
     names = {t.name: f"i{n}" for n, t in enumerate(computation.inputs)}
     axes: dict[tuple[str, str], str] = {}
     canonical: dict[str, Stage] = {}
@@ -116,7 +114,8 @@ class _Canonical:
 
 
 def _canonical_stage(stage: Stage, names: Mapping[str, str]) -> _Canonical:
-    """`stage` with canonical axes and operand order; loads name inputs and digests."""
+    """`stage` with canonical axes and operand order; its loads refer to inputs and to digests of
+    stages."""
     reduced = frozenset(a.name for a in stage.reduce_axes)
     body = rename_tensors(settled_body(stage.body, stage_ranges(stage), reduced), names)
     spatial = {a.name: f"d{n}" for n, a in enumerate(stage.axes)}
@@ -138,7 +137,8 @@ def _canonical_stage(stage: Stage, names: Mapping[str, str]) -> _Canonical:
 
 
 def _digest(found: _Canonical, computation: Computation, name: str) -> str:
-    """A name made of content. Outputs are told apart by position, so none of them merge."""
+    """A name derived from the content of a stage. It includes the position of an output, so outputs
+    never merge."""
     stage = found.stage
     position = computation.outputs.index(name) if name in computation.outputs else -1
     extents = [[a.extent for a in axes] for axes in (stage.axes, stage.reduce_axes)]
@@ -147,7 +147,8 @@ def _digest(found: _Canonical, computation: Computation, name: str) -> str:
 
 
 def _kind_text(kind: StageKind) -> str:
-    """What tells kinds apart in a digest, on which the order of stages in a key may depend."""
+    """The part of a digest that distinguishes kinds. Changing it may reorder stages and so change
+    keys."""
     match kind:
         case Elementwise():
             return "None"
@@ -160,7 +161,7 @@ def _kind_text(kind: StageKind) -> str:
 def _reduction_orders(
     body: Scalar, spatial: Mapping[str, str], axes: tuple[Axis, ...]
 ) -> Iterable[tuple[Axis, ...]]:
-    """Orders of the reduction axes worth trying: one, unless axes are used in the same way."""
+    """Orders of the reduction axes to try: a single one unless axes are used alike."""
     if len(axes) < 2:
         return [axes]
     keyed = sorted(
@@ -174,7 +175,7 @@ def _reduction_orders(
 def _use(
     body: Scalar, spatial: Mapping[str, str], axis: Axis, axes: tuple[Axis, ...]
 ) -> tuple[int, str, int]:
-    """How `body` uses `axis`, in a way that neither its name nor its position enters."""
+    """A sort key for how `body` uses `axis`, independent of the name and position of the axis."""
     names = dict(spatial) | {a.name: _MARKED if a is axis else _ANONYMOUS for a in axes}
     _, text = _ordered(substitute(body, {old: var(new) for old, new in names.items()}))
     return text.find(_MARKED), text, axis.extent
@@ -183,7 +184,7 @@ def _use(
 def _ordered(node: Scalar) -> tuple[Scalar, str]:
     """`node` with commutative operands sorted by text and conditions in normal form, and its text.
 
-    Rebuilds the tree: it is done a few times for each stage, on trees of some ten nodes.
+    Rebuilds the tree, which is cheap: a few times a stage, for about ten nodes.
     """
     match node:
         case Const():
@@ -221,7 +222,7 @@ def _ordered_pair(node: Binary | Compare) -> tuple[Scalar, str]:
 
 
 def _from_outputs(outputs: list[str], stages: Mapping[str, Stage]) -> list[str]:
-    """Digests of all stages, reads first, in the order a walk from the outputs meets them."""
+    """Digests of all stages in the order of a post-order walk from the outputs."""
     order: list[str] = []
     pending = [(d, False) for d in reversed(outputs)]
     seen: set[str] = set()

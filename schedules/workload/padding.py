@@ -1,7 +1,7 @@
-"""Which reads of a workload lie outside of their tensor and are zero there.
+"""Find reads of a workload that lie outside of their tensor, where they give zero.
 
-Index notation pads every read with zeros (docs/workload.md). An index that was mistyped by one
-then still computes something, so whoever asks for a workload is shown where it reads zeros.
+Index notation pads every read with zeros (docs/workload.md). An off-by-one mistake in an index is
+therefore no error, so the reads in the padding are reported to the user.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def padded_reads(workload: Workload) -> tuple[PaddedRead, ...]:
 
 
 def _zero_outside(node: Scalar, *, is_padded: bool) -> Iterator[Load]:
-    """The loads below a choice by indices whose other side is zero."""
+    """The loads under a select on index conditions whose other branch is zero."""
     match node:
         case Load():
             if is_padded:

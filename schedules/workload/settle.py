@@ -1,8 +1,8 @@
-"""The one form of a stage's body, whoever wrote it: Python, notation and documents end here.
+"""Simplify the body of a stage to one form, the same for Python, notation and documents.
 
-What is simple in one spelling and not in another goes: indices as numbers that are cast, casts to
-the type a value has, guards that hold always or never. Only what is left must be valid: a read
-that never happens has no bounds to keep.
+Differences between front ends are removed: casts of index values, casts to the type that a value
+already has, guards that always or never hold. Validation follows: a read that never happens need
+not be in bounds.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from ..algebra.values import const
 from ..dtypes import DType
 
 _EXACT_BELOW = {DType.F32: 1 << 24, DType.F64: 1 << 53, DType.I32: 1 << 31, DType.I64: 1 << 31}
-"""Below this an index as a number of the type is exact, and may be cast before or after."""
+"""Index values below this are exact in the type, so a cast may be moved across the conversion."""
 
 
 def settled_body(node: Scalar, ranges: Ranges, reduced: frozenset[str]) -> Scalar:
-    """The body of a stage in its one form; `settled_body` of that is the same again.
+    """The simplified body of a stage; idempotent.
 
-    A reduction may not lose one of its axes `reduced`: where all reads are in the padding, or a
-    guard always holds, the body may not depend on one any more. It is kept by a condition that
-    always holds, and the others that did are gone.
+    Simplification may remove the last use of a reduction axis (one of `reduced`): all reads in the
+    padding, or a guard that always holds. A condition on the axis that always holds is then added,
+    since a reduction may not lose an axis.
     """
     found = tidy(_plain_numbers(node, ranges), ranges, labels=_labels(ranges, reduced))
     lost = sorted(reduced - vars_of(found))
@@ -33,8 +33,8 @@ def settled_body(node: Scalar, ranges: Ranges, reduced: frozenset[str]) -> Scala
 
 
 def _labels(ranges: Ranges, reduced: frozenset[str]) -> dict[str, Affine]:
-    """Spatial axes by position, which is part of the computation; reduction axes have none, and
-    are called by their extents."""
+    """Labels to sort by: spatial axes by position; reduction axes, whose position has no meaning,
+    by extent."""
     found: dict[str, Affine] = {}
     for name, values in ranges.items():
         found[name] = var(f"a_{values.hi}" if name in reduced else f"d{len(found)}")

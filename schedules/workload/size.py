@@ -1,4 +1,4 @@
-"""How large a computation is, found with Python's integers before anything is allocated."""
+"""Size limits of a computation, checked in exact integers before anything is allocated."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ def footprint_bytes(computation: Computation) -> int:
 
 
 def iterations(computation: Computation) -> int:
-    """Points of all stages' axes and reduction axes together: how often a body is evaluated."""
+    """Evaluations of a body in one call, summed over all stages."""
     return sum(prod(a.extent for a in s.all_axes) for s in computation.stages)
 
 
 def check_limits(
     computation: Computation, *, max_bytes: int, max_iterations: int | None = None
 ) -> None:
-    """WorkloadError "too_large" if the tensors need more than `max_bytes`, or a call more work.
+    """WorkloadError "too_large" if the tensors need more than `max_bytes` or a call evaluates more
+    than `max_iterations` points.
 
-    Call it before anything is allocated: it only multiplies.
+    Allocates nothing, so that it can be called first.
     """
     found = footprint_bytes(computation)
     if found > max_bytes:

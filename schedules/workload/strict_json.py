@@ -1,7 +1,7 @@
-"""JSON text from strangers: parsed within limits, or refused with a reason and a place.
+"""Parse untrusted JSON text within limits; errors say where and why.
 
-Python's parser recurses, takes numbers of any length, repeated keys and NaN. Depth is counted on
-the text first, so nothing here can overflow the stack.
+Python's parser is recursive and accepts numbers of any length, repeated keys and NaN. Depth is
+counted on the text before parsing, so the stack cannot overflow.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _DEEPER = {"[": 1, "{": 1, "]": -1, "}": -1}
 def parse_json_text(
     text: bytes | str, *, max_bytes: int = MAX_JSON_BYTES, max_values: int = MAX_JSON_NODES
 ) -> object:
-    """The value `text` holds; WorkloadError "bad_json" or "too_large" says what is wrong.
+    """The value of `text`; WorkloadError "bad_json" or "too_large" says what is wrong.
 
     Refused: more than `max_bytes`, 64 levels or `max_values` values, repeated keys, NaN and
     infinities, numbers of more than 40 digits or beyond f64, text that is not UTF-8.
@@ -67,7 +67,7 @@ def _decoded(text: bytes | str) -> str:
 
 
 def _check_nesting(bare: str, max_values: int) -> None:
-    """Of JSON without its strings."""
+    """Check nesting and size of JSON text from which strings were removed."""
     brackets = _NO_BRACKET.sub("", bare)
     if max(accumulate(map(_DEEPER.__getitem__, brackets)), default=0) > MAX_JSON_DEPTH:
         raise WorkloadError(

@@ -51,9 +51,9 @@ class Reduction:
 
 
 StageKind: TypeAlias = Elementwise | Reduction
-"""How the elements of a stage follow from its body. The union is closed: code that differs by kind
-matches every member and ends in `assert_never`, so that type checking finds it when a kind is
-added. Code that looks for stages of one kind asks for that kind, never for "not the other"."""
+"""How the elements of a stage follow from its body. The union is closed: code that depends on the
+kind matches every member and ends in `assert_never`, so that adding a kind is a type error there.
+Code that looks for one kind tests for that kind, never for the absence of another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class Stage:
         return (*self.axes, *self.reduce_axes)
 
     def reducing_over(self, axes: tuple[Axis, ...]) -> Stage:
-        """The stage with these reduction axes, as many as the kind needs."""
+        """The stage with these reduction axes; none for an elementwise stage."""
         match self.kind:
             case Elementwise():
                 assert not axes, "an elementwise stage reduces over nothing"

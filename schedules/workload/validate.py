@@ -1,4 +1,4 @@
-"""What must be true of every computation, whoever made it: `validate` proves it or says what fails.
+"""Validation of a computation: `validate` proves every rule or raises an error.
 
 Every read is proved in bounds, or guarded by a condition that keeps it in bounds, from the
 axes' ranges alone. Pointers in errors are those of the workload's JSON document.
@@ -42,13 +42,13 @@ def validate(computation: Computation) -> None:
 
 
 def settled(computation: C) -> C:
-    """`computation` with every body in its one form (`tilewright.schedules.workload.settle`), which
-    is valid; WorkloadError as `validate`. Reads that never happen may be anywhere."""
+    """`computation` with simplified bodies (`settle.py`), validated; WorkloadError as `validate`.
+    Reads that simplification removes need not be in bounds."""
     return replace(computation, stages=_stages(computation, settle=True))
 
 
 def _stages(computation: Computation, *, settle: bool) -> tuple[Stage, ...]:
-    """The stages, each one checked and, if asked for, settled; all other rules are checked too."""
+    """The stages, validated and with `settle` simplified; all other rules are checked too."""
     _check_counts(computation)
     found: list[Stage] = []
     known: dict[str, Tensor] = {}
@@ -156,9 +156,9 @@ def validate_stage(stage: Stage, known: Mapping[str, Tensor], pointer: str = "")
 
 
 def settled_stage(stage: Stage, known: Mapping[str, Tensor], pointer: str = "") -> Stage:
-    """`stage` with its body in its one form; WorkloadError unless it is well formed.
+    """`stage` with its body simplified; WorkloadError unless it is well formed.
 
-    Everything it says must make sense, and what is left of it must stay in bounds.
+    The body as written must be well typed, and the reads that are left must stay in bounds.
     """
     _check_form(stage, known, pointer)
     ranges = stage_ranges(stage)

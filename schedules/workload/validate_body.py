@@ -1,4 +1,5 @@
-"""Rules of one expression: nodes make sense, reads are in bounds wherever they are evaluated."""
+"""Validation of one expression: well-typed nodes, and reads in bounds wherever they are
+evaluated."""
 
 from __future__ import annotations
 
@@ -29,8 +30,8 @@ from .tensors import Stage, Tensor
 
 
 def check_nodes(stage: Stage, known: Mapping[str, Tensor], ranges: Ranges, pointer: str) -> None:
-    """WorkloadError unless every node of the body makes sense, evaluated or not: types, names,
-    numbers of indices. `pointer` is that of the body."""
+    """WorkloadError unless every node of the body, evaluated or not, has valid types, names and
+    ranks. `pointer` is the JSON pointer of the body."""
     _NodeChecker(stage.name, known, ranges).check(stage.body, pointer)
 
 
@@ -39,7 +40,8 @@ def check_reads(
 ) -> None:
     """WorkloadError unless every read of `body` is proved in bounds wherever it is evaluated.
 
-    `body` is made of the reads of `stage.body`, where errors point; `pointer` is the stage's.
+    `body` is the simplified `stage.body`, which shares its load nodes; errors point into the
+    original. `pointer` is the JSON pointer of the stage.
     """
     for load, given in _reads(body, ()):
         extents = known[load.tensor].shape
@@ -84,7 +86,8 @@ _FIELDS: dict[type, tuple[str, ...]] = {
 
 
 def _place(node: Scalar, wanted: Scalar, pointer: str) -> str | None:
-    """The JSON pointer of the node `wanted`, itself and not one like it; None if it is not here."""
+    """The JSON pointer of the node `wanted`, compared by identity; None if it is not below
+    `node`."""
     if node is wanted:
         return pointer
     for name in _FIELDS.get(type(node), ()):

@@ -1,4 +1,4 @@
-"""Workload: one computation, in a normal form whose key is the same whoever wrote it.
+"""Workload: one computation with a normal form and a key that are equal for all its spellings.
 
 A workload is a list of input tensors and a list of stages. A stage computes one tensor: every
 element by one scalar expression, or as the reduction of one over further axes. Stages may read
@@ -63,7 +63,7 @@ class Workload(Computation):
     @cached_property
     def _normalised(self) -> Self:
         form = normalised(self)
-        vars(form)["_normalised"] = form  # its own: to find that out takes as long again
+        vars(form)["_normalised"] = form  # idempotent, so that it is not computed again
         return form
 
     @cached_property

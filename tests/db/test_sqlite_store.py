@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from itertools import count
 from pathlib import Path
 
@@ -40,13 +41,11 @@ def damage(store: Store) -> Callable[[str], None]:
     """Runs SQL on the file behind the store's back."""
 
     def run(statement: str) -> None:
-        connection = sqlite3.connect(str(store.path), isolation_level=None)
-        try:
-            connection.execute(statement)
-        except sqlite3.Error as error:
-            raise ChangeRefused(statement) from error
-        finally:
-            connection.close()
+        with closing(sqlite3.connect(str(store.path), isolation_level=None)) as connection:
+            try:
+                connection.execute(statement)
+            except sqlite3.Error as error:
+                raise ChangeRefused(statement) from error
 
     return run
 

@@ -8,13 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.machine import keep_probes
 from tilewright.db import Store, open_store
 
 
 @pytest.fixture(scope="session")
 def cache_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One cache for all tests: this machine is detected once."""
-    return tmp_path_factory.mktemp("cache")
+    """One cache for all tests, in which this machine is known."""
+    home = tmp_path_factory.mktemp("cache")
+    keep_probes(home)
+    return home
 
 
 @pytest.fixture(autouse=True)

@@ -1,9 +1,9 @@
 """Time the best kernel and others in alternation: what `bench` prints.
 
-Every side has a process of its own; one works while the others are stopped, since threads of a
-pool spin for up to a tenth of a second after a call, in a core that is somebody else's by then.
-Time is spent in blocks, one a side in turn, and a speed-up is the median of the ratios of
-neighbouring blocks: what slows the machine for longer than a block slows both.
+Every side has its own process. One runs while the others are stopped, because threads of a pool
+spin for up to a tenth of a second after a call, on a core that another side uses by then.
+Time is measured in blocks, one per side in turn, and a speed-up is the median of the ratios of
+neighbouring blocks: a disturbance longer than a block slows both.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ from .variants import COMPILE_SECS
 
 PEERS = ("numpy", "torch", "default")
 WITH_PACKING = "with packing"
-"""The side that is the kernel itself, packing its constant inputs in every call."""
+"""The kernel itself, packing its constant inputs in every call."""
 
 MISALIGNED = "on misaligned arrays"
-"""The side that is the kernel itself on arrays that begin somewhere behind a cache line."""
+"""The kernel itself on arrays that do not begin at a cache line."""
 
 LINE_BYTES = 64
 
 _BLOCK_SECS, _MIN_BLOCKS, _MAX_BLOCKS = 0.04, 5, 500
 _SAMPLE_SECS = 1e-3
-_SPIN_SECS = 0.15  # how long threads of a pool may go on after a call
-# Enough for the scheduler to find each thread a core of its own, which may take a call or two.
+_SPIN_SECS = 0.15  # how long threads of a pool may spin after a call
+# Enough for the scheduler to place each thread on its own core, which may take a call or two.
 _MIN_ROUNDS = {True: 8, False: 3}
 _RESAMPLES = 1000
 _DETAILS = (
@@ -60,20 +60,21 @@ _DETAILS = (
 
 
 class BenchError(TilewrightError):
-    """The kernel itself cannot be built or gives a wrong result: there is nothing to compare."""
+    """The kernel itself cannot be built or gives a wrong result."""
 
 
 @dataclass(frozen=True, slots=True)
 class PeerTiming:
     """One side's time; `speedup` is how many times faster the kernel is, with a 95 % interval.
 
-    All are None where the side could not take part, and `detail` says why. Of a library, `way`
-    names the fastest way it was found to have, `ways_secs` the medians of those that raced for it,
-    `compiled_secs` PyTorch's calls, `eager`, beside what its compiler made of them, `compiled`,
-    `dropped` those that did not work and why, and `libraries` is what it says it uses: versions,
-    and the code it chose for this processor. `dispatch_secs` is the part of `run_secs` that the
-    same calls take on next to nothing, None where that could not be measured. `rounding` says where
-    the results are not within a kernel's bound, only within roundings of a library's.
+    All are None if the side could not take part, and `detail` says why. For a library:
+
+    - `way`: its fastest variant; `ways_secs`: the median seconds of the variants that raced
+    - `compiled_secs`: seconds of PyTorch's calls, `eager`, and of the compiler's code, `compiled`
+    - `dropped`: the variants that did not work, with reasons
+    - `libraries`: versions, and the code that the library chose for this processor
+    - `dispatch_secs`: seconds of the same calls on a tiny workload, None if not measured
+    - `rounding`: set if the results are outside a kernel's error bound, but within ROUNDING
     """
 
     run_secs: float | None = None
@@ -92,11 +93,11 @@ class PeerTiming:
 
 @dataclass(frozen=True, slots=True)
 class BenchReport:
-    """`run_secs` is the kernel's; `against` has one entry a side, in the order asked for.
+    """`run_secs` is the kernel's; `against` has one entry per side, in the order requested.
 
     `packed_ahead`: inputs are constant, and `run_secs` is of calls that find them packed;
     `run_secs_with_packing` is of calls that pack them. `run_secs` is of arrays aligned to a cache
-    line, `run_secs_misaligned` of such that begin `bytes_behind_line` behind one, where asked for.
+    line, `run_secs_misaligned`, if requested, of arrays that begin `bytes_behind_line` behind one.
     """
 
     run_secs: float
@@ -108,7 +109,7 @@ class BenchReport:
     run_secs_misaligned: float | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """What `bench --json` prints; a side that took no part has only nulls and `detail`."""
+        """The document of `bench --json`; a side that took no part has only nulls and `detail`."""
         kernel: dict[str, Any] = {"run_secs": self.run_secs, "packed_ahead": self.packed_ahead}
         if self.packed_ahead:
             kernel["run_secs_with_packing"] = self.run_secs_with_packing
@@ -136,11 +137,11 @@ def bench(
 ) -> BenchReport:
     """Time the kernel of `trace` and its peers for about `seconds`.
 
-    `against` are of "numpy", "torch" and "default", the schedule chosen with no measurement. Unless
-    `bytes_behind_line` is 0, the kernel is also timed on arrays that all begin so many bytes, at
-    most 63 and rounded down to whole elements, behind a cache line. PyTorch's compiler may take
-    `compile_secs` before, 0 leaves it out. Every side's result is checked
-    before it is timed. BenchError if the kernel's is wrong.
+    `against` names "numpy", "torch" and "default", the schedule chosen without measurement. Unless
+    `bytes_behind_line` is 0, the kernel is also timed on arrays that begin that many bytes (at most
+    63, rounded down to whole elements) behind a cache line. PyTorch's compiler may take
+    `compile_secs` before; 0 omits it. Every side's result is checked before it is timed. BenchError
+    if the kernel's is wrong.
     """
     if not 0 <= bytes_behind_line < LINE_BYTES:
         raise BenchError(
@@ -187,7 +188,7 @@ def bench(
 
 
 def _build(workload: Workload, traces: dict[str, Trace], target: Target) -> dict[str, Compiled]:
-    """The kernel of each trace, each compiled in a process of its own."""
+    """The kernel of each trace, each compiled in its own process."""
     with CompilePool(workers=len(traces)) as pool:
         for number, each in enumerate(traces.values()):
             document = {
@@ -204,13 +205,13 @@ def _build(workload: Workload, traces: dict[str, Trace], target: Target) -> dict
 
 
 def _alternate(contenders: list[_ContenderProcess], seconds: float) -> list[NDArray[np.float64]]:
-    """Blocks of each contender, in turn: the fastest sample of each, seconds a call."""
+    """Blocks of each contender, in turn: each block's fastest sample, in seconds per call."""
     end = time.monotonic() + seconds
     blocks: list[list[float]] = [[] for _ in contenders]
     while len(blocks[0]) < _MAX_BLOCKS:
         if len(blocks[0]) >= _MIN_BLOCKS and time.monotonic() >= end:
             break
-        # There and back again, so that no side always runs after the same other one.
+        # The order alternates, so that no side always runs after the same one.
         order = range(len(contenders))
         for i in order if len(blocks[0]) % 2 == 0 else reversed(order):
             blocks[i].append(min(contenders[i].block()))
@@ -259,7 +260,7 @@ def speedup_interval(
 
 
 class _ContenderProcess:
-    """The near end of a `contender` process. Use as a context manager."""
+    """The parent's side of a `contender` process. Use as a context manager."""
 
     def __init__(self, threads: int) -> None:
         self._threads = threads
@@ -294,7 +295,7 @@ class _ContenderProcess:
                 stream.close()
 
     def open(self, name: str, document: dict[str, Any], built: Compiled | None) -> str | None:
-        """Prepare the side and check its result; why it cannot take part, None if it can."""
+        """Prepare the side and check its result; returns why it cannot take part, or None."""
         blob = b""
         request = {"op": "open", **document, "name": name}
         if built is not None:
@@ -317,7 +318,7 @@ class _ContenderProcess:
         return None
 
     def block(self) -> list[float]:
-        """One block's samples, seconds a call. BenchError if the process ended."""
+        """One block's samples, in seconds per call. BenchError if the process ended."""
         request = {"op": "time", "calls": self._calls, "rounds": self._rounds}
         self._process.send_signal(signal.SIGCONT)
         answer = self._ask(Frame(request))
@@ -327,7 +328,7 @@ class _ContenderProcess:
         return [float(s) for s in answer["samples"]]
 
     def _pause(self) -> None:
-        """Take the cores from the process's threads until its next block."""
+        """Stop the process's threads until its next block."""
         if self._dies_with_us:
             self._process.send_signal(signal.SIGSTOP)
         else:
@@ -339,8 +340,8 @@ class _ContenderProcess:
         return f"its process ended with exit code {code}" + (f": {lines[-1]}" if lines else "")
 
     def _ask(self, frame: Frame) -> dict[str, Any] | None:
-        """The process's answer, None if it ended. WorkloadError: it cannot be verified.
-        RuntimeError: the process met a bug of ours."""
+        """The process's answer, None if it ended. WorkloadError if the workload cannot be verified,
+        RuntimeError for a bug of ours."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         try:

@@ -1,6 +1,6 @@
-"""One side of a benchmark in a process of its own: a kernel, or a peer in another library.
+"""One side of a benchmark in its own process: a kernel, or a peer in another library.
 
-Thread pools spin for a while after a call; sides that shared a process would slow each other.
+Thread pools spin for a while after a call, so sides in one process would slow each other.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ from .variants import NoPeerError, seconds_a_call
 Array = NDArray[Any]
 
 ROUNDING = 1e-4
-"""Of the largest element: float32 sums of a million terms in two orders differ by that much."""
+"""Relative to the largest element: float32 sums of a million terms in two orders differ by that
+much.
+"""
 
 
 class Contender(Protocol):
@@ -47,13 +49,13 @@ class Contender(Protocol):
         ...
 
     def time(self, calls: int, rounds: int) -> list[float]:
-        """Seconds a call in each of `rounds` rounds of `calls` calls, overhead left out."""
+        """Seconds per call in each of `rounds` rounds of `calls` calls, without overhead."""
         ...
 
 
 @dataclass(frozen=True)
 class KernelContender:
-    """A compiled kernel on buffers like those it was tuned on, constant inputs packed before."""
+    """A compiled kernel on buffers like those of tuning, with constant inputs packed before."""
 
     launch: Launch
     clock: Clock
@@ -70,7 +72,8 @@ class KernelContender:
 
 @dataclass(frozen=True)
 class CallContender:
-    """A Python callable, timed less an empty Python call; the library's own dispatch counts.
+    """A Python callable. The time of an empty Python call is subtracted, library dispatch counts.
+
 
     `details` is reported with its time: see `LibraryPeer`.
     """
@@ -122,7 +125,7 @@ def _peer(document: dict[str, Any], workload: Workload, case: Case) -> Contender
 
 
 def _open(document: dict[str, Any], blob: bytes) -> tuple[Contender | None, dict[str, Any]]:
-    """The contender and one call's seconds, or none and why there is none."""
+    """The contender with its answer: seconds of one call, or, without a contender, the reason."""
     workload = Workload.from_json(document["workload"])
     rewrites = Trace.from_json(document["rewrites"]).rewrites
     case = Oracle(workload, document["seed"], rewrites, timeouts.REFERENCE_SECS).quick
@@ -146,8 +149,8 @@ def _open(document: dict[str, Any], blob: bytes) -> tuple[Contender | None, dict
 
 
 def rounds_otherwise(case: Case, outputs: Sequence[Array]) -> bool:
-    """Whether a library's float results differ by roundings only, ROUNDING of the largest element
-    at most. Kernels are held to the bound of their sums; libraries' algorithms have others."""
+    """Whether a library's float results differ by rounding only: by at most ROUNDING of the largest
+    element. The error bound of kernels does not apply to the algorithms of libraries."""
     for expected, output in zip(case.expected, outputs, strict=True):
         if output.dtype.kind != "f" or not np.isfinite(output).all():
             return False

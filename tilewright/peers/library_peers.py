@@ -1,4 +1,4 @@
-"""A workload in another library, with everything that is reported beside its time."""
+"""A workload in another library, with the details that are reported with its time."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class LibraryPeer:
-    """`call` computes the workload, `outputs` gives the results of the last call.
+    """`call` computes the workload, `outputs` returns the results of the last call.
 
-    `details` is what is reported with its time: the `way` (the variant) that was chosen,
-    `ways_secs` of each variant that was raced, those that were `dropped` and why, `dispatch_secs`
-    (a call of the same variants on the shrunken workload, None if impossible), the `libraries` with
-    their versions, and of PyTorch `compiled_secs`."""
+    `details` is reported with its time: the chosen variant (`way`), `ways_secs` of each variant
+    that raced, `dropped` variants with reasons, `dispatch_secs` (a call of the same variants on the
+    shrunken workload, None if impossible), `libraries` with versions, and for PyTorch
+    `compiled_secs`."""
 
     call: Call
     outputs: Callable[[], Sequence[Array]]
@@ -34,7 +34,7 @@ class LibraryPeer:
 
 
 def numpy_peer(workload: Workload, inputs: Sequence[Array]) -> LibraryPeer:
-    """NoPeerError where NumPy cannot compute the workload."""
+    """The workload in NumPy. NoPeerError if NumPy cannot compute it."""
     peer = NumpyPeer(workload, inputs)
 
     def small(cut: Workload, few: Sequence[Array], chosen: ChosenVariants) -> Call:
@@ -58,8 +58,10 @@ def torch_peer(
     *,
     copy: bool = True,
 ) -> LibraryPeer:
-    """NoPeerError without PyTorch, and where it cannot compute the workload. `torch.compile` may
-    take `compile_secs`, and takes no part at 0. Unless `copy`, the inputs' own memory is read."""
+    """The workload in PyTorch. NoPeerError without PyTorch, or if it cannot compute the workload.
+
+    `torch.compile` may take `compile_secs` and takes no part at 0. Unless `copy`, the inputs' own
+    memory is read."""
     from .torch_peer.peer import TorchPeer  # Start-up: PyTorch takes seconds, and may not be there
 
     peer = TorchPeer(workload, inputs, threads, copy=copy, compile_secs=compile_secs)
@@ -84,8 +86,8 @@ def _dispatch_secs(
     chosen: ChosenVariants,
     small: Callable[[Workload, Sequence[Array], ChosenVariants], Call],
 ) -> float | None:
-    """Seconds of the ways `asked` on next to nothing; None where one does not work on that, or
-    there is no such thing."""
+    """Seconds of the variants `chosen` on the shrunken workload; None if there is none, or if a
+    variant does not work on it."""
     cut = shrunken(workload)
     if cut is None:
         return None

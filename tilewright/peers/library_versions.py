@@ -1,7 +1,7 @@
-"""What NumPy and PyTorch say of themselves: versions, and the code they chose for this processor.
+"""What NumPy and PyTorch report: versions, and the code they chose for this processor.
 
-A speed-up over a library means nothing without it: OpenBLAS computes a product twice as fast
-with its AVX-512 kernels as with those for Haswell, and takes what the environment says.
+A speed-up over a library means little without it: OpenBLAS computes a product twice as fast with
+its AVX-512 kernels as with those for Haswell, and the environment may choose either.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 _AFFIXES = [(prefix, suffix) for prefix in ("scipy_", "") for suffix in ("64_", "", "_64_", "_")]
-"""How builds of OpenBLAS name its functions."""
+"""How builds of OpenBLAS decorate the names of functions."""
 
 
 def numpy_libraries() -> dict[str, str]:
-    """NumPy's version and, of its BLAS, version, core type and threads, where it is OpenBLAS."""
+    """NumPy's version, and version, core type and threads of its BLAS if that is OpenBLAS."""
     import numpy as np
 
     found = {"numpy": np.__version__}
@@ -36,9 +36,9 @@ def numpy_libraries() -> dict[str, str]:
 
 
 def torch_libraries() -> dict[str, str]:
-    """The versions of PyTorch, oneDNN and MKL, and the instructions PyTorch and oneDNN take.
+    """The versions of PyTorch, oneDNN and MKL, and the instructions that PyTorch and oneDNN use.
 
-    {} without PyTorch. The first call computes something tiny with oneDNN.
+    {} without PyTorch. The first call runs a tiny computation in oneDNN.
     """
     try:
         import torch
@@ -61,7 +61,7 @@ def torch_libraries() -> dict[str, str]:
 
 
 def described(libraries: dict[str, str]) -> str:
-    """One line for people."""
+    """The versions as one line of text."""
     parts = []
     if "numpy" in libraries:
         core = f" with {libraries['core']} kernels" if "core" in libraries else ""
@@ -78,7 +78,7 @@ def described(libraries: dict[str, str]) -> str:
 
 
 def _mapped(word: str) -> list[str]:
-    """Files of this process with `word` in their name, as the loader has them."""
+    """Mapped files of this process whose names contain `word`."""
     try:
         lines = Path("/proc/self/maps").read_text().splitlines()
     except OSError:
@@ -88,7 +88,7 @@ def _mapped(word: str) -> list[str]:
 
 
 def _text(library: ctypes.CDLL, name: str) -> str | None:
-    """What one of OpenBLAS's functions without arguments says."""
+    """The text that one of OpenBLAS's functions without arguments returns."""
     for prefix, suffix in _AFFIXES:
         function = getattr(library, f"{prefix}openblas_{name}{suffix}", None)
         if function is not None:
@@ -99,7 +99,7 @@ def _text(library: ctypes.CDLL, name: str) -> str | None:
 
 
 def _first_words_of_onednn(torch: Any) -> str:
-    """What oneDNN prints when it is first asked to speak; it writes to the C library's stdout."""
+    """The lines that oneDNN prints when its log is first enabled, on the C library's stdout."""
     c_library = ctypes.CDLL(None)
     one = torch.ones(4, 4)
     with tempfile.TemporaryFile() as file:

@@ -1,4 +1,4 @@
-"""The same computation on next to nothing: its time is what calling a library costs."""
+"""The same computation on tiny tensors: its time is the cost of calling a library."""
 
 from __future__ import annotations
 
@@ -11,20 +11,22 @@ from tilewright.schedules.workload.tensors import Axis, Stage, Tensor
 from tilewright.schedules.workload.workload import Workload
 
 SHRUNKEN_EXTENTS = ((16, 4), (16, 2), (8, 2), (8, 1), (4, 1))
-"""What extents are cut to, the last one of a tensor and the others: the first that is little enough
-counts. A last one of a vector's length lets a library take the code that it takes for vectors."""
+"""New extents of a tensor's last dimension and of the others; the first pair that is small enough
+counts. A last extent of a vector's length lets a library use its vector code."""
 
 LITTLE_FLOPS, MOST_FLOPS = 100_000, 300_000
-"""A microsecond or two of arithmetic; and what is too much to say anything about calling."""
+"""One or two microseconds of arithmetic, and the amount above which the time says nothing about the
+cost of calling."""
 
 Dim = tuple[str, int]
 """A tensor's dimension, or (stage's name and axis, -1)."""
 
 
 def shrunken(workload: Workload) -> Workload | None:
-    """`workload` with its extents cut, where indices allow it: stages, types, order of dimensions,
-    windows, strides and groups are the same. What it computes with numbers of the expression that
-    depended on an extent, such as a mean's, is another value. None if it is still large."""
+    """`workload` with its extents reduced where indices allow it; None if it is still large.
+
+    Stages, types, order of dimensions, windows, strides and groups are the same. Values that use a
+    number derived from an extent, such as means, differ."""
     classes = _ExtentClasses(workload)
     small = [_cut(workload, classes, innermost, others) for innermost, others in SHRUNKEN_EXTENTS]
     found = next((each for each in small if each.flops <= LITTLE_FLOPS), small[-1])
@@ -55,7 +57,7 @@ def _smaller_stage(stage: Stage, extents: Mapping[str, int]) -> Stage:
 def _smaller(
     tensor: Tensor, workload: Workload, extents: Mapping[str, Mapping[str, int]]
 ) -> Tensor:
-    """An input as large as what is read of it now, its padding kept."""
+    """An input as large as the part of it that is read now, with its padding."""
     shape = [0] * len(tensor.shape)
     for stage, dim, index in _reads(workload, tensor.name):
         before = {a.name: a.extent for a in stage.all_axes}
@@ -79,11 +81,12 @@ def _last(index: Affine, extents: Mapping[str, int]) -> int:
 
 
 class _ExtentClasses:
-    """Dimensions of tensors and axes of stages that must have one extent, and which may be cut."""
+    """Which dimensions of tensors and axes of stages have equal extents, and which can be
+    reduced."""
 
     def __init__(self, workload: Workload) -> None:
         self._parent: dict[Dim, Dim] = {}
-        self._kept: set[Dim] = set()
+        self._fixed: set[Dim] = set()
         self._innermost: set[Dim] = set()
         made = {stage.name for stage in workload.stages}
         for stage in workload.stages:
@@ -100,21 +103,22 @@ class _ExtentClasses:
                     self._keep_divided(stage, cond.index)
 
     def _last(self, dim: Dim) -> None:
-        """Of a line of one number a row it is the rows that it has."""
+        """Note a last dimension; not that of a vector, which usually has an entry per row."""
         if dim[1] > 0:
             self._innermost.add(dim)
 
     def cut(self, stage: Stage, axis: Axis, innermost: int, others: int) -> int:
         """The new extent of an axis."""
         root = self._root(_axis(stage, axis.name))
-        if root in {self._root(each) for each in self._kept}:
+        if root in {self._root(each) for each in self._fixed}:
             return axis.extent
         inner = root in {self._root(each) for each in self._innermost}
         return min(axis.extent, innermost if inner else others)
 
     def _read(self, stage: Stage, dim: Dim, index: Affine, is_made: bool) -> None:
-        """An axis alone has the dimension's extent. Of a window only what slides is cut; nothing in
-        a division is, nor what reads windows of an earlier stage's result, whose extent follows."""
+        """An axis alone has the dimension's extent. Of a window only the sliding axis is reduced.
+        Axes in a division are not, nor windows of an earlier stage's result, whose extent
+        follows."""
         names = sorted(index.vars())
         if len(index.terms) == 1 and not index.const and index.terms[0] == (Var(names[0]), 1):
             self._join(_axis(stage, names[0]), dim)
@@ -124,15 +128,15 @@ class _ExtentClasses:
             fixed = name in summed and len(names) > 1
             turned = index.is_linear_in(name) and index.coefficient(name) < 1
             if fixed or is_made or turned:
-                self._kept.add(_axis(stage, name))
+                self._fixed.add(_axis(stage, name))
         if is_made:
-            self._kept.add(dim)
+            self._fixed.add(dim)
         self._keep_divided(stage, index)
 
     def _keep_divided(self, stage: Stage, index: Affine) -> None:
         for atom, _ in index.terms:
             if not isinstance(atom, Var) and len(index.terms) > 1:
-                self._kept.update(_axis(stage, name) for name in index.vars())
+                self._fixed.update(_axis(stage, name) for name in index.vars())
 
     def _root(self, dim: Dim) -> Dim:
         while dim in self._parent:

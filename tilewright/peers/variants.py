@@ -2,7 +2,7 @@
 
 A variant that the library does not have, or that gives another result, is dropped and reported. The
 others take turns, in alternating order, so that a slow moment of the machine slows all of them; one
-that is far behind leaves the race early.
+that is far slower leaves the race early.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ Call = Callable[[], Any]
 
 
 class NoPeerError(Exception):
-    """The library cannot compute this workload in a way that would be a fair comparison."""
+    """The library cannot compute this workload in a fair comparison."""
 
 
 @dataclass(frozen=True, slots=True)
 class PeerVariant:
-    """`prepare` makes the call that is timed; what it prepares before is not. `name` is shown."""
+    """`prepare` returns the call that is timed; its own work is not timed. `name` is shown."""
 
     name: str
     prepare: Callable[[], Call]
@@ -73,7 +73,7 @@ class ChosenVariants:
 
 
 def variant_secs(choices: Sequence[FastestVariant]) -> dict[str, float]:
-    """Median seconds by the variant's name, after the number of its step where they are several."""
+    """Median seconds by the variant's name, with the number of its step if there are several."""
     several = len(choices) > 1
     return {
         f"{number}: {name}" if several else name: secs
@@ -83,11 +83,11 @@ def variant_secs(choices: Sequence[FastestVariant]) -> dict[str, float]:
 
 
 def prepared(variant: PeerVariant) -> tuple[Call | None, Any, str | None]:
-    """Its call and that call's first result; or None, None and why it does not work."""
+    """The variant's call and its first result; or None, None and why it does not work."""
     try:
         call = variant.prepare()
         return call, call(), None
-    # What a library raises for a type, a layout or an operation it does not have.
+    # Raised by libraries for a type, layout or operation they do not have.
     except (RuntimeError, AttributeError, TypeError, ValueError, IndexError) as error:
         first_line = (str(error).strip() or type(error).__name__).splitlines()[0]
         return None, None, f"{type(error).__name__}: {first_line[:120]}"
@@ -108,7 +108,7 @@ def transformed(
 def choose(
     variants: Sequence[PeerVariant], check: Callable[[Any], str | None], seconds: float = RACE_SECS
 ) -> FastestVariant:
-    """Race `variants` for about `seconds`; `check` says what is wrong with a call's result, or
+    """Race `variants` for about `seconds`; `check` returns what is wrong with a call's result, or
     None.
 
     NoPeerError if no variant works.
@@ -135,15 +135,15 @@ def choose(
 
 
 def seconds_a_call(call: Call, calls: int, rounds: int) -> list[float]:
-    """Seconds a call in each of `rounds` rounds of `calls`, less those of an empty Python call.
+    """Seconds per call in each of `rounds` rounds of `calls`, less those of an empty Python call.
 
-    The library's own dispatch stays in."""
+    The library's own dispatch is included."""
     empty_secs = min(_sample(_nothing, calls) for _ in range(5))
     return [max(_sample(call, calls) - empty_secs, 1e-9) for _ in range(rounds)]
 
 
 def dispatch_secs(call: Call) -> float:
-    """The least seconds a call takes: of a shrunken workload, the cost of calling the library."""
+    """The least seconds of a call; on a shrunken workload, the cost of calling the library."""
     for _ in range(_WARM_CALLS):
         call()
     return min(seconds_a_call(call, _DISPATCH_CALLS, _DISPATCH_ROUNDS))
@@ -154,7 +154,7 @@ def _nothing() -> None:
 
 
 def _race(calls: Mapping[str, Call], seconds: float) -> dict[str, float]:
-    """Median seconds a call, by name."""
+    """Median seconds per call, by name."""
     once = {name: _warm_call_secs(call) for name, call in calls.items()}
     nearest = min(once.values())
     running = [name for name in calls if once[name] <= _ONE_CALL_CUTOFF * nearest]
@@ -177,7 +177,7 @@ def _race(calls: Mapping[str, Call], seconds: float) -> dict[str, float]:
 
 
 def _warm_call_secs(call: Call) -> float:
-    """The least seconds of the first few calls: libraries go on preparing themselves for some."""
+    """The least seconds of the first few calls, during which libraries still initialise."""
     looks = [_sample(call, 1)]
     while len(looks) < _WARMUP_CALLS_MAX and sum(looks) < _WARMUP_SECS:
         looks.append(_sample(call, 1))

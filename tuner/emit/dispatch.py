@@ -1,8 +1,8 @@
-"""The functions of an emitted object that programs call: each asks once what the CPU can do, then
-goes to the variant that was chosen, or says that there is none.
+"""The exported functions of an emitted object: each detects the CPU's features once, then calls the
+best variant, or reports that there is none.
 
-The choice is one number, the same whoever works it out: threads that ask at the same time may each
-do so, and each writes what the others write.
+The choice is one number that does not depend on the thread: concurrent threads may each determine
+it and write the same value.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ..codegen.abi import prepack_symbol, prepacked_symbol, supported_symbol, va
 from ..isa.x86 import OSXSAVE_BIT, Word, required_bits
 
 NOT_SUPPORTED = 2
-"""What a kernel returns on a CPU that lacks what its code needs."""
+"""The return value on a CPU that lacks features of every variant."""
 
 _CPUID_CODE = bytes.fromhex(
     "53"  # push %rbx
@@ -31,10 +31,10 @@ _XCR0_CODE = bytes.fromhex("31c9 0f01d0 c3")  # xor %ecx, %ecx; xgetbv; ret
 
 @dataclass(frozen=True, slots=True)
 class DispatchVariant:
-    """One variant as its callers see it: the functions are `symbol`, `symbol_prepack`, ...
+    """One variant, with the functions `symbol`, `symbol_prepack`, ...
 
-    `needs` are the features to ask the CPU for; () where every CPU of the target has what it takes,
-    or where it cannot be asked.
+    `needs` are the features to detect; () if every CPU of the target has them, or if they cannot be
+    detected.
     """
 
     label: str
@@ -44,7 +44,8 @@ class DispatchVariant:
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Bytes that callers must bring; `packed` and `prepacked_workspace` None without constants."""
+    """Bytes that callers must provide; `packed` and `prepacked_workspace` None without
+    constants."""
 
     workspace: int
     packed: int | None = None
@@ -61,8 +62,8 @@ def entries_text(
     *,
     uses_openmp: bool = False,
 ) -> str:
-    """LLVM IR of the exported functions. `inputs` says of each whether it is constant; `choices`
-    are in order of preference. The same arguments give the same text."""
+    """LLVM IR of the exported functions. `inputs` says for each input whether it is constant;
+    `choices` are in order of preference. The same arguments give the same text."""
     writer = _Writer(symbol, tuple(choices), uses_openmp)
     constants = sum(inputs)
     writer.forward("", symbol, len(inputs) + outputs + 1)
@@ -106,16 +107,16 @@ class _Writer:
         self.parts.append(f"define i64 @{name}() nounwind {{\n  ret i64 {size_bytes}\n}}")
 
     def forward(self, suffix: str, name: str, pointers: int) -> None:
-        """A function that passes `pointers` on to the chosen variant's function of that suffix."""
+        """A function that calls the chosen variant's function with that suffix, with `pointers`."""
         types = ", ".join(["ptr"] * pointers)
-        taken = ", ".join(f"ptr %a{n}" for n in range(pointers))
+        parameters = ", ".join(f"ptr %a{n}" for n in range(pointers))
         bodies = []
         for choice in self.choices:
             self.declarations.append(f"declare i32 @{choice.symbol}{suffix}({types})")
             watch = f"  call void @{self.symbol}.watch()\n" if self.uses_openmp else ""
-            call = f"  %r# = tail call i32 @{choice.symbol}{suffix}({taken})\n  ret i32 %r#"
+            call = f"  %r# = tail call i32 @{choice.symbol}{suffix}({parameters})\n  ret i32 %r#"
             bodies.append(watch + call)
-        self._define("i32", name, taken, bodies, f"  ret i32 {NOT_SUPPORTED}")
+        self._define("i32", name, parameters, bodies, f"  ret i32 {NOT_SUPPORTED}")
 
     def supported(self) -> None:
         bodies = ["  ret i32 1"] * len(self.choices)
@@ -132,10 +133,11 @@ class _Writer:
         self._define("ptr", variant_symbol(self.symbol), "", bodies, unsupported)
 
     def _define(
-        self, result: str, name: str, taken: str, bodies: Sequence[str], unsupported: str
+        self, result: str, name: str, parameters: str, bodies: Sequence[str], unsupported: str
     ) -> None:
-        """`name` does what `bodies` say of the variant chosen: numbers count from 1."""
-        head = f"define {result} @{name}({taken}) nounwind {{\nentry:\n"
+        """The function `name`, which switches to the body of the chosen variant, numbered from
+        1."""
+        head = f"define {result} @{name}({parameters}) nounwind {{\nentry:\n"
         if not self.asks:
             self.parts.append(head + bodies[0].replace("#", "0") + "\n}")
             return
@@ -150,7 +152,8 @@ class _Writer:
         self.parts.append(head + "\n".join(lines) + "\n}")
 
     def _chosen(self) -> str:
-        """The number of the variant, worked out once: 0 is not yet, one past the last is none."""
+        """The number of the chosen variant, determined once: 0 is undetermined, one past the last
+        none."""
         choice = f"ptr @{self.symbol}.choice"
         return f"""define internal i32 @{self.symbol}.chosen() alwaysinline nounwind {{
 entry:
@@ -167,16 +170,16 @@ done:
 }}"""
 
     def _detected(self) -> str:
-        """The first variant that CPU and system can run. A leaf that is not there reads as the last
-        one that is, so what it gives counts only where the CPU says that it has it."""
+        """The first variant that CPU and system can run. CPUID of an unsupported leaf returns the
+        highest supported one, so its bits count only if the CPU has that leaf."""
         lines = [
             "  %out = alloca [4 x i32], align 16",
-            *self._asked("l0", 0, 0),
-            *self._asked("l1", 1, 0),
-            *self._asked("l7", 7, 0),
-            *self._asked("l71", 7, 1),
-            *self._asked("e0", 0x80000000, 0),
-            *self._asked("e1", 0x80000001, 0),
+            *self._cpuid_leaf("l0", 0, 0),
+            *self._cpuid_leaf("l1", 1, 0),
+            *self._cpuid_leaf("l7", 7, 0),
+            *self._cpuid_leaf("l71", 7, 1),
+            *self._cpuid_leaf("e0", 0x80000000, 0),
+            *self._cpuid_leaf("e1", 0x80000001, 0),
             "  %has7 = icmp uge i32 %l0.eax, 7",
             "  %some71 = icmp uge i32 %l7.eax, 1",
             "  %has71 = and i1 %has7, %some71",
@@ -207,8 +210,8 @@ done:
             f"  ret i32 {best}\n}}"
         )
 
-    def _asked(self, name: str, leaf: int, subleaf: int) -> list[str]:
-        """Ask for one leaf: `%name.eax` and so on are its registers."""
+    def _cpuid_leaf(self, name: str, leaf: int, subleaf: int) -> list[str]:
+        """Call CPUID for one leaf, with results `%name.eax` and so on."""
         lines = [
             f"  call void @{self.symbol}.cpuid(ptr %out, i32 u0x{leaf:08x}, i32 {subleaf})",
         ]
@@ -235,9 +238,9 @@ done:
 
 
 def _serial_after_fork(symbol: str) -> str:
-    """`symbol.watch`, called before every kernel: from the first call on, a child that this process
-    forks runs regions of OpenMP with one thread. It has none of the threads that libgomp keeps for
-    the one that forks, and would wait for them for ever."""
+    """`symbol.watch`, called before every kernel: from the first call on, forked children run
+    OpenMP regions with one thread. A child has none of the threads in its parent's libgomp pool,
+    and would wait for them for ever."""
     watched = f"ptr @{symbol}.watched"
     return f"""declare i32 @pthread_atfork(ptr, ptr, ptr)
 
@@ -270,7 +273,7 @@ def _word(word: Word, source: str, known: str) -> list[str]:
 
 
 def _machine_code(signature: str, code: bytes, result: str) -> str:
-    """A function of which the bytes are given; what LLVM puts behind them is never reached."""
+    """A function with the given bytes as code; LLVM's code after them is never reached."""
     text = "".join(f"\\{byte:02X}" for byte in code)
     return (
         f'define internal {signature} noinline nounwind prologue [{len(code)} x i8] c"{text}" {{\n'

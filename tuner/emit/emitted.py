@@ -1,8 +1,8 @@
-"""A kernel as an object for other programs: one or more variants, and what chooses among them.
+"""A kernel as an object for other programs: one or more variants with their dispatch.
 
-Each variant is made for a CPU of its own and compiled with only the features that its code uses, as
-attributes of its functions; the functions that programs call need nothing beyond the architecture.
-So one object serves many CPUs, and on a CPU it does not serve it says so instead of stopping.
+Each variant is generated for one CPU and compiled with only the features that its code uses, as
+function attributes; the exported functions need no feature beyond the architecture. So one object
+serves many CPUs, and on an unsupported CPU it returns an error instead of crashing.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _NO_TRACE = Trace()
 
 @dataclass(frozen=True, slots=True)
 class BuiltVariant:
-    """`needs` are the CPU features that the code uses; `checked` says that the object asks the CPU
-    for them before it runs the code. `trace` and `record_key` are those of its `Variant`."""
+    """`needs` are the CPU features that the code uses; `checked`: the object detects them before it
+    runs the code. `trace` and `record_key` are those of its `Variant`."""
 
     label: str
     cpu: str
@@ -44,8 +44,8 @@ class BuiltVariant:
 
 @dataclass(frozen=True, slots=True)
 class EmittedKernel:
-    """Object code for other programs and what calling it takes; sizes are the largest of all
-    variants. `variants` are in the order in which the CPU is asked for them."""
+    """Object code for other programs and what its callers must provide; sizes are the largest of
+    all variants. `variants` are in order of preference."""
 
     object_bytes: bytes
     symbol: str
@@ -64,11 +64,11 @@ class EmittedKernel:
 
 
 Build: TypeAlias = Callable[[dict[str, Any]], tuple[bytes, list[tuple[str, ...]]]]
-"""From a document as `emit_kernel` makes it to object code and what each variant needs."""
+"""Builds object code from the document of `emit_kernel`; also returns each variant's features."""
 
 
 def build_object(document: dict[str, Any]) -> tuple[bytes, list[tuple[str, ...]]]:
-    """Compile the parts of `document` and link them with the functions that choose among them."""
+    """Compile the variants of `document` and link them with the dispatching functions."""
     parts = [(part["text"], Target.from_json(part["target"])) for part in document["parts"]]
     first = parts[0][1]
     needs, modules = [], []
@@ -147,8 +147,9 @@ def emit_kernel(
 
 
 def used_features(ir_text: str, target: Target) -> tuple[str, ...] | None:
-    """The CPU features that `target`'s code for `ir_text` uses, sorted: with those alone LLVM gives
-    the same instructions. None where that could not be shown, or the CPU is no x86-64 one."""
+    """The CPU features that `target`'s code for `ir_text` uses, sorted: with those alone LLVM
+    generates the same instructions. None if that could not be shown, or on other CPUs than
+    x86-64."""
     if not asks_cpu(target):
         return None
     full = assembly_of(optimised(ir_text, target), target)
@@ -160,7 +161,7 @@ def used_features(ir_text: str, target: Target) -> tuple[str, ...] | None:
 
 
 def attributed(ir_text: str, cpu: str, features: str) -> str:
-    """The module with every function compiled for `cpu` with `features`, wherever it is linked."""
+    """The module with `cpu` and `features` as attributes of every function, for linking."""
     text = _DEFINE.sub(r"define \1 #0 {", ir_text)
     return f'{text}\nattributes #0 = {{ "target-cpu"="{cpu}" "target-features"="{features}" }}\n'
 
@@ -177,7 +178,7 @@ def _sizes(modules: Sequence[GeneratedModule], *, has_constants: bool) -> Sizes:
 
 
 def _claimed(target: Target) -> tuple[str, ...]:
-    """All that the target has, where what is used of it is not known."""
+    """All features of the target, used where those of the code are not known."""
     return tuple(sorted(instructions(target) if asks_cpu(target) else target.features))
 
 

@@ -1,4 +1,4 @@
-"""The C header of an emitted kernel: what a caller must know, nothing that changes by itself."""
+"""The C header of an emitted kernel: what its callers must know, without dates or paths."""
 
 from __future__ import annotations
 
@@ -22,14 +22,13 @@ _MACROS = re.compile(
     r"NULL|EOF|BUFSIZ|RAND_MAX|errno|std(in|out|err)|[A-Z0-9_]+_(MAX|MIN|C)|M_[A-Z0-9_]+"
     r"|I|complex|imaginary|noreturn|linux|unix|i386"
 )
-"""Words that the standard's headers, or compilers in their usual modes, put something else for,
-wherever they stand: they make nonsense of a prototype."""
+"""Macros of standard headers or of compilers in their usual modes, which would break a
+prototype."""
 
 
 def c_header(workload: Workload, kernel: EmittedKernel) -> str:
-    """The header of `kernel` as C99 and C++: types, shapes, what the CPU must have, where each
-    variant comes from, and the error of what its trace rewrites. The same arguments give the same
-    text."""
+    """The header of `kernel` in C99 and C++: types, shapes, required CPU features, the origin of
+    each variant, and the error of its rewrites. The same arguments give the same text."""
     guard = f"TILEWRIGHT_{re.sub(r'[^A-Z0-9]', '_', kernel.symbol.upper())}_H"
     names = argument_names(workload)
     inputs = set(workload.inputs)
@@ -96,7 +95,7 @@ def c_header(workload: Workload, kernel: EmittedKernel) -> str:
 
 
 def _cpu_lines(workload: Workload, kernel: EmittedKernel) -> list[str]:
-    """What each variant needs and where it comes from."""
+    """The features and the origin of each variant."""
     triple = _harmless(kernel.triple)
     if len(kernel.variants) == 1:
         lines = [f" * CPU: {_harmless(kernel.variants[0].label)} ({triple})"]
@@ -121,7 +120,7 @@ def _needs(variant: BuiltVariant) -> list[str]:
 
 
 def _rewritten_lines(workload: Workload, trace: Trace) -> list[str]:
-    """What was rewritten at the cost of accuracy, and what is proven of that."""
+    """The rewrites that cost accuracy, with their proven error."""
     found = rewritten_document(workload, trace, None)
     if found is None:
         return []
@@ -160,7 +159,7 @@ def _prepack_lines(kernel: EmittedKernel, parameters: list[str]) -> list[str]:
 
 
 def argument_names(workload: Workload) -> tuple[str, ...]:
-    """A C identifier for each argument: the tensor's name where it is one and is not taken."""
+    """A C identifier for each argument: the tensor's name if it is a valid and unused one."""
     taken: set[str] = set()
     names: list[str] = []
     for tensor in workload.arguments:
@@ -175,7 +174,8 @@ def argument_names(workload: Workload) -> tuple[str, ...]:
 
 
 def _is_taken_by_c(name: str) -> bool:
-    """Whether it is no name for a parameter; a function's name is one."""
+    """Whether C takes the name, so that no parameter can have it; names of functions are
+    allowed."""
     return (
         name[0].isdigit()
         or name in KEYWORDS
@@ -186,7 +186,7 @@ def _is_taken_by_c(name: str) -> bool:
 
 
 def _harmless(text: str) -> str:
-    """What somebody wrote, on one line and unable to end the comment it stands in."""
+    """A user's text on one line, without the end of a C comment."""
     line = "".join(c if c.isprintable() else " " for c in text)
     return line.replace("*/", "* /").replace("/*", "/ *")
 

@@ -1,4 +1,4 @@
-"""From workload, trace and target to a kernel's object code: the whole way in one function."""
+"""From workload, trace and target to a kernel's object code."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from .object_code import emit_assembly, emit_object
 SYMBOL = "kernel"
 
 Emit: TypeAlias = Callable[[str, Target], bytes]
-"""From LLVM IR text to what is made of it."""
+"""Compiles LLVM IR text for a target."""
 
 
 @dataclass(frozen=True, slots=True)
 class CompiledKernel:
-    """Object code of one kernel and what calling it takes.
+    """Object code of one kernel and what its callers must provide.
 
     `symbol(in0, ..., out0, ..., workspace)` returns 0; `argument_bytes` are in that order,
     `workspace_bytes` is for up to `threads` threads and may be 0.
 
     `constants` are the positions of constant inputs. If there are any, the object can also pack
-    them once, into `packed_bytes`, and then be called without them (see `prepack`).
+    them once, into `packed_bytes` bytes, and then be called without them (see `prepack`).
     """
 
     object_bytes: bytes
@@ -47,7 +47,7 @@ class CompiledKernel:
 
     @property
     def needs(self) -> Needs:
-        """What the entries need of whoever calls them."""
+        """The memory that callers of the entries must provide."""
         return Needs(
             self.workspace_bytes, self.constants, self.packed_bytes, self.prepacked_workspace_bytes
         )

@@ -1,8 +1,8 @@
-"""From LLVM IR text to object code or assembly, through llvmlite. No optimiser zoo.
+"""From LLVM IR text to object code or assembly, through llvmlite.
 
 The generated text already has its final loop structure, so the pass list is short and explicit:
-stack slots become values, common subexpressions go, the control flow is tidied. There is no
-auto-vectoriser and no unroller: what a schedule says is what is run.
+stack slots become values, common subexpressions are eliminated, control flow is simplified. There
+is no auto-vectoriser and no unroller: the schedule alone decides.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..isa.instruction_set import feature_text
 
 
 def toolchain() -> Toolchain:
-    """What makes the code in this process."""
+    """The versions that generate code in this process."""
     version = ".".join(map(str, llvm.llvm_version_info))
     return Toolchain(CODEGEN_VERSION, llvmlite.__version__, version)
 
@@ -39,7 +39,7 @@ def host_names() -> tuple[str, str, frozenset[str]]:
 
 
 def host_target_machine() -> Any:
-    """A new code generator for code that runs in this process; whoever is given it owns it."""
+    """A new code generator for code that runs in this process; the caller owns it."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     return llvm.Target.from_default_triple().create_target_machine(
@@ -89,7 +89,7 @@ def optimised(ir_text: str, target: Target) -> Any:
 
 
 def cleaned(ir_text: str, machine: Any) -> Any:
-    """What `optimised` gives, for the CPU of `machine`."""
+    """`optimised`, for the CPU of `machine`."""
     _initialise()
     module = llvm.parse_assembly(ir_text)
     module.verify()
@@ -99,8 +99,8 @@ def cleaned(ir_text: str, machine: Any) -> Any:
 
 
 def linked(modules: Sequence[Any], machine: Any) -> bytes:
-    """The object of several modules as one, for `machine` where functions say nothing else. Only
-    what the first one defines is seen from outside; the modules are used up."""
+    """The object of several modules linked to one, for `machine` unless functions have attributes.
+    Only symbols of the first module are exported; the modules are consumed."""
     first, *others = modules
     exported = [
         f.name for f in first.functions if not f.is_declaration and f.linkage.name == "external"
@@ -118,7 +118,7 @@ def linked(modules: Sequence[Any], machine: Any) -> bytes:
 
 
 def assembly_of(module: Any, target: Target) -> str:
-    """The assembly of a module, which is used up."""
+    """The assembly of a module, which is consumed."""
     return str(target_machine(target).emit_assembly(module))
 
 

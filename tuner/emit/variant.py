@@ -1,4 +1,4 @@
-"""One variant of a kernel that is emitted: which CPU it is for, and by which schedule."""
+"""One variant of an emitted kernel: its schedule and its CPU."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from tilewright.schedules.trace import Trace
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """A schedule and the CPU it is for. `label` names it to people: `x86-64-v3`, `znver5`;
-    `record_key` is that of its record, "" for a schedule chosen without measuring."""
+    """A schedule and its CPU. `label` is for people: `x86-64-v3`, `znver5`; `record_key` is that of
+    its record, "" for a schedule chosen without measurement."""
 
     label: str
     trace: Trace

@@ -161,7 +161,7 @@ class LocalMeasurer:
         return self._bound
 
     def _least_secs(self) -> float:
-        """What no right kernel can undercut by far; 0.0 where that is not known, and no time
+        """The time far below which no correct kernel can be; 0.0 if that is not known, and no time
         refused."""
         if self._bound_secs is not None:
             return self._bound_secs
@@ -212,7 +212,7 @@ class LocalMeasurer:
                     self._advance(batch, requests)
                     if self._control.is_wanted() and not self._runner.busy:
                         break
-                batch.tell()
+                batch.report_results()
             if len(batch.results) < batch.total:
                 self._control.pause()  # compiling goes on meanwhile
 
@@ -221,8 +221,8 @@ class LocalMeasurer:
         other runs may use the machine."""
         while self._pool.pending and not (batch.ready and self._overlaps):
             self._doing(Activity("compiling", "compiling"))
-            batch.take(self._compiled(timeouts.MEASURE_POLL_SECS))
-            batch.tell()
+            batch.queue_compiled(self._compiled(timeouts.MEASURE_POLL_SECS))
+            batch.report_results()
             self._let_others()
         if batch.ready:
             self._until_open()
@@ -375,22 +375,22 @@ class LocalMeasurer:
         when the seconds of the run do not suffice for another candidate, which then has no result.
         """
         if not self._overlaps:
-            batch.tell()
+            batch.report_results()
         if not self._runner.busy and batch.ready:
             if not self._control.may_begin():
-                batch.tell()
+                batch.report_results()
                 raise self._control.used_up()
             compiled = batch.ready.pop(0)
             batch.running = compiled
             self._doing(_activity_of(requests[compiled.key]))
-            usual_secs, left_secs = self._deadline_secs(compiled.threads), self._secs_for_a_run()
+            usual_secs, left_secs = self._deadline_secs(compiled.threads), self._run_limit_secs()
             batch.cut = left_secs < usual_secs
             deadline_secs = min(usual_secs, left_secs)
             job = self._job(compiled, batch.traces[compiled.key])
             self._runner.submit(job, compiled.object_bytes, deadline_secs)
-        batch.tell()
+        batch.report_results()
         self._wait()
-        batch.take(self._compiled(0.0))
+        batch.queue_compiled(self._compiled(0.0))
         if batch.running is not None and self._runner.has_answer():
             compiled, batch.running = batch.running, None
             result = self._result(compiled, self._answer(self._control.check))
@@ -402,7 +402,7 @@ class LocalMeasurer:
                 self._last_ok = result
             batch.settle(compiled.key, result)
 
-    def _secs_for_a_run(self) -> float:
+    def _run_limit_secs(self) -> float:
         """Seconds that one candidate may take: those before the reserve and a share of it, or all
         that are left where nothing is checked at the end."""
         reserve_secs = self._control.reserve_secs
@@ -487,7 +487,7 @@ class _Batch:
     cut: bool = False
     results: dict[Any, MeasureResult] = field(default_factory=dict)
     objects: dict[Any, str] = field(default_factory=dict)
-    untold: list[Any] = field(default_factory=list)
+    unreported: list[Any] = field(default_factory=list)
 
     @property
     def total(self) -> int:
@@ -496,15 +496,15 @@ class _Batch:
     def settle(self, key: Any, result: MeasureResult) -> None:
         """Store the result of a candidate."""
         self.results[key] = result
-        self.untold.append(key)
+        self.unreported.append(key)
 
-    def tell(self) -> None:
+    def report_results(self) -> None:
         """Report every result that was not reported yet."""
-        while self.untold:
-            key = self.untold.pop(0)
+        while self.unreported:
+            key = self.unreported.pop(0)
             self.on_result(key, self.results[key])
 
-    def take(self, outcomes: list[Compiled]) -> None:
+    def queue_compiled(self, outcomes: list[Compiled]) -> None:
         """Queue compiled candidates, and settle those that failed to compile."""
         for outcome in outcomes:
             if outcome.status is MeasureStatus.OK:

@@ -43,7 +43,7 @@ class CandidatePool:
         codes = np.concatenate([self.codes, self.grid.encode(settings)])
         _, first, number = np.unique(codes, return_index=True, return_inverse=True)
         places = first[number[len(self.codes) :]]
-        prediction = self.model.predict_from(taken(self._description(), places))
+        prediction = self.model.predict_from(rows_of(self._description(), places))
         return kappa * prediction.sigma - prediction.log2_secs
 
     def predict(self) -> Prediction:
@@ -52,7 +52,7 @@ class CandidatePool:
 
     def keep(self, places: IntArray) -> None:
         """Keep those at `places`, in that order, and drop the others."""
-        self._parts = [taken(self._description(), places)]
+        self._parts = [rows_of(self._description(), places)]
         self.codes = self.codes[places]
 
     def _description(self) -> SettingFeatures:
@@ -69,7 +69,7 @@ class CandidatePool:
         return self._parts[0]
 
 
-def taken(description: SettingFeatures, places: IntArray) -> SettingFeatures:
+def rows_of(description: SettingFeatures, places: IntArray) -> SettingFeatures:
     """The rows `places` of a description."""
     features = description.features
     return replace(

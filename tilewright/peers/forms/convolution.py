@@ -1,4 +1,4 @@
-"""Recognise a convolution by its indices: what other libraries want to be told about it."""
+"""Recognise a convolution by its indices, with the parameters that other libraries take."""
 
 from __future__ import annotations
 
@@ -26,18 +26,21 @@ from tilewright.schedules.workload.tensors import Stage
 class ConvolutionForm:
     """A convolution of a data tensor with a weight tensor, zero outside of the data.
 
-    `data_order` permutes data to (batch..., channel..., spatial...), which fold to one batch and
-    one channel, `data_sides`; `weight_order` permutes weights to (out channel..., channel...,
-    window...), which fold to `weight_sides`, or with the two exchanged if `transposed`: the output
-    is then larger than the data, by `stride`. Windows of one element may have no dimension of the
-    weights: `has_taps` says which do; along `weight_flips` the weights are reversed. `groups` of
-    channels are convolved apart. `output_shape` is the result's, (batch, out channel, spatial...),
-    `output_axes` the same unfolded, and `output_order` permutes those to the stage's axes;
-    `channel_axis` is that of the out channels, None if they are not one axis. `spans` are the
-    least and the greatest coordinate of the data that is read; of a transposed one, of the
-    output as a library has it before its edges are cut.
+    - `data_order` permutes data to (batch..., channel..., spatial...), which fold to one batch and
+      one channel, `data_sides`
+    - `weight_order` permutes weights to (out channel..., channel..., window...), which fold to
+      `weight_sides`; with the first two exchanged if `transposed`: the output is then larger than
+      the data, by `stride`
+    - `has_taps`: which windows have a dimension of the weights; those of one element need none
+    - `weight_flips`: dimensions along which the weights are reversed
+    - `groups`: number of groups of channels that are convolved separately
+    - `output_shape`: the result's (batch, out channel, spatial...); `output_axes` the same
+      unfolded, which `output_order` permutes to the stage's axes
+    - `channel_axis`: the axis of the out channels, None if they are not one axis
+    - `spans`: the least and greatest coordinate of the data that is read; of a transposed
+      convolution, of the library's output before its edges are cut
 
-    Conditions are not looked at: whoever uses it compares the result.
+    Conditions are not examined: the caller compares the result.
     """
 
     data: str
@@ -60,11 +63,11 @@ class ConvolutionForm:
 
     @property
     def depthwise(self) -> bool:
-        """Whether every channel is convolved apart."""
+        """Whether every channel is convolved separately."""
         return self.groups == self.data_sides[1] > 1
 
     def image(self, data: Any) -> Any:
-        """A tensor of PyTorch or NumPy as (batch, channel, spatial...)."""
+        """The data as (batch, channel, spatial...)."""
         turned = permuted(data, self.data_order)
         return reshaped(turned, (*self.data_sides, *turned.shape[-len(self.stride) :]))
 
@@ -79,24 +82,24 @@ class ConvolutionForm:
         return reshaped(turned, (*self.weight_sides, *taps))
 
     def unfolded(self, result: Any) -> Any:
-        """What a library gives, with more at the end, in the order of the stage's axes."""
+        """A library's result, cut at the end, in the order of the stage's axes."""
         cut = result[tuple(slice(0, n) for n in self.output_shape)]
         return permuted(reshaped(cut, self.output_axes), self.output_order)
 
 
 def permuted(x: Any, order: Sequence[int]) -> Any:
-    """A tensor of PyTorch, or an array of NumPy, with its dimensions in another order."""
+    """A PyTorch tensor or NumPy array with its dimensions in another order."""
     return x.permute(order) if hasattr(x, "permute") else x.transpose(order)
 
 
 def reshaped(x: Any, shape: tuple[int, ...]) -> Any:
-    """In another shape; as it is where it has that: PyTorch would give dimensions of one element
-    other strides, and no longer see that channels are last in memory."""
+    """In another shape, or unchanged if it has that shape: PyTorch would otherwise change the
+    strides of dimensions of one element and no longer detect that channels are last in memory."""
     return x if tuple(x.shape) == shape else x.reshape(shape)
 
 
 def flipped(x: Any, dims: Sequence[int]) -> Any:
-    """The same reversed along some dimensions."""
+    """The tensor or array reversed along some dimensions."""
     if hasattr(x, "flip"):
         return x.flip(dims)
     return x[tuple(slice(None, None, -1 if n in dims else 1) for n in range(x.ndim))]
@@ -105,9 +108,9 @@ def flipped(x: Any, dims: Sequence[int]) -> Any:
 def convolution_form(stage: Stage, *, promoted: bool = False) -> ConvolutionForm | None:
     """`stage` as a convolution with at least one window axis, None if it is not one.
 
-    `promoted`: axes along which nothing slides, beyond the first, are spatial ones with a window of
-    one element (up to three in all), not parts of the batch. Then a product may be one, too: of an
-    image with weights that have no window.
+    `promoted`: axes along which nothing slides, except the first, become spatial axes with a window
+    of one element (up to three in total) instead of parts of the batch. Then a product may be a
+    convolution too: of an image with weights without a window.
     """
     loads = _factors(stage)
     if loads is None:
@@ -118,8 +121,8 @@ def convolution_form(stage: Stage, *, promoted: bool = False) -> ConvolutionForm
         form = None if roles is None else roles.form(data.tensor, weight.tensor, promoted)
         if form is not None:
             found.append(form)
-    # A transposed one by definition is also one that slides over the weights, and one of stride 1
-    # that slides over the data is also transposed: neither is what anyone means.
+    # A transposed convolution by definition also slides over the weights, and one of stride 1 that
+    # slides over the data is also transposed: neither reading is intended.
     found.sort(key=lambda form: 1 if not form.transposed else 0 if max(form.stride) > 1 else 2)
     return found[0] if found else None
 
@@ -144,7 +147,7 @@ def bare(node: Scalar) -> Scalar:
 
 
 def _factors(stage: Stage) -> tuple[Load, Load] | None:
-    """The two reads of a sum of products; padding around either is set aside."""
+    """The two reads of a sum of products, without padding around them."""
     body = bare(stage.body)
     if not stage.reduces_by(Reducer.SUM) or not isinstance(body, Binary):
         return None
@@ -156,9 +159,10 @@ def _factors(stage: Stage) -> tuple[Load, Load] | None:
 
 @dataclass(frozen=True, slots=True)
 class SlidingWindow:
-    """What slides along dimension `dim` of the data: `stride * x + dilation * w + offset`, of axes
-    x and w, w None where the window has one element. Of a transposed convolution dim has the
-    elements where `stride * dim + dilation * w` is `x + offset`."""
+    """The index of dimension `dim` of the data, `stride * x + dilation * w + offset`.
+
+    x and w are axes; w is None if the window has one element. Of a transposed convolution, the
+    elements of `dim` with `stride * dim + dilation * w == x + offset`."""
 
     dim: int
     x: str
@@ -186,9 +190,11 @@ def window_of(
 
 @dataclass(slots=True)
 class _Roles:
-    """What each axis is of the convolution of `data` with `weight`. `plain` and `weights` have the
-    dimension of either that an axis alone indexes, by its name; `positions` are axes of the data
-    that a transposed one by definition sums over."""
+    """The role of each axis in the convolution of `data` with `weight`.
+
+    `plain` and `weights` map the name of an axis to the dimension of data or weight that it alone
+    indexes; `positions` are axes of the data that a transposed convolution by definition sums
+    over."""
 
     stage: Stage
     plain: dict[str, int] = field(default_factory=dict)
@@ -203,7 +209,7 @@ class _Roles:
         return {a.name: a.extent for a in self.stage.all_axes}
 
     def form(self, data: str, weight: str, promoted: bool) -> ConvolutionForm | None:
-        """All axes in their places; None where one has no place."""
+        """All axes by their roles; None if an axis has none."""
         extent, outer = self.extent, [a.name for a in self.stage.axes]
         batch = [n for n in self.plain if n in outer and n not in self.weights]
         shared = [n for n in self.plain if n in outer and n in self.weights]
@@ -265,7 +271,7 @@ def _has_tap(window: SlidingWindow) -> bool:
 
 
 def _tap(window: SlidingWindow, weights: Mapping[str, int]) -> int:
-    """The dimension of the weights that the window slides with."""
+    """The dimension of the weights that the window's axis indexes."""
     if window.tap is not None:
         return window.tap
     assert window.w is not None
@@ -282,7 +288,8 @@ def _span(window: SlidingWindow, extent: Mapping[str, int], transposed: bool) ->
 
 
 def _roles(stage: Stage, data: Load, weight: Load) -> _Roles | None:
-    """What every index of the two reads says; None where one belongs to no convolution."""
+    """The roles given by the indices of the two reads; None if an index belongs to no
+    convolution."""
     found = _Roles(stage)
     spatial, summed = [a.name for a in stage.axes], [a.name for a in stage.reduce_axes]
     turned = 0
@@ -333,8 +340,8 @@ def _by_definition(
     spatial: Sequence[str],
     summed: Sequence[str],
 ) -> SlidingWindow | None:
-    """An index `x + pad - stride * i` of the weights, where i alone indexes the data: of a
-    transposed convolution that sums over the data."""
+    """An index `x + pad - stride * i` of the weights, where i alone indexes the data: a transposed
+    convolution that sums over the data."""
     found = window_of(dim, index, spatial, summed)
     if found is None or found.w is None or found.w not in plain:
         return None
@@ -345,7 +352,7 @@ def _by_definition(
 
 
 def _group(index: Affine, extent: Mapping[str, int]) -> tuple[str, tuple[str, int]] | None:
-    """`c + CG * (f // OG)`: the name of c, that of f, and into how many groups it is divided."""
+    """`c + CG * (f // OG)`: the names of c and f, and the number of groups."""
     plain = [atom.name for atom, c in index.terms if isinstance(atom, Var) and c == 1]
     divided = [(atom, c) for atom, c in index.terms if isinstance(atom, FloorDiv)]
     if len(plain) != 1 or len(divided) != 1 or len(index.terms) != 2 or index.const:
@@ -374,7 +381,7 @@ def _turned_window(
 
 
 def _name(index: Affine) -> str | None:
-    """The variable `index` consists of, None if it is more than that."""
+    """The variable that `index` consists of, None for any other index."""
     names: Sequence[str] = [atom.name for atom, _ in index.terms if isinstance(atom, Var)]
     if len(index.terms) == len(names) == 1 and not index.const and index.coefficient(names[0]) == 1:
         return names[0]

@@ -15,8 +15,7 @@ _MOST_FACTORS = 5
 
 @dataclass(frozen=True, slots=True)
 class EinsumForm:
-    """The sum of products of `tensors`, each with the letters of its dimensions in `factors`, as
-    `output` has its."""
+    """The sum of products of `tensors`; `factors` and `output` have the letters of dimensions."""
 
     tensors: tuple[str, ...]
     factors: tuple[str, ...]
@@ -28,7 +27,7 @@ class EinsumForm:
 
 
 def einsum_form(stage: Stage) -> EinsumForm | None:
-    """`stage` as one, None if it is not a sum of products of two reads or more."""
+    """`stage` as an `EinsumForm`, None if it is not a sum of products of two or more reads."""
     axes = [axis.name for axis in stage.all_axes]
     if not stage.reduces_by(Reducer.SUM) or not stage.tensor.dtype.is_float:
         return None

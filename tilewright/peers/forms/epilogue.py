@@ -1,7 +1,7 @@
-"""Recognise what follows a sum of products: what other libraries take into the same call.
+"""Recognise the epilogue of a sum of products that other libraries compute in the same call.
 
-The function at the end is recognised by its values, not by its spelling: a rectifier is one
-whether it is a maximum, a select or half of `x + abs(x)`.
+The function at the end is recognised by its values, not by its spelling: a rectifier may be a
+maximum, a select or half of `x + abs(x)`.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ _KNOWN: dict[str, Callable[[Values], Values]] = {
 
 @dataclass(frozen=True, slots=True)
 class EpilogueForm:
-    """`activation(product + bias + added)`: names of tensors, and one of `torch_products`'
-    ACTIVATIONS or "". The bias has an entry for each element of the stage's axis asked about."""
+    """`activation(product + bias + added)`: names of tensors, and one of ACTIVATIONS in
+    `torch_peer/products.py` or "". The bias has an entry per element of the channel axis."""
 
     bias: str | None
     added: str | None
@@ -63,7 +63,7 @@ class EpilogueForm:
 
 
 def epilogue_form(stage: Stage, product: str, channel: int) -> EpilogueForm | None:
-    """`stage`, if it is that of tensor `product`, with a bias along stage axis `channel`."""
+    """`stage` as the epilogue of tensor `product`, with a bias along the stage's axis `channel`."""
     if not stage.is_elementwise:
         return None
     total = _sum_with(stage.body, product)
@@ -90,7 +90,7 @@ def epilogue_form(stage: Stage, product: str, channel: int) -> EpilogueForm | No
 
 
 def _sum_with(node: Scalar, product: str) -> Scalar | None:
-    """The outermost sum of plain reads with one of `product` in it."""
+    """The outermost sum of plain reads that contains a read of `product`."""
     leaves = list(_leaves(node))
     if leaves:
         return node if any(load.tensor == product for load in leaves) else None
@@ -98,7 +98,7 @@ def _sum_with(node: Scalar, product: str) -> Scalar | None:
 
 
 def _leaves(node: Scalar) -> Iterator[Load]:
-    """The reads of a sum of nothing but reads; none for anything else."""
+    """The reads of a sum that consists of reads only; empty for anything else."""
     match node:
         case Load():
             yield node

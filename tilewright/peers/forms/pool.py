@@ -1,4 +1,4 @@
-"""Recognise a reduction over windows by its indices: pooling, as libraries call it."""
+"""Recognise pooling, a reduction over windows, by its indices."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from .convolution import SlidingWindow, permuted, reshaped, window_of
 class PoolForm:
     """A reduction over windows of `data`, which `order` permutes to (others..., spatial...).
 
-    `spans`: the least and greatest coordinate read along each spatial axis. `axes` are extents of
-    the output as (others..., spatial...), which `back` permutes to the stage's axes.
+    `spans`: the least and greatest coordinates read along each spatial axis. `axes`: extents of the
+    output as (others..., spatial...), which `back` permutes to the stage's axes.
     """
 
     data: str
@@ -44,7 +44,7 @@ class PoolForm:
 
 
 def pool_form(stage: Stage) -> PoolForm | None:
-    """`stage` as a reduction over windows of one tensor and nothing else, perhaps scaled."""
+    """`stage` as a reduction over windows of one tensor and nothing else, optionally scaled."""
     found = loads(stage.body)
     if not isinstance(stage.kind, Reduction) or len(found) != 1:
         return None

@@ -1,4 +1,4 @@
-"""A sum of products as a product of two matrices, or of stacks of them: what libraries take."""
+"""A sum of products as a product of two matrices or stacks of matrices, as libraries take it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .convolution import convolution_form
 
 
 def contraction_of(stage: Stage) -> Contraction | None:
-    """`stage` as a sum of products that libraries have a call for: also of matrix and vector."""
+    """`stage` as a sum of products that libraries have a call for, also of matrix and vector."""
     plan = recognise(stage)
     if plan is not None:
         return plan
@@ -25,7 +25,7 @@ def contraction_of(stage: Stage) -> Contraction | None:
 
 
 def is_product(stage: Stage) -> bool:
-    """Whether it is a product of matrices, or of a matrix and a vector, or a convolution."""
+    """Whether `stage` is a product of matrices, of a matrix and a vector, or a convolution."""
     if not stage.tensor.dtype.is_float:
         return False
     if convolution_form(stage) is not None:
@@ -35,7 +35,7 @@ def is_product(stage: Stage) -> bool:
 
 
 def _is_plain(factor: Scalar) -> bool:
-    """A read whose every index is an axis of its own."""
+    """A read that indexes every dimension by a different axis alone."""
     if not isinstance(factor, Load):
         return False
     names = [index.terms[0][0] for index in factor.index if index == _first(index)]
@@ -49,7 +49,7 @@ def _first(index: Affine) -> Affine | None:
 
 @dataclass(frozen=True, slots=True)
 class ProductForm:
-    """A contraction as one of two matrices, or of stacks of them."""
+    """A contraction as a product of two matrices, or of stacks of them."""
 
     left: Scalar
     right: Scalar
@@ -63,7 +63,7 @@ class ProductForm:
 
     @property
     def left_stacks(self) -> tuple[int, ...]:
-        """`left_shape` with an entry for each axis of the stack, not one for all."""
+        """`left_shape` with an entry per axis of the stack instead of one for all."""
         return (*self._batch, *self.left_shape[-2:])
 
     @property
@@ -79,7 +79,7 @@ class ProductForm:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the product."""
+        """The shape of the product."""
         return (*self.left_shape[:-1], self.right_shape[-1])
 
     def unfolded(self, result: Any) -> Any:
@@ -88,9 +88,10 @@ class ProductForm:
 
 
 def product_form(plan: Contraction) -> ProductForm | None:
-    """With the factor on the right that has the later axis: weights, as libraries see them.
+    """The product with the factor that has the later axis on the right, as libraries expect
+    weights.
 
-    None where sums over one factor alone come first."""
+    None if a sum over one factor alone comes first."""
 
     def size(axes: tuple[Axis, ...]) -> int:
         return prod(a.extent for a in axes)

@@ -1,1 +1,1 @@
-"""How a practised user computes a workload with NumPy: every variant, and the fastest of them."""
+"""A workload in NumPy as an experienced user writes it: the fastest of several variants."""

@@ -1,5 +1,7 @@
-"""How a practised user asks NumPy for convolutions: columns and a product for each group, or for a
-transposed one a product of all taps, each part added where it lands."""
+"""Convolutions in NumPy as an experienced user writes them.
+
+Columns and a product per group; a transposed convolution is a product of all taps, whose parts are
+added at their places."""
 
 from __future__ import annotations
 
@@ -18,13 +20,13 @@ from .padding import at, framed
 
 Array = NDArray[Any]
 MOST_BYTES = 1 << 30
-"""Of columns gathered, or parts added."""
+"""The limit on bytes of gathered columns, or of parts to add."""
 
 
 def convolution_variants(
     form: ConvolutionForm, data: Callable[[], Array], weight: Array, out: Array
 ) -> Iterator[PeerVariant]:
-    """Ways of writing the convolution of `data()` with a weight that lies in any order to `out`."""
+    """Variants that write the convolution of `data()` with weights of any memory order to `out`."""
     prepare = _transposed if form.transposed else _columns
     name = "product, taps added" if form.transposed else "columns and np.matmul for each group"
     yield PeerVariant(name, lambda: prepare(form, data, weight, out))
@@ -77,7 +79,7 @@ def _columns(form: ConvolutionForm, data: Callable[[], Array], weight: Array, ou
 
 
 def _taps(form: ConvolutionForm, data: Callable[[], Array], weight: Array, out: Array) -> Call:
-    """One multiply and add a tap, over the whole image: of one channel a group."""
+    """One multiplication and addition per tap, over the whole image; for groups of one channel."""
     kernel = form.kernel(weight)
     if kernel.shape[0] != form.groups:
         raise ValueError("a channel has several outputs")

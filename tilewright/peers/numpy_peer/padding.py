@@ -1,4 +1,4 @@
-"""Padded copies in NumPy: what windows at the edges read."""
+"""Padded copies in NumPy, for windows at the edges."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ Array = NDArray[Any]
 def framed(
     image: Callable[[], Array], spans: Sequence[tuple[int, int]], outside: float = 0.0
 ) -> tuple[Call, Array]:
-    """An array with what `image()` has between `spans`, the least and greatest coordinates along
-    its last dimensions, and `outside` beyond it; and the call that fills it."""
+    """An array with the part of `image()` between `spans` and `outside` around it, and the call
+    that fills it. `spans` are the least and greatest coordinates along the last dimensions."""
     first = image()
     rank = len(spans)
     sizes = [hi - lo + 1 for lo, hi in spans]
@@ -32,7 +32,7 @@ def framed(
 
 
 def at(array: Array, places: Sequence[int | slice]) -> Array:
-    """What `array` has at `places` of its last dimensions."""
+    """The part of `array` at `places` of its last dimensions."""
     index: Any = (..., *places)
     found: Array = array[index]
     return found

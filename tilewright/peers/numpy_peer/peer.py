@@ -1,9 +1,9 @@
-"""NumPy's way of computing a workload, as a practised user would write it.
+"""A workload in NumPy, as an experienced user would write it.
 
-Derived from the structure of the expression: sums of products become `np.matmul` on views,
-other reductions `ufunc.reduce`, the rest ufuncs with outputs allocated beforehand. Arithmetic is
-done in the workload's own types. Everything that does not depend on values (views, masks,
-temporaries) is prepared once, so that a call is nothing but NumPy's work.
+The structure of the expression decides: sums of products become `np.matmul` on views, other
+reductions `ufunc.reduce`, the rest ufuncs with preallocated outputs. Arithmetic uses the
+workload's own types. Everything independent of values (views, masks, temporaries) is prepared once,
+so that a call does NumPy's work only.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ from .pooling import pool_by_taps
 
 Array = NDArray[Any]
 Value = Callable[[], Array]
-"""Gives an array that broadcasts to the axes it was made for."""
+"""Returns an array that broadcasts to the axes it was made for."""
 
 _MOST_BYTES = 8 << 30
 _MOST_STEPS = 1024
@@ -73,8 +73,8 @@ _MOST_STEPS = 1024
 class NumpyPeer:
     """`workload` in NumPy, on copies of `inputs`; calling it fills `outputs`.
 
-    `like` has the ways to take, unraced, of the same computation at other sizes. NoPeerError where
-    NumPy has no such type or would need arrays of more than 8 GiB.
+    `like` has the variants to use without a race, from the same computation at other sizes.
+    NoPeerError if NumPy has no such type or would need arrays of more than 8 GiB.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class NumpyPeer:
         self._choices: list[FastestVariant] = []
         self._like = None if like is None else [step.variant for step in like.steps]
         self._shared: list[Array] | None = None
-        self._taken = 0
+        self._buffers_used = 0
         self._steps: list[Callable[[], object]] = []
         for stage in workload.stages:
             self._tensors[stage.name] = self._empty(stage.tensor.shape, stage.tensor.dtype)
@@ -113,7 +113,7 @@ class NumpyPeer:
 
     @property
     def ways_secs(self) -> dict[str, float]:
-        """Median seconds of each way of each step that was raced."""
+        """Median seconds of each variant of each step that raced."""
         return variant_secs(self._choices)
 
     @property
@@ -123,7 +123,7 @@ class NumpyPeer:
 
     @property
     def dropped(self) -> dict[str, str]:
-        """Ways that were tried and do not work, and why."""
+        """Variants that do not work, with the reasons."""
         return {name: why for choice in self._choices for name, why in choice.dropped.items()}
 
     def _all(self) -> None:
@@ -136,11 +136,11 @@ class NumpyPeer:
             raise NoPeerError(f"NumPy would need arrays of more than {_MOST_BYTES >> 30} GiB")
 
     def _empty(self, shape: Sequence[int], dtype: DType) -> Array:
-        """A temporary; between steps of one reduction the same ones, in the order they are asked
-        for."""
+        """A temporary. The steps of one reduction use the same temporaries, in the order of the
+        requests."""
         if self._shared is None:
             return self._allocated(shape, dtype)
-        place, self._taken = self._taken, self._taken + 1
+        place, self._buffers_used = self._buffers_used, self._buffers_used + 1
         if place == len(self._shared):
             self._shared.append(self._allocated(shape, dtype))
         known = self._shared[place]
@@ -189,12 +189,12 @@ class NumpyPeer:
         return self._fastest([*variants, *self._named_variants(stage)], out)
 
     def _named_variants(self, stage: Stage) -> list[PeerVariant]:
-        """As the convolution, the pooling or the sum of products by subscripts that it is."""
+        """Variants of the stage as a convolution, pooling or an `einsum`."""
         out = self._tensors[stage.name]
         if not stage.tensor.dtype.is_float:
             return []
         form = convolution_form(stage)
-        if form is not None and form.weight in self._inputs:  # weights may lie as NumPy wants them
+        if form is not None and form.weight in self._inputs:  # weights may be in NumPy's order
             data = partial(self._tensors.__getitem__, form.data)
             return list(convolution_variants(form, data, self._tensors[form.weight], out))
         pool = pool_form(stage)
@@ -218,7 +218,7 @@ class NumpyPeer:
         return [PeerVariant("np.einsum", einsum)]
 
     def _sum_by_ones(self, stage: Stage) -> list[PeerVariant]:
-        """A sum of a matrix's columns, or rows, as a product with ones."""
+        """A sum of a matrix's columns or rows as a product with ones."""
         out = self._tensors[stage.name]
         if len(stage.axes) != 1 or len(stage.reduce_axes) != 1:
             return []
@@ -227,13 +227,14 @@ class NumpyPeer:
         return [PeerVariant("product with ones", lambda: lambda: np.matmul(whole(), ones, out=out))]
 
     def _steps_of(self, stage: Stage, reducer: Reducer) -> Call:
-        """The whole result for each value of the reduced axis: temporaries stay in the caches."""
+        """One step over the whole result per value of the reduced axis; temporaries stay in the
+        caches."""
         out, (axis,) = self._tensors[stage.name], stage.reduce_axes
         ufunc, box = combiner(reducer.op, out.dtype), full_box(stage.axes)
         steps: list[Value] = []
         self._shared = []
         for place in range(axis.extent):
-            self._taken = 0
+            self._buffers_used = 0
             steps.append(self._value(substitute(stage.body, {axis.name: affine(place)}), box))
         self._shared = None
         first, *others = steps
@@ -246,7 +247,7 @@ class NumpyPeer:
         return call
 
     def _contraction(self, plan: Contraction, out: Array) -> list[PeerVariant]:
-        """`np.matmul` of both factors as stacks of matrices, into `out` where a view allows."""
+        """`np.matmul` of both factors as stacks of matrices, into `out` if a view allows it."""
 
         def size(axes: tuple[Axis, ...]) -> int:
             return prod(a.extent for a in axes)
@@ -288,7 +289,7 @@ class NumpyPeer:
         return isinstance(factor, Load) and factor.tensor in self._constant
 
     def _fastest(self, variants: Sequence[PeerVariant], out: Array) -> Call:
-        """The fastest of `variants` to fill `out`, which must all do so like the first."""
+        """The fastest of `variants` that fills `out` like the first."""
         expected: list[Array] = []
 
         if self._like is not None:
@@ -300,7 +301,7 @@ class NumpyPeer:
                 return None
             if not expected:
                 expected.append(out.copy())
-                out.fill(0)  # what the next way leaves out must not be this one's
+                out.fill(0)  # elements that the next variant omits must not be this one's
                 return None
             limit = 1e-4 * np.abs(expected[0]).max(initial=0)
             same = np.allclose(out, expected[0], rtol=1e-4, atol=limit, equal_nan=True)
@@ -375,7 +376,7 @@ class NumpyPeer:
         return lambda: np.where(cond(), yes(), no())
 
     def _is_zero_padding(self, node: Select, conds: Sequence[Cond], box: IterationBox) -> bool:
-        """Whether a plain read with zeros outside of the tensor gives `node`."""
+        """Whether `node` equals a plain read with zeros outside of the tensor."""
         load, other = node.on_true, node.on_false
         if not (isinstance(load, Load) and isinstance(other, Const) and other.is_plus_zero):
             return False
@@ -401,7 +402,7 @@ class NumpyPeer:
 def _product_variants(
     a: Value, b: Value, out: Array, left_constant: bool, right_constant: bool
 ) -> list[PeerVariant]:
-    """Ways of a matrix product, or a stack of them; factors that never change may lie turned."""
+    """Variants of a product of matrices or stacks; constant factors may be transposed in memory."""
 
     def variant(name: str, call: Call) -> PeerVariant:
         return PeerVariant(name, lambda: call)
@@ -426,7 +427,7 @@ def _product_variants(
 
 
 def _turned(matrix: Array) -> Array:
-    """The same matrix in the other order of memory."""
+    """The same matrix in the other memory order."""
     return np.asfortranarray(matrix) if matrix.flags.c_contiguous else np.ascontiguousarray(matrix)
 
 
@@ -450,5 +451,5 @@ def _sigmoid(x: Value, out: Array) -> Array:
     return np.reciprocal(out, out=out)
 
 
-# Functions that NumPy has no ufunc for, and that a practised user would make of a few.
+# Functions without a ufunc, which an experienced user composes of a few.
 _SEQUENCES = {UnaryOp.RSQRT: _rsqrt, UnaryOp.SIGMOID: _sigmoid}

@@ -1,4 +1,4 @@
-"""How a practised user asks NumPy for pooling: one step a tap, over the whole image."""
+"""Pooling in NumPy as an experienced user writes it: one step per tap, over the whole image."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ Array = NDArray[Any]
 
 
 def pool_by_taps(form: PoolForm, stage: Stage, tensors: Mapping[str, Array], out: Array) -> Call:
-    """Writes the pooling of one of `tensors` to `out`. What lies outside is what the expression
-    selects there."""
+    """Writes the pooling of one of `tensors` to `out`, with the expression's value outside of the
+    tensor."""
     if not isinstance(stage.body, Load | Select):
         raise ValueError("more is done to an element than to select it")
     outside = [n.on_false.value for n in walk(stage.body) if isinstance(n, Select)

@@ -1,4 +1,4 @@
-"""Whether two PyTorch results agree, as far as variants of one library must."""
+"""Whether the results of two variants in PyTorch agree."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import Any
 from tilewright.schedules.workload.tensors import Stage
 
 TOLERANCE = 1e-4
-"""Of the largest element, where sums are taken in different orders."""
+"""Relative to the largest element, if sums are taken in different orders."""
 
 ELEMENTWISE_TOLERANCE = 1e-5
-"""Of the largest element, where nothing is summed: it tells GELU from its approximation."""
+"""Relative to the largest element, without sums: it distinguishes GELU from its approximation."""
 
 
 def tolerance(stages: Sequence[Stage]) -> float:
-    """How far two variants of these stages may differ, as a part of the largest element."""
+    """The allowed difference of two variants of these stages, relative to the largest element."""
     reduces = any(not stage.is_elementwise for stage in stages)
     return TOLERANCE if reduces else ELEMENTWISE_TOLERANCE
 
 
 def difference(result: Any, right: Any, allowed: float = TOLERANCE) -> str | None:
-    """Why tensor `result` is not `right`, None if it is within `allowed`. A NaN never is."""
+    """Why tensor `result` differs from `right`, None if within `allowed`. A NaN never is."""
     if result.shape != right.shape:
         return f"gives the shape {tuple(result.shape)}"
     if not right.numel():

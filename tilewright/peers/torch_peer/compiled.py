@@ -1,7 +1,7 @@
-"""What `torch.compile` makes of a whole workload: a tuner beside the library's own kernels.
+"""`torch.compile` of a whole workload.
 
-The plain calls are traced once to a graph of PyTorch's operations, so nothing of how they were made
-is compiled; convolutions are the library's own. Compiling is not timed, but bounded.
+The plain calls are traced once to a graph of PyTorch's operations, and only this graph is compiled;
+convolutions are the library's own. Compiling is not timed, but has a time limit.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from ..variants import Call, NoPeerError, PeerVariant
 from .plain import PlainTorch
 
 MODES = ("default", "max-autotune-no-cudagraphs")
-"""Of `torch.compile`. The second tunes products of matrices, and nothing else on a CPU."""
+"""Modes of `torch.compile`. The second tunes only products of matrices on a CPU."""
 
 COMPILERS = ("g++", "c++", "clang++")
 
 
 class TorchCompileError(ValueError):
-    """There is no compiled way: `variants.choose` drops it, with this reason."""
+    """A compiled variant does not exist: `variants.choose` drops it with this reason."""
 
 
 def compiled_variants(
@@ -36,7 +36,7 @@ def compiled_variants(
     limit_secs: float,
     modes: Sequence[str] = MODES,
 ) -> list[PeerVariant]:
-    """A way a mode; each call gives the outputs. `values` has the inputs by name."""
+    """One variant per mode, whose call returns the outputs. `values` has the inputs by name."""
     end: list[float] = []
 
     def variant(mode: str) -> PeerVariant:
@@ -76,7 +76,7 @@ def _compiled(
 
 
 class _Traced:
-    """The workload as a function of its inputs that writes to nothing."""
+    """The workload as a function of its inputs that writes to no existing tensor."""
 
     def __init__(self, workload: Workload, values: Mapping[str, Any]) -> None:
         self._workload = workload
@@ -98,7 +98,7 @@ class _Traced:
 
 @contextmanager
 def _limited(end: float, limit_secs: float) -> Iterator[None]:
-    """CompileError at `end`, on the monotonic clock, if what is done takes until then."""
+    """Raise CompileError at `end`, on the monotonic clock, if the block is still running."""
     left_secs = end - time.monotonic()
     late = f"compiling takes more than the {limit_secs:g} s it may"
     if left_secs <= 0:
@@ -115,7 +115,7 @@ def _limited(end: float, limit_secs: float) -> Iterator[None]:
     signal.setitimer(signal.ITIMER_REAL, left_secs)
     try:
         yield
-    except RuntimeError as error:  # PyTorch wraps what is raised inside of its compiler
+    except RuntimeError as error:  # PyTorch wraps exceptions raised in its compiler
         if passed:
             raise TorchCompileError(late) from error
         raise

@@ -1,4 +1,4 @@
-"""A step that starts with a convolution, as calls of PyTorch's convolutions."""
+"""Steps that start with a convolution, as calls of PyTorch's convolutions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .tensors import TorchTensors
 
 
 def convolution_step_variants(tensors: TorchTensors, stages: list[Stage]) -> list[PeerVariant]:
-    """The step in every convolution form of its first stage; empty where that has none."""
+    """The step in every convolution form of its first stage; empty if it has none."""
     plain, promoted = (convolution_form(stages[0], promoted=each) for each in (False, True))
     variants = [] if plain is None else _variants_of(tensors, stages, plain)
     if promoted is not None and promoted != plain:
@@ -29,7 +29,7 @@ def convolution_step_variants(tensors: TorchTensors, stages: list[Stage]) -> lis
 
 
 def pointwise_contraction(stage: Stage) -> Contraction | None:
-    """A convolution whose windows have one element, as the product that it is; else None."""
+    """A convolution whose windows have one element as a product; else None."""
     single = {axis.name: affine(0) for axis in stage.reduce_axes if axis.extent == 1}
     rest = tuple(axis for axis in stage.reduce_axes if axis.name not in single)
     if not single or not rest:

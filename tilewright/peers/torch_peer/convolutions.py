@@ -1,8 +1,8 @@
-"""Every way a knowing PyTorch user has of asking for a convolution on a CPU.
+"""Variants of a convolution on a CPU that PyTorch offers.
 
-Images are channels last in memory (as views that name channels second), so no call turns them.
-Weights are in PyTorch's order, turned beforehand, in both of its layouts; those that never change
-may also lie in the blocks oneDNN asks for. There is no `out=`: PyTorch allocates each result.
+Images have channels last in memory (as views with channels second), so no call transposes them.
+Weights are in PyTorch's order, transposed beforehand, in both of its layouts; constant weights may
+also be in oneDNN's blocked layout. There is no `out=`: PyTorch allocates each result.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from ..variants import Call, PeerVariant
 from .products import ProductEpilogue, Tensor, activate, onednn_words
 
 Read = Callable[[], Tensor]
-"""Gives an operand, which may be another tensor in every call."""
+"""Returns an operand, possibly another tensor in every call."""
 
 _FUNCTIONS = {1: "conv1d", 2: "conv2d", 3: "conv3d"}
 
 
 @dataclass(frozen=True, slots=True)
 class Convolution:
-    """How windows lie, an entry a spatial axis. `transposed`: the output is the larger one, by
-    `more` elements at the end than its windows reach."""
+    """Geometry of the windows, an entry per spatial axis. `transposed`: the output is larger than
+    the data, and has `more` elements at the end than its windows reach."""
 
     stride: tuple[int, ...]
     pad: tuple[int, ...]
@@ -39,7 +39,7 @@ class Convolution:
 
     @property
     def of_a_line(self) -> Convolution:
-        """The same with one more axis before the others, of one element."""
+        """The same with an additional first axis of one element."""
         return replace(
             self, stride=(1, *self.stride), pad=(0, *self.pad), dilation=(1, *self.dilation)
         )
@@ -48,8 +48,8 @@ class Convolution:
 def library_convolution(
     form: ConvolutionForm, in_shape: Sequence[int], taps: Sequence[int]
 ) -> tuple[Convolution, tuple[tuple[int, int], ...]]:
-    """`form` as the library is asked for it, on data of the spatial `in_shape` and windows of
-    `taps`; and zeros to put around the data before, where it cannot."""
+    """`form` in the library's parameters, for data of the spatial `in_shape` and windows of `taps`;
+    and the zeros to add around the data before, if the library cannot."""
     none = ((0, 0),) * len(taps)
     if form.transposed:
         # Along each axis the library's output ends at whole - pad - 1, whole = (n - 1) s + span.
@@ -67,7 +67,7 @@ def library_convolution(
 
 
 def framed(image: Tensor, around: Sequence[tuple[int, int]], value: float = 0.0) -> Tensor:
-    """`image` with `value` around it, an entry a spatial axis; negative ones cut."""
+    """`image` with `value` around it, an entry per spatial axis; negative entries cut."""
     import torch
 
     flat = [each for pair in reversed(around) for each in pair]
@@ -82,9 +82,9 @@ def convolution_variants(
     *,
     constant: bool = False,
 ) -> list[PeerVariant]:
-    """Ways of `epilogue(convolution)`; each gives [N, CO, *out].
+    """Variants of `epilogue(convolution)`; each returns [N, CO, *out].
 
-    `image` gives [N, CI, *in]; `kernel` is [CO, CI/groups, *taps], or [CI, CO/groups, *taps] if
+    `image` returns [N, CI, *in]; `kernel` is [CO, CI/groups, *taps], or [CI, CO/groups, *taps] if
     transposed; `epilogue.added` like the result. `constant`: the weights never change.
     """
     rank = kernel.ndim - 2
@@ -113,7 +113,7 @@ def _name(how: Convolution, rank: int) -> str:
 def dispatched(
     image: Read, weight: Tensor, how: Convolution, e: ProductEpilogue
 ) -> Callable[[], Call]:
-    """As `torch.nn.functional` dispatches it; the rest of the epilogue follows in place."""
+    """The dispatch of `torch.nn.functional`; the rest of the epilogue follows in place."""
 
     def prepare() -> Call:
         import torch
@@ -133,7 +133,7 @@ def dispatched(
 def _named(
     image: Read, weight: Tensor, how: Convolution, e: ProductEpilogue, said: str
 ) -> Iterator[PeerVariant]:
-    """oneDNN's by name, whatever PyTorch's dispatch prefers; and with the epilogue in the call."""
+    """oneDNN by name, without PyTorch's dispatch; also with the epilogue in the call."""
     if not how.transposed:
 
         def prepare() -> Call:
@@ -176,7 +176,7 @@ def _packed_variants(
 
 
 def _pointwise(image: Read, weight: Tensor, how: Convolution, e: ProductEpilogue) -> Call:
-    """One call of oneDNN, the epilogue in it: the sum with a tensor is followed by relu only."""
+    """One call of oneDNN including the epilogue; after adding a tensor, only relu is possible."""
     import torch
 
     ops, words = torch.ops.mkldnn, onednn_words(e.activation)

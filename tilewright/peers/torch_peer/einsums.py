@@ -14,7 +14,8 @@ from ..variants import Call, PeerVariant
 
 
 def torch_einsum_variants(stage: Stage, value_of: Callable[[str], Call]) -> Iterator[PeerVariant]:
-    """By its subscripts; and of three factors or more, two of them first."""
+    """The einsum of all factors; for three or more, also variants that contract two of them
+    first."""
     import torch
 
     form = einsum_form(stage)
@@ -29,7 +30,7 @@ def torch_einsum_variants(stage: Stage, value_of: Callable[[str], Call]) -> Iter
     for pair in combinations(range(len(values)), 2):
         rest = [n for n in range(len(values)) if n not in pair]
         needed = set(form.output).union(*(form.factors[n] for n in rest))
-        # As a product leaves it: the dimensions of the larger factor first, as they lie.
+        # In the order of a product's result: first the larger factor's dimensions, in memory order.
         large, small = sorted((form.factors[n] for n in pair), key=len, reverse=True)
         between = "".join(letter for letter in dict.fromkeys(large + small) if letter in needed)
         first = f"{form.factors[pair[0]]},{form.factors[pair[1]]}->{between}"
@@ -55,7 +56,7 @@ def _in_turn(
 def _multiplied(
     values: Sequence[Call], pair: tuple[int, int], last: int, first: str, letters: Sequence[str]
 ) -> Any:
-    """The product of two, times the last factor in place, summed over what the output lacks."""
+    """The product of two factors, times the last in place, summed over axes not in the output."""
     import torch
 
     between, factor, output = letters
@@ -71,7 +72,7 @@ def _multiplied(
 
 
 def _vector_products(form: EinsumForm, values: Sequence[Call]) -> Iterator[PeerVariant]:
-    """A row of one factor times a row of the other, each a line in memory."""
+    """Dot products of rows of both factors, each contiguous in memory."""
     import torch
 
     summed = "".join(letter for letter in form.factors[0] if letter not in form.output)

@@ -18,8 +18,8 @@ _MAX_COMPARED_STAGES = 12
 
 
 def partitioned(tensors: TorchTensors) -> Iterator[list[Stage]]:
-    """The stages in order, those of a step together: a product with its epilogue, or a run of
-    other stages."""
+    """The stages in order, grouped by steps: a product with its epilogue, or a run of other
+    stages."""
     run: list[Stage] = []
     stages = list(tensors.workload.stages)
     while stages:
@@ -37,14 +37,14 @@ def partitioned(tensors: TorchTensors) -> Iterator[list[Stage]]:
 
 
 def repartitioned(workload: Workload, steps: Sequence[StepVariant]) -> Iterator[list[Stage]]:
-    """The stages of `workload`, divided like those that `steps` were chosen for."""
+    """The stages of `workload`, grouped like those that `steps` were chosen for."""
     stages = iter(workload.stages)
     for step in steps:
         yield [next(stages) for _ in range(step.stages)]
 
 
 def _runs(tensors: TorchTensors, run: list[Stage]) -> Iterator[list[Stage]]:
-    """A run divided into as few steps as PyTorch has functions for; stages without a function are
+    """A run divided into as few steps as PyTorch's functions allow. Stages without a function are
     one step, unless a tensor between them is read elsewhere."""
     if not run:
         return
@@ -57,7 +57,9 @@ def _runs(tensors: TorchTensors, run: list[Stage]) -> Iterator[list[Stage]]:
 
 
 def _evaluate(tensors: TorchTensors, run: Sequence[Stage]) -> None:
-    """Compute every stage plainly, to compare functions with; stops where that is impossible."""
+    """Compute every stage by plain calls, for comparison; stops at one for which that is
+    impossible.
+    """
     try:
         for stage in run:
             tensors.values[stage.name] = tensors.plain.stage(stage)()

@@ -35,12 +35,12 @@ Array = NDArray[Any]
 class TorchPeer:
     """`workload` in PyTorch on `threads` threads; calling it replaces what `outputs` gives.
 
-    Stages are one step where PyTorch has one call for them: sums of products with their epilogue,
-    and rows (softmax, layer norm and the like). Every variant of a step is tried, and the fastest
-    one that gives the same result is kept. With `compile_secs`, what `torch.compile` makes of the
-    whole in that time races with the steps. `like` has the variants to take without a race: those
-    of the same computation at other sizes. NoPeerError where PyTorch is not installed or cannot
-    compute it. Unless `copy`, it computes on the memory of the inputs.
+    Stages are one step if PyTorch has one call for them: sums of products with their epilogue, and
+    functions of rows (softmax, layer norm and similar). Every variant of a step is tried, and the
+    fastest with the same result is chosen. With `compile_secs`, the code that `torch.compile`
+    makes of the whole in that time races with the steps. `like` has the variants to use without a
+    race, from the same computation at other sizes. NoPeerError if PyTorch is not installed or
+    cannot compute the workload. Unless `copy`, it computes on the memory of the inputs.
     """
 
     def __init__(
@@ -83,27 +83,27 @@ class TorchPeer:
 
     @property
     def variant(self) -> str:
-        """The names of the steps' variants, or that of the compiler's."""
+        """The names of the steps' variants, or of the compiler's variant."""
         return self._steps_variant if self._whole is None else self._whole.name
 
     @property
     def ways_secs(self) -> dict[str, float]:
-        """Median seconds of each variant of each step that was raced, and of all steps together
-        where they raced with the compiler's code."""
+        """Median seconds of each variant of each step that raced, and of all steps together if they
+        raced with the compiler's code."""
         whole = {} if self._whole is None else dict(self._whole.secs)
         return {**variant_secs(self._choices), **whole}
 
     @property
     def compiled_secs(self) -> dict[str, float]:
-        """Median seconds of all steps, `eager`, and of the compiler's fastest, `compiled`; empty
-        where they did not race."""
+        """Median seconds of all steps, `eager`, and of the compiler's fastest variant, `compiled`;
+        empty if they did not race."""
         secs = {} if self._whole is None else dict(self._whole.secs)
         eager = secs.pop(self._steps_variant, None)
         return {} if eager is None or not secs else {"eager": eager, "compiled": min(secs.values())}
 
     @property
     def dropped(self) -> dict[str, str]:
-        """Variants that do not work, and why."""
+        """Variants that do not work, with the reasons."""
         choices = [*self._choices, *([] if self._whole is None else [self._whole])]
         return {name: why for choice in choices for name, why in choice.dropped.items()}
 
@@ -127,8 +127,8 @@ class TorchPeer:
     def _raced_with_compiler(
         self, threads: int, compile_secs: float, wanted: str | None
     ) -> FastestVariant:
-        """The steps against what `torch.compile` makes of the whole; or only the variant `wanted`,
-        without a check."""
+        """Race the steps with `torch.compile` of the whole; or return the variant `wanted` without
+        a check."""
         outputs, values = self._workload.outputs, self._tensors.values
         self._call_steps()
         expected = [values[name].clone() for name in outputs]
@@ -147,7 +147,7 @@ class TorchPeer:
             return next((problem for problem in problems if problem is not None), None)
 
         has_products = any(map(is_product, self._workload.stages))
-        modes = MODES if has_products else MODES[:1]  # the others tune nothing but products
+        modes = MODES if has_products else MODES[:1]  # the others tune products only
         compiled = compiled_variants(self._workload, values, threads, compile_secs, modes)
         variants = [PeerVariant(self._steps_variant, lambda: self._call_steps)]
         variants += map(keeping, compiled)
@@ -156,8 +156,8 @@ class TorchPeer:
         return choice
 
     def _chosen(self, stages: list[Stage], wanted: str | None = None) -> Value:
-        """The fastest variant of a step among those that agree with the plain one; or the variant
-        `wanted`, without a check."""
+        """The fastest variant of a step that agrees with the plain one; or the variant `wanted`
+        without a check."""
         variants = step_variants(self._tensors, stages)
         expected: list[Any] = []
         allowed = tolerance(stages)
@@ -173,7 +173,7 @@ class TorchPeer:
         if wanted is not None:
             variants = [variant for variant in variants if variant.name == wanted]
         choice = choose(variants, check)
-        # A function that only the shapes allowed and the values refuted is no news.
+        # A function that fits by shape only, with other values, is not reported.
         guesses = (
             {v.name for v in function_variants(self._tensors, stages)} if choice.dropped else set()
         )

@@ -1,4 +1,5 @@
-"""Stages as plain calls of PyTorch, operation by operation: other variants must agree with it."""
+"""Stages as plain calls of PyTorch, operation by operation; other variants are compared with
+them."""
 
 from __future__ import annotations
 
@@ -48,18 +49,18 @@ REDUCE = {
 
 _COMMUTES = (BinaryOp.ADD, BinaryOp.MUL, BinaryOp.MIN, BinaryOp.MAX)
 _BOUND = {BinaryOp.MIN: "max", BinaryOp.MAX: "min"}
-"""Which bound of `torch.clamp` is the number."""
+"""The bound of `torch.clamp` that is the number."""
 
 MOST_BYTES = 4 << 30
-"""Of the operands of one call: nobody would gather more."""
+"""The limit on bytes of one call's gathered operands."""
 
 
 class PlainTorch:
-    """Makes calls of stages and nodes on `values`, tensors by name, which may change between calls;
-    those in `fixed` do not. NoPeerError where PyTorch has no plain spelling.
+    """Makes calls of stages and nodes on `values`, tensors by name.
 
-    `traced`: for a compiler. Calls write to nothing, and convolutions are PyTorch's own.
-    `multiply_adds`: sums with a product are one call.
+    Tensors may change between calls, except those in `fixed`. NoPeerError if PyTorch has no plain
+    spelling. `traced`: for a compiler; calls write to no existing tensor, and convolutions are
+    PyTorch's own. `multiply_adds`: a sum with a product is one call.
     """
 
     def __init__(
@@ -77,11 +78,11 @@ class PlainTorch:
         self._traced = traced
         self._multiply_adds = multiply_adds
         self._shared: list[Any] | None = None
-        self._taken = 0
+        self._buffers_used = 0
 
     @contextmanager
     def one_memory(self) -> Iterator[None]:
-        """What is made meanwhile has its results in the same memory, step by step."""
+        """Calls made in this context put the results of every step into the same memory."""
         self._shared = []
         try:
             yield
@@ -89,11 +90,12 @@ class PlainTorch:
             self._shared = None
 
     def begin_step(self) -> None:
-        """The next step takes that memory from the start."""
-        self._taken = 0
+        """Begin a step, which uses that memory from the start."""
+        self._buffers_used = 0
 
     def stage(self, stage: Stage) -> Value:
-        """One stage: a product of matrices, or element by element, as a tensor of its shape."""
+        """A call of one stage, as a product of matrices or element by element, which returns a
+        tensor of its shape."""
         form = convolution_form(stage) if self._traced and stage.tensor.dtype.is_float else None
         if form is not None:
             return self._convolution(form)
@@ -104,7 +106,7 @@ class PlainTorch:
         if plan is not None and is_product and stage.tensor.dtype.is_float:
             product = self._contraction(plan)
             if product is not None:
-                shape = stage.tensor.shape  # of which the plan may have cut an axis in two
+                shape = stage.tensor.shape  # the plan may have split an axis of it
                 return lambda: product().reshape(shape)
         axes = stage.all_axes
         shape = tuple(a.extent for a in axes)
@@ -125,7 +127,7 @@ class PlainTorch:
         return lambda: reduce(terms().expand(shape), dim=dims)
 
     def _convolution(self, form: ConvolutionForm) -> Value:
-        """As PyTorch dispatches it, the weights as they lie."""
+        """PyTorch's dispatched convolution, with the weights in their memory order."""
 
         def convolve() -> Any:
             image = form.image(self._values[form.data])
@@ -137,7 +139,7 @@ class PlainTorch:
         return convolve
 
     def _contraction(self, plan: Contraction) -> Value | None:
-        """One `matmul`; None where no plain one computes this sum of products."""
+        """One `matmul`; None if no plain one computes this sum of products."""
         product = product_form(plan)
         if product is None:
             return None
@@ -156,7 +158,7 @@ class PlainTorch:
         return multiply
 
     def value(self, node: Scalar, axes: tuple[Axis, ...]) -> Value:
-        """A node over `axes`, of extent 1 where it does not depend on one."""
+        """A node over `axes`, with extent 1 along those it does not depend on."""
         torch = self._torch
         match node:
             case Const():
@@ -190,7 +192,7 @@ class PlainTorch:
                 assert_never(node)
 
     def _written(self, value: Value, shape: tuple[int, ...]) -> Value:
-        """The value of a whole tensor: copied where it is a view of another, or not all there."""
+        """The value of a whole tensor, copied if it is a view of another or needs broadcasting."""
         first = value()
         mine = all(
             first.untyped_storage().data_ptr() != other.untyped_storage().data_ptr()
@@ -202,7 +204,8 @@ class PlainTorch:
         return lambda: out.copy_(value().expand(shape))
 
     def _binary(self, node: Binary, axes: tuple[Axis, ...]) -> Value:
-        """Numbers as Python's, which need no tensor; a product and a sum perhaps in one call."""
+        """A binary operation. Constants stay Python numbers; a product and a sum may be one
+        call."""
         torch, a, b = self._torch, node.a, node.b
         if node.op in _COMMUTES and isinstance(a, Const):
             a, b = b, a
@@ -228,8 +231,8 @@ class PlainTorch:
         return getattr(self._torch, op.value)
 
     def _into(self, function: Any, nodes: Sequence[Scalar], axes: tuple[Axis, ...]) -> Value:
-        """`function` with an output allocated beforehand: an operand's own where that is as large
-        and only made for it."""
+        """`function` with a preallocated output: that of an operand if it has the same size and no
+        other use."""
         values = [self.value(node, axes) for node in nodes]
         if self._traced:
             return lambda: function(*(value() for value in values))
@@ -249,10 +252,10 @@ class PlainTorch:
         return lambda: function(*(value() for value in values), out=out)
 
     def _buffer(self, like: Any) -> Any:
-        """Memory for a result; between steps of one reduction the same, in the order of asking."""
+        """Memory for a result. Steps of one reduction share it, in the order of the requests."""
         if self._shared is None:
             return self._torch.empty_like(like)
-        place, self._taken = self._taken, self._taken + 1
+        place, self._buffers_used = self._buffers_used, self._buffers_used + 1
         if place == len(self._shared):
             self._shared.append(self._torch.empty_like(like))
         known = self._shared[place]
@@ -260,14 +263,14 @@ class PlainTorch:
         return known if same else self._torch.empty_like(like)
 
     def _is_padded(self, node: Select, axes: tuple[Axis, ...]) -> bool:
-        """Whether the read alone gives its zeros."""
+        """Whether the read alone provides the zeros of padding."""
         load = node.on_true
         if not isinstance(load, Load) or not is_strided(load):
             return False
         return is_zero_padding(node, self._values[load.tensor].shape, axes)
 
     def read(self, node: Load, axes: tuple[Axis, ...]) -> Value:
-        """A view where strides allow one; of what does not change, made once."""
+        """A read, as a view if strides allow one; made once for tensors that do not change."""
         whole = self._values[node.tensor]
         part = reader(self._torch, node, whole.shape, axes)
         if node.tensor in self._fixed:

@@ -1,4 +1,4 @@
-"""A step that starts with a product of matrices, as calls of PyTorch's products."""
+"""Steps that start with a product of matrices, as calls of PyTorch's products."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def product_step_variants(
 ) -> list[PeerVariant]:
     """Products of two matrices, or of stacks of them, with the epilogue of `stages`.
 
-    The right matrix is a view of an input or, without an epilogue, made in every call; the left one
-    may also be the result of an earlier stage. Empty where the plan is no such product.
+    The right matrix is a view of an input or, without an epilogue, computed in every call; the left
+    matrix may also be the result of an earlier stage. Empty if the plan is not such a product.
     """
     product = product_form(plan)
     if product is None:
@@ -48,7 +48,7 @@ def product_step_variants(
 
 
 def _right_computed(tensors: TorchTensors, product: ProductForm, left: Any) -> list[PeerVariant]:
-    """Variants that compute the right matrix into memory of its own in every call."""
+    """Variants that compute the right matrix into its own memory in every call."""
     if len(product.right_shape) != 2:
         return []
     value = tensors.plain.value(product.right, product.right_axes)
@@ -73,7 +73,7 @@ def _right_computed(tensors: TorchTensors, product: ProductForm, left: Any) -> l
 
 
 def _reread(tensors: TorchTensors, product: ProductForm) -> Value | None:
-    """Gives the left matrix as it is at each call; None for a stack of matrices."""
+    """Returns the current left matrix at each call; None for a stack of matrices."""
     if len(product.left_shape) != 2:
         return None
     value = tensors.plain.value(product.left, product.left_axes)
@@ -82,8 +82,8 @@ def _reread(tensors: TorchTensors, product: ProductForm) -> Value | None:
 
 
 def _stacked_variants(tensors: TorchTensors, product: ProductForm) -> list[PeerVariant]:
-    """Stacks of matrices with strides that are no single stack's: heads between rows and columns
-    of attention."""
+    """Stacks of matrices whose strides are not those of a single stack, as with attention heads
+    between rows and columns."""
     a = tensors.plain.value(product.left, product.left_axes)
     b = tensors.plain.value(product.right, product.right_axes)
     full_a = tuple(x.extent for x in product.left_axes)

@@ -1,7 +1,7 @@
-"""Every way a knowing PyTorch user has of asking for a matrix product on a CPU.
+"""Variants of a matrix product on a CPU that PyTorch offers.
 
-`torch.mm` goes to MKL, `torch.ops.mkldnn` to oneDNN; which one is faster depends on the processor
-more than on the sizes: by twice, either way. Weights that never change may lie packed.
+`torch.mm` calls MKL, `torch.ops.mkldnn` calls oneDNN. Which is faster, by up to a factor of two,
+depends more on the processor than on the sizes. Constant weights may be packed beforehand.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ _ONEDNN: dict[str, tuple[str, list[float], str]] = {
     "gelu": ("gelu", [], "tanh"),
     "gelu_erf": ("gelu", [], "none"),
 }
-"""What oneDNN calls the functions that may follow: attribute, scalars, algorithm."""
+"""oneDNN's names of activations: attribute, scalars, algorithm."""
 
 ACTIVATIONS = tuple(name for name in _ONEDNN if name)
 
 
 @dataclass(frozen=True, slots=True)
 class ProductEpilogue:
-    """What follows a sum of products: `activation(sum + bias + added)`.
+    """The epilogue of a sum of products: `activation(sum + bias + added)`.
 
-    `bias` has an entry a column (an output channel), `added` the result's shape.
+    `bias` has an entry per column (output channel), `added` has the result's shape.
     """
 
     bias: Tensor | None = None
@@ -40,7 +40,8 @@ class ProductEpilogue:
     activation: str = ""
 
     def after(self, y: Tensor, *, bias: bool = True) -> Tensor:
-        """The same in place, operation by operation; without the bias where that is in `y`."""
+        """Apply the epilogue in place, operation by operation; without the bias if `y` contains
+        it."""
         if bias and self.bias is not None:
             y.add_(self.bias)
         if self.added is not None:
@@ -49,7 +50,7 @@ class ProductEpilogue:
 
 
 def activate(y: Tensor, activation: str) -> Tensor:
-    """In place. ValueError for a name that is not one of ACTIVATIONS."""
+    """Apply the activation in place. ValueError for a name that is not in ACTIVATIONS."""
     match activation:
         case "":
             return y
@@ -70,7 +71,7 @@ def activate(y: Tensor, activation: str) -> Tensor:
 
 
 def onednn_words(activation: str) -> tuple[str, list[float], str]:
-    """Attribute, scalars and algorithm, as `torch.ops.mkldnn` wants them."""
+    """Attribute, scalars and algorithm for `torch.ops.mkldnn`."""
     return _ONEDNN[activation]
 
 
@@ -82,9 +83,10 @@ def product_variants(
     *,
     constant: bool = False,
 ) -> list[PeerVariant]:
-    """Ways of `epilogue(a @ b)`: a[M, K] with b[K, N], or stacks of both; `y` has the result's
-    shape and may be written. `constant`: b never changes, and may lie in any layout beforehand. An
-    `a` that is called is another tensor each time, and no stack."""
+    """Variants of `epilogue(a @ b)`: a[M, K] with b[K, N], or stacks of both.
+
+    `y` has the result's shape and may be written. `constant`: b never changes, so any layout may be
+    prepared. A callable `a` returns another tensor each time and is not a stack."""
     if callable(a):
         return [
             *_plain_variants(a, b, y, epilogue),
@@ -102,8 +104,8 @@ def product_variants(
 
 
 def stack_variants(a: Call, b: Call, unfolded: Callable[[Tensor], Tensor]) -> list[PeerVariant]:
-    """Ways of a @ b, stacks of matrices over several dimensions that are no single stack in memory:
-    copied by the library, or one call for each of the first dimension, or for each matrix."""
+    """Variants of a @ b for stacks over several dimensions that are not a single stack in memory:
+    copied by the library, one call per index of the first dimension, or one per matrix."""
     import torch
 
     words = onednn_words("")
@@ -132,7 +134,7 @@ def stack_variants(a: Call, b: Call, unfolded: Callable[[Tensor], Tensor]) -> li
 
 
 def _matrices(stack: Tensor) -> list[Tensor]:
-    """Views of the matrices of a stack of any dimensions."""
+    """Views of the matrices of a stack with any number of dimensions."""
     if stack.ndim == 2:
         return [stack]
     return [matrix for part in stack for matrix in _matrices(part)]
@@ -168,7 +170,7 @@ def _plain_variants(a: Call, b: Tensor, y: Tensor, e: ProductEpilogue) -> Iterat
 def _onednn_variants(
     a: Call, b: Tensor, y: Tensor, e: ProductEpilogue, constant: bool
 ) -> Iterator[PeerVariant]:
-    """oneDNN by name. It takes weights as [N, K], of any strides."""
+    """oneDNN by name, which takes weights as [N, K] with any strides."""
     turned = b.t()
     yield PeerVariant("oneDNN linear", lambda: _linear(a, turned, e))
     if constant:
@@ -199,7 +201,7 @@ def _packed(a: Call, weight: Tensor, e: ProductEpilogue, batch: int | None) -> C
 
 
 def _linear(a: Call, weight: Tensor, e: ProductEpilogue) -> Call:
-    """One call of oneDNN, the epilogue in it; with a tensor to add, the activation follows."""
+    """One call of oneDNN including the epilogue; with a tensor to add, the activation follows."""
     import torch
 
     linear = torch.ops.mkldnn._linear_pointwise

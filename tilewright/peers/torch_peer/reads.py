@@ -1,4 +1,4 @@
-"""Reads by affine indices as calls of PyTorch: views where strides say it all, else gathers."""
+"""Reads by affine indices as calls of PyTorch: views if strides allow them, else gathers."""
 
 from __future__ import annotations
 
@@ -16,15 +16,17 @@ from tilewright.schedules.workload.tensors import Axis
 from ..variants import NoPeerError
 
 MAX_GATHER_ELEMENTS = 1 << 28
-"""Elements of a gather's index tensor."""
+"""The limit on elements of a gather's index tensor."""
 
 View = Callable[[Any], Any]
-"""Gives the elements read of a whole tensor, with an extent of 1 where they depend on no axis."""
+"""Returns the elements read from a whole tensor, with extent 1 along axes they do not depend on."""
 
 
 def reader(torch: Any, node: Load, shape: Sequence[int], axes: Sequence[Axis]) -> View:
-    """The read `node` over `axes` of a tensor of `shape`; zero outside of it, unless the index is
-    no sum of axes with positive factors: then an element of it. NoPeerError: too many indices."""
+    """The read `node` over `axes` of a tensor of `shape`. NoPeerError for too many indices.
+
+    Outside of the tensor it gives zero, or any element if the index is not a sum of axes with
+    positive factors."""
     if not is_strided(node):
         return _gather(torch, node, shape, axes)
     spans = [_span(index, axes) for index in node.index]
@@ -42,13 +44,13 @@ def reader(torch: Any, node: Load, shape: Sequence[int], axes: Sequence[Axis]) -
 
 
 def is_strided(node: Load) -> bool:
-    """Whether strides of the tensor say where every element lies."""
+    """Whether the read is a strided view of the tensor."""
     terms = [term for index in node.index for term in index.terms]
     return all(isinstance(atom, Var) and factor > 0 for atom, factor in terms)
 
 
 def is_zero_padding(node: Select, shape: Sequence[int], axes: Sequence[Axis]) -> bool:
-    """Whether `node` is a read of a tensor of `shape` with zeros outside of it."""
+    """Whether `node` is a read of a tensor of `shape` with zeros outside of the tensor."""
     load, cond, other = node.on_true, node.cond, node.on_false
     if not (isinstance(load, Load) and isinstance(cond, All) and isinstance(other, Const)):
         return False
@@ -72,8 +74,8 @@ def _slices(
     pads: Sequence[tuple[int, int]],
     axes: Sequence[Axis],
 ) -> View:
-    """Each dimension is cut along at most one axis, and no two along the same: a slice a
-    dimension, permuted."""
+    """A slice per dimension, permuted, if each dimension depends on at most one axis and no two on
+    the same."""
     at: list[Any] = []
     places = []
     for each, span, (before, _) in zip(index, spans, pads, strict=True):
@@ -96,7 +98,8 @@ def _strides(
     pads: Sequence[tuple[int, int]],
     axes: Sequence[Axis],
 ) -> View:
-    """Windows and diagonals: several axes share a dimension, or an axis several dimensions."""
+    """A view by strides, for windows and diagonals: several axes share a dimension, or one axis
+    indexes several dimensions."""
     factors = [[each.coefficient(axis.name) for each in index] for axis in axes]
     first = [each.const + before for each, (before, _) in zip(index, pads, strict=True)]
     shape = tuple(a.extent if any(f) else 1 for a, f in zip(axes, factors, strict=True))

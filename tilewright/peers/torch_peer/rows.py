@@ -1,7 +1,7 @@
-"""PyTorch's functions of whole tensors: softmax, norms, activations, found by what they give.
+"""PyTorch's functions of whole tensors (softmax, norms, activations), recognised by their values.
 
-A run of stages over one tensor is compared with every function here that its shapes allow; one that
-gives the same values is a way of computing it, however the run was spelled.
+A run of stages over one tensor is compared with every function here that fits its shapes. A
+function with the same values is a variant, however the run was spelled.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ Dims = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class StageRun:
-    """What is known of a run of stages: the tensors it reads, each with its shape, the `shape` it
-    gives, its numbers, and over which extents it reduces, a sorted entry a reducing stage.
+    """A run of stages: the tensors it reads with their shapes, the `shape` of its result, its
+    numbers, and the extents it reduces over, a sorted entry per reducing stage.
 
-    `given`, if known, is what it gives: long lists of ways are compared on a part of it first.
+    `result` is the result, if known: long lists of variants are compared on a part of it first.
     """
 
     operands: Sequence[Operand]
     shape: tuple[int, ...]
     constants: Sequence[float]
     reduced: Sequence[tuple[int, ...]]
-    given: Any = None
+    result: Any = None
 
     @property
     def eps(self) -> list[float]:
-        """Numbers that may keep a root or a quotient from zero."""
+        """Numbers of the expression that may be the epsilon of a root or quotient."""
         return sorted({c for c in self.constants if 0 < c < 0.1}) or [0.0]
 
 
@@ -64,7 +64,7 @@ def row_variants(run: StageRun) -> list[PeerVariant]:
 
 
 def _dims_reduced(whole: tuple[int, ...], run: StageRun) -> list[Dims]:
-    """Sets of dimensions that have the extents of a reducing stage."""
+    """Sets of dimensions with the extents of a reducing stage."""
     found = {
         dims
         for extents in run.reduced
@@ -96,7 +96,7 @@ def _along(x: Value, whole: tuple[int, ...], run: StageRun) -> Iterator[PeerVari
 
 
 def _activations(x: Value, run: StageRun) -> Iterator[PeerVariant]:
-    """Of every element alone. Numbers of the expression may be slopes and the like."""
+    """Functions of single elements. Numbers of the expression may be their parameters."""
     import torch
 
     if run.reduced:
@@ -181,7 +181,7 @@ def _rows(x: Value, count: int) -> Any:
 def _layer_norms(
     x: Value, whole: tuple[int, ...], others: Sequence[Operand], run: StageRun
 ) -> Iterator[PeerVariant]:
-    """Layer norm, or root mean square norm, of any dimensions, with scale and offset."""
+    """Layer norm or root mean square norm over any dimensions, with scale and offset."""
     import torch
 
     functions = torch.nn.functional
@@ -217,12 +217,12 @@ def _normed(
 
 
 def _first(function: Any) -> Any:
-    """`function`, of whose results the first is wanted."""
+    """`function` with only the first of its results."""
     return lambda *args: function(*args)[0]
 
 
 def _parameters(others: Sequence[Operand]) -> Iterator[tuple[str, tuple[Value | None, ...]]]:
-    """Scale and offset in every order, with what to say of it."""
+    """Scale and offset in every order, with a description."""
     for order in permutations(range(len(others))):
         found = [*(others[n][0] for n in order), None, None][:2]
         yield "" if list(order) == sorted(order) else ", operands exchanged", tuple(found)
@@ -231,8 +231,8 @@ def _parameters(others: Sequence[Operand]) -> Iterator[tuple[str, tuple[Value | 
 def _channel_norms(
     x: Value, whole: tuple[int, ...], others: Sequence[Operand], run: StageRun
 ) -> Iterator[PeerVariant]:
-    """Norms that have a scale and an offset a channel: group, instance and batch norm. Channels
-    are any dimension but the first, or two neighbours: groups, and what is in each."""
+    """Norms with a scale and an offset per channel: group, instance and batch norm. Channels are
+    any dimension but the first, or two neighbouring dimensions: groups and their members."""
     rank = len(whole)
     for at in range(1, rank):
         for parts in (1, 2):
@@ -313,7 +313,7 @@ def _grouped_norms(
 def _batch_norms(
     x: Value, layout: _Layout, at: int, others: Sequence[Value], run: StageRun
 ) -> Iterator[PeerVariant]:
-    """Of known means and variances; a rectifier may follow."""
+    """Batch norms of given means and variances; a rectifier may follow."""
     import torch
 
     if not 2 <= len(others) <= 4:
@@ -336,8 +336,8 @@ def _batch_norms(
                     y = function(to.there(data), mean, var, scale, offset, False, 0.0, e)
                     return to.back(y.relu_() if r else y)
 
-                if run.given is not None:
-                    found, given = norm(x()[part], few), run.given[part]
+                if run.result is not None:
+                    found, given = norm(x()[part], few), run.result[part]
                     if not torch.allclose(found, given, rtol=1e-3, atol=1e-3, equal_nan=True):
                         continue
                 yield _variant(
@@ -350,7 +350,7 @@ def _batch_norms(
 def _distances(
     x: Value, whole: tuple[int, ...], other: Operand, run: StageRun
 ) -> Iterator[PeerVariant]:
-    """Of each row of one matrix to each of another."""
+    """Distances between all rows of two matrices."""
     import torch
 
     value, shape = other

@@ -1,5 +1,6 @@
-"""Every variant of one step: stage by stage, one step of a reduction at a time, and the functions
-of PyTorch that the stages may be."""
+"""The variants of one step: stage by stage, one step of a reduction at a time, and PyTorch
+functions.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ _MAX_REDUCTION_STEPS = 1024
 
 
 def step_variants(tensors: TorchTensors, stages: list[Stage]) -> list[PeerVariant]:
-    """Every variant of a step, each name once, the plain one first."""
+    """All variants of a step with unique names, the plain one first."""
     variants = [_plain(tensors, stages, tensors.plain)]
     if stages[-1].tensor.dtype.is_float:
         if any(map(_adds_a_product, stages)):
@@ -56,11 +57,11 @@ def library_variants(tensors: TorchTensors, stages: list[Stage]) -> list[PeerVar
         return variants
     plan = contraction_of(first)
     if plan is None and len(stages) == 1 and first.tensor.dtype.is_float:
-        plan = recognise(first, gain=1)  # its factors are views, of overlapping windows perhaps
+        plan = recognise(first, gain=1)  # its factors are views, perhaps of overlapping windows
     if plan is not None and (len(stages) == 1 or is_product(first)):
         variants = product_step_variants(tensors, stages, plan)
         shape = first.tensor.shape
-        if plan.stage.tensor.shape != shape:  # the plan divided an axis in two
+        if plan.stage.tensor.shape != shape:  # the plan split an axis
             variants = [transformed(v, lambda y: y.reshape(shape)) for v in variants]
         variants += convolution_step_variants(tensors, stages)
         if is_product(first) or variants:
@@ -70,7 +71,7 @@ def library_variants(tensors: TorchTensors, stages: list[Stage]) -> list[PeerVar
 
 
 def function_variants(tensors: TorchTensors, stages: list[Stage]) -> list[PeerVariant]:
-    """Functions of PyTorch that `stages` may be, judged by shapes and indices alone."""
+    """Functions of PyTorch that fit `stages` by shapes and indices."""
     run = {stage.name for stage in stages}
     read = [load for stage in stages for load in loads(stage.body)]
     known = {load.tensor for load in read} - run
@@ -102,7 +103,7 @@ def function_variants(tensors: TorchTensors, stages: list[Stage]) -> list[PeerVa
 def _plain(
     tensors: TorchTensors, stages: list[Stage], plain: PlainTorch, suffix: str = ""
 ) -> PeerVariant:
-    """Stage by stage."""
+    """The plain variant, stage by stage."""
 
     def prepare() -> Value:
         calls: list[tuple[str, Value]] = []
@@ -138,8 +139,8 @@ def _plain_name(stage: Stage) -> str:
 
 
 def _stage_variants(tensors: TorchTensors, stage: Stage) -> list[PeerVariant]:
-    """Of a plain copy, one into new memory. Of a reduction, one step of it at a time over the whole
-    result, so that temporaries stay in the caches."""
+    """Other variants of a stage: a plain copy into new memory; a reduction one step at a time over
+    the whole result, so that temporaries stay in the caches."""
     if isinstance(stage.body, Load) and stage.is_elementwise:
         value = tensors.plain.value(stage.body, stage.axes)
         whole = stage.tensor.shape
@@ -180,7 +181,7 @@ def _stage_variants(tensors: TorchTensors, stage: Stage) -> list[PeerVariant]:
 
 
 def _adds_a_product(stage: Stage) -> bool:
-    """Whether a sum in the stage has a product for an operand."""
+    """Whether the stage has a sum with a product as operand."""
     sums = [n for n in walk(stage.body) if isinstance(n, Binary) and n.op is BinaryOp.ADD]
     parts = [part for node in sums for part in (node.a, node.b)]
     return any(isinstance(part, Binary) and part.op is BinaryOp.MUL for part in parts)

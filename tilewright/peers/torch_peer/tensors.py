@@ -1,4 +1,4 @@
-"""A workload's tensors in PyTorch, and what its stages read of them."""
+"""A workload's tensors in PyTorch, and the reads of its stages."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Array = NDArray[Any]
 class TorchTensors:
     """`values` has every tensor computed so far, by name; later calls replace those of stages.
 
-    `plain` calls PyTorch operation by operation, `fused` with a product and a sum in one call.
+    `plain` calls PyTorch operation by operation, `fused` combines a product and a sum.
     """
 
     torch: Any
@@ -39,8 +39,8 @@ class TorchTensors:
 
     @staticmethod
     def of(torch: Any, workload: Workload, inputs: Sequence[Array], *, copy: bool) -> TorchTensors:
-        """The inputs as tensors, the arrays' own memory unless `copy`. NoPeerError for a type that
-        PyTorch is not compared in."""
+        """The inputs as tensors, on the arrays' own memory unless `copy`. NoPeerError for a type
+        that is not compared with PyTorch."""
         for tensor in workload.tensors.values():
             if tensor.dtype.is_narrow_float:
                 raise NoPeerError(f"{tensor.dtype} is not compared with PyTorch yet")
@@ -54,7 +54,7 @@ class TorchTensors:
         return TorchTensors(torch, workload, values, declared, plain, fused)
 
     def value_of(self, name: str) -> Value:
-        """Gives the tensor `name` as it is at the time of the call."""
+        """Returns a function that gives the current tensor `name`."""
         return partial(self.values.__getitem__, name)
 
     def is_constant(self, node: Scalar) -> bool:
@@ -68,7 +68,7 @@ class TorchTensors:
         return bool(names & (read | set(self.workload.outputs)))
 
     def view(self, node: Scalar, axes: tuple[Axis, ...], shape: tuple[int, ...]) -> Any | None:
-        """A factor as a view of an input; None where PyTorch would have to copy elements."""
+        """A factor as a view of an input; None if PyTorch would have to copy elements."""
         if not isinstance(node, Load) or node.tensor not in self.inputs:
             return None
         whole = self.values[node.tensor]
@@ -83,7 +83,7 @@ class TorchTensors:
     def epilogue_form(self, stage: Stage, consumer: Stage) -> EpilogueForm | None:
         """`consumer` as the epilogue that one call applies to the sum of products `stage`.
 
-        None if it is not one, or if another stage reads the sum. The bias of a product runs along
+        None if it is not one, or if another stage reads the sum. The bias of a product is along
         its last axis, that of a convolution along its channels.
         """
         if consumer.tensor.shape != stage.tensor.shape:
@@ -104,7 +104,7 @@ class TorchTensors:
     ) -> ProductEpilogue | None:
         """The epilogue of a product, from the stages after the first one of `stages`.
 
-        `shaped` gives a tensor that is added the shape of the product. None if an operand of the
+        `shaped` brings an added tensor to the shape of the product. None if an operand of the
         epilogue is no input.
         """
         if len(stages) == 1:

@@ -29,7 +29,7 @@ Value = Callable[[], Any]
 
 
 def pool_variants(form: PoolForm, data: Value) -> Iterator[PeerVariant]:
-    """Pooling with what may lie outside: nothing, or zeros. Which one it is, results say."""
+    """Pooling with nothing or zeros outside of the data; results decide which is right."""
     import torch
 
     functions, rank = torch.nn.functional, len(form.taps)
@@ -93,8 +93,8 @@ def _framed(call: Any, around: Any, value: float, x: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class StencilForm:
-    """Neighbours of one element of `data`, each times a number of `weights`, by their offsets in
-    the last dimensions. Those before are read in place."""
+    """A weighted sum of neighbours in `data`; `weights` by their offsets in the last dimensions,
+    the dimensions before are read in place."""
 
     data: str
     lead: int
@@ -102,7 +102,7 @@ class StencilForm:
 
 
 def stencil_form(stage: Stage) -> StencilForm | None:
-    """`stage` as a sum of neighbours with constant weights, None if it is anything else."""
+    """`stage` as a sum of neighbours with constant weights, None for anything else."""
     reads = loads(stage.body)
     tensors = {load.tensor for load in reads}
     total = _weights(stage, stage.body) if stage.is_elementwise else None
@@ -115,7 +115,7 @@ def stencil_form(stage: Stage) -> StencilForm | None:
 
 
 def _weights(stage: Stage, node: Scalar) -> dict[tuple[int, ...], float] | None:
-    """The weight of each neighbour in `node`; that of a number alone has no offsets."""
+    """The weight of each neighbour in `node`; a constant has no offsets."""
     node = bare(node)
     match node:
         case Const():
@@ -154,7 +154,7 @@ def _combined(
 
 
 def stencil_variants(form: StencilForm, data: Value) -> Iterator[PeerVariant]:
-    """A convolution with a small constant kernel. Neighbours outside are zero."""
+    """The stencil as a convolution with a small constant kernel, with zeros outside of the data."""
     import torch
 
     if () in form.weights:

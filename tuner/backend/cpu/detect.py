@@ -1,4 +1,4 @@
-"""The CPU of this machine as a `Target`, and whether it can run code that was made for another."""
+"""This machine's CPU as a `Target`, and whether it can run code for another."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ...process.host import available_cores, data_caches
 
 
 def detect() -> Target:
-    """This machine, not probed, for kernels of one thread.
+    """This machine without probes, for kernels of one thread.
 
     `vector_bits` is the widest register LLVM may use: 512 with AVX-512F, 256 with AVX, else 128
     (SSE, NEON). CPUs that clock down for 512-bit code still get 512: a narrower vector is a

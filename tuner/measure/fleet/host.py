@@ -62,42 +62,42 @@ class FleetHost:
         return self._turn.locked()
 
     def run_order(
-        self, order: Order, tell: Callable[[Note], None], is_wanted: Callable[[], bool]
+        self, order: Order, report: Callable[[Note], None], is_wanted: Callable[[], bool]
     ) -> None:
-        """Measure the candidates of `order` and `tell` each result when it is known.
+        """Measure the candidates of `order` and `report` each result when it is known.
 
         `is_wanted` is called after each candidate and, from another thread, a few times a second;
         once it is false, native work is killed: OrderAbandoned.
         """
         with self._turn:
-            tell(Note(order.task, "begun"))
+            report(Note(order.task, "begun"))
             try:
-                self._carry_out(order, tell, is_wanted)
+                self._carry_out(order, report, is_wanted)
             except (TargetError, WorkloadError) as error:
                 code = getattr(error, "code", "")
-                tell(Note(order.task, "refused", error=type(error).__name__, code=code,
+                report(Note(order.task, "refused", error=type(error).__name__, code=code,
                           detail=str(error)))  # fmt: skip
             except OutOfTime as over:  # no budget of a run: this workload takes too long to check
-                tell(Note(order.task, "refused", error="WorkloadError", code=over.code,
+                report(Note(order.task, "refused", error="WorkloadError", code=over.code,
                           detail=str(over)))  # fmt: skip
             except MeasurementAborted:
                 raise OrderAbandoned from None
             except Exception:
-                tell(Note(order.task, "bug", detail=traceback.format_exc()))
+                report(Note(order.task, "bug", detail=traceback.format_exc()))
                 raise
             else:
-                tell(Note(order.task, "ended"))
+                report(Note(order.task, "ended"))
             finally:
                 self._idle_since = time.monotonic()
 
     def _carry_out(
-        self, order: Order, tell: Callable[[Note], None], is_wanted: Callable[[], bool]
+        self, order: Order, report: Callable[[Note], None], is_wanted: Callable[[], bool]
     ) -> None:
         positions = list(order.requests)
 
         def on_result(i: int, result: MeasureResult) -> None:
             self.measured += 1
-            tell(Note(order.task, "result", positions[i], result))
+            report(Note(order.task, "result", positions[i], result))
             if not is_wanted():
                 raise OrderAbandoned
 

@@ -146,7 +146,7 @@ class FleetMeasurer:
             for task in run.lost_orders(machines):
                 log.warning("machine %s was lost", self._name(run.batch.under_way[task].machine))
                 self._let_go(line, task)
-                run.tell(run.batch.lose(task))
+                run.report(run.batch.lose(task))
             self._give_out(run, line, machines)
         able_ones = machines.keys() - self._refused
         if line is not None and (run.batch.under_way or able_ones):
@@ -156,7 +156,7 @@ class FleetMeasurer:
             self._wait_for_machines(run, machines)
 
     def _give_out(self, run: _Run, line: Line, machines: dict[str, FleetMachine]) -> None:
-        """Send orders as far as the machines have room beside those of other jobs."""
+        """Send orders as far as the machines have room besides those of other jobs."""
         if not run.batch.has_more:
             return
         able_ones = [address for address in machines if address not in self._refused]
@@ -184,7 +184,7 @@ class FleetMeasurer:
                 workload=self._workload,
                 target=self._target,
                 seed=self._seed,
-                requests={position: run.requests[position] for position in assignment.left},
+                requests={position: run.requests[position] for position in assignment.unanswered},
             )
             line.order(assignment.task, machines[assignment.machine], order.to_bytes())
 
@@ -198,19 +198,19 @@ class FleetMeasurer:
             elif note.kind != "begun":
                 line.release(note.task)
                 self._reservations.release(note.task)
-            run.take(note)
+            run.update(note)
             if run.batch.done:
                 return
         for task in list(run.batch.under_way):
             if line.is_over(task):  # its notes came before the news of its end, or never will
                 line.release(task)
                 self._reservations.release(task)
-                run.tell(run.batch.end(task))
+                run.report(run.batch.end(task))
             elif (failure := line.failure(task)) is not None:
                 machine = self._name(run.batch.under_way[task].machine)
                 log.warning("an order failed on machine %s: %r", machine, failure)
                 self._let_go(line, task)
-                run.tell(run.batch.lose(task))
+                run.report(run.batch.lose(task))
 
     def _let_go(self, line: Line, task: str) -> None:
         line.forget([task])
@@ -220,7 +220,7 @@ class FleetMeasurer:
         if run.refusal is not None and run.batch.refused.issuperset(machines):
             raise run.refusal
         if self._fleet.should_stop():
-            run.tell(run.batch.give_up("stopped while no machine of the fleet could measure it"))
+            run.report(run.batch.give_up("stopped while no machine of the fleet could measure it"))
             return
         self._wait.go_on()
 
@@ -278,22 +278,22 @@ class _Run:
         """Orders at machines that are not among `machines`."""
         return [t for t, a in self.batch.under_way.items() if a.machine not in machines]
 
-    def take(self, note: Note) -> None:
+    def update(self, note: Note) -> None:
         """Update the batch by a machine's note."""
         match note.kind:
             case "begun":
                 self.batch.begin(note.task)
             case "result":
                 if note.result is not None:
-                    self.tell(self.batch.answer(note.task, note.position, note.result))
+                    self.report(self.batch.answer(note.task, note.position, note.result))
             case "ended":
-                self.tell(self.batch.end(note.task))
+                self.report(self.batch.end(note.task))
             case "refused" | "bug":
                 self.refusal = _refusal(note)
                 log.warning("a machine gets no more of this work: %s", self.refusal)
                 self.batch.refuse(note.task)
 
-    def tell(self, settled: Sequence[int]) -> None:
+    def report(self, settled: Sequence[int]) -> None:
         for position in settled:
             self.on_result(position, self.batch.results[position])
 
@@ -333,4 +333,4 @@ def _refusal(note: Note) -> TilewrightError | RuntimeError:
 
 
 def _ignore_result(position: int, result: MeasureResult) -> None:
-    """Nobody is listening."""
+    """A listener that ignores results."""

@@ -1,32 +1,33 @@
-"""Find races in parallel loops deterministically, by running threads' shares one at a time.
+"""Finding races in parallel loops deterministically, by running threads' shares one at a time.
 
-The kernel is loaded against a stand-in for OpenMP, which runs the shares of a parallel region
-one after the other on one thread. Four runs settle it:
+The kernel is loaded against a stand-in for OpenMP, which runs the shares of a parallel region one
+after the other on one thread. There are four kinds of runs:
 
 1. forward: shares 0, 1, ..., n-1;
 2. reverse: shares n-1, ..., 0. Both must give the right result. A share that reads what another
-   share of the region writes meets, in one of the two orders, poison or a value too new.
-   What a share changes is looked at after each (`Observer`). A byte that two shares write is
-   changed by two of them in one order; or, if they write the same, by the first of each order,
-   which are not the same share. What hides is a byte that held just what a share writes: one
-   that adds zero, say. The runs' poisons differ, so it must have been written before;
-3. write sets, in the full check and that of a fast kernel, and where 1 and 2 watched only some:
-   before every share, outputs and workspace are filled with 0x55, for a second run
-   of the same share with 0xAA, and for further ones with noise; a byte that changed in any was
-   written. The stack of whoever entered the region is watched too, filled with what it holds,
-   for it has return addresses. A byte equal to what was there each time would have to be a copy
-   of itself, or the maximum of itself and something less: noise is there because equal fills
-   hide every maximum of one buffer and another. The sets of two shares of one region must not
-   meet: this finds what no order shows, such as two threads adding to one sum;
-4. stores, in the full check: a share that stores what it loaded from another's bytes changes
-   nothing in any of these runs, and loses a write of the other when both run at once. Each share
-   runs with pages read-only where its bytes meet those of others, and where nothing is its own
-   (`loading.store_watch`), which shows single stores. Up to 16 pages or rows of them a share.
+   share of the region writes finds, in one of the two orders, poison or a value too new. The
+   changes of each share are observed (`Observer`). A byte that two shares write is changed by both
+   in one order; or, if they write the same value, by the first share of each order, which are two
+   different shares. Only a byte that already holds the written value escapes, such as the target of
+   adding zero. As the runs' poisons differ, it must have been written before;
+3. write sets, in the full check, for a fast kernel, and where 1 and 2 observed only some regions:
+   before every share, outputs and workspace are filled with 0x55, for a second run of the same
+   share with 0xAA, and for further ones with random bytes; a byte that changed in any run was
+   written. The stack of the region's caller is observed too, with its own content, as it has return
+   addresses. A byte unchanged in every run would have to be a copy of itself, or the maximum of
+   itself and something smaller; random bytes are needed because constant fills hide the maximum of
+   two buffers. The write sets of two shares of one region must be disjoint. This finds races that
+   no order shows, such as two threads adding to one sum;
+4. stores, in the full check: a share that stores a value it loaded from another share's bytes
+changes
+   nothing in these runs, but overwrites the other's write when both run at once. Each share runs
+   with pages read-only where its bytes border on those of others, and where no byte is its own
+   (`loading.store_watch`), so that single stores are seen. Up to 16 pages or ranges for each share.
 
-In run 3 values are garbage from the first region on. That is sound because no address in the
-language depends on data. Regions are sampled where a kernel enters so many that watching each
-costs too much: the first and last call of every region function, and others evenly spread.
-Arguments and stacks are all the memory that a kernel can write: `loader.refuse_state`.
+In run 3 values are garbage from the first region on. That is sound because no address in the loop
+IR depends on data. Where observing every region of a kernel costs too much, a sample is observed:
+the first and last call of every region function, and others evenly spread. Arguments and stacks are
+all the memory that a kernel can write: `loader.refuse_state`.
 """
 
 from __future__ import annotations
@@ -48,22 +49,22 @@ from ..memory.stacks import Stacks
 
 _POISONS = (0x55, 0xAA)
 _NOISES = 6
-_SMALL_BYTES = 1 << 15  # beyond this, one noise: there are many elements for it to show in
+_SMALL_BYTES = 1 << 15  # larger memory gets one random fill: it has many elements to show a write
 _NOISE_BYTES = 65537  # repeated in larger buffers; a prime, so that rows differ
-WATCH_BYTES = 256 << 20  # bytes filled and compared a candidate: about 50 ms
-_MAX_SHARES = 254  # an account has one byte for each of the kernel's
-_CHUNK_BYTES = 1 << 16  # of buffers and what they held, compared while they are in the cache
+WATCH_BYTES = 256 << 20  # bytes filled and compared for a candidate: about 50 ms
+_MAX_SHARES = 254  # owners of bytes are stored in one byte
+_CHUNK_BYTES = 1 << 16  # of buffers and their copies, compared while they are in the cache
 _WORD_BYTES = 8
-_STORES = 8000  # watched of a call, some 5 us each
+_STORES = 8000  # stores observed in a call, some 5 us each
 _MIN_STORES = 200
-_POISONED_SHARES = 512  # of a call: filling a stack costs as much as entering ten regions
+_POISONED_SHARES = 512  # per call: filling a stack costs as much as entering ten regions
 
 
 @dataclass(frozen=True, slots=True)
 class ParallelRegion:
-    """One entry into a parallel region: the `index`-th of the call, running `function`.
+    """The `index`-th parallel region that a call enters, running `function`.
 
-    What its caller has on the stack is the `frame_bytes` from `frame` on.
+    Its caller's stack frames are the `frame_bytes` from `frame` on.
     """
 
     index: int
@@ -93,8 +94,8 @@ class SerialOpenMP:
     """Calls kernels that were loaded against the stand-in, on stacks of their own.
 
     `on_region(region, shares, run)` is called at each region's entry; `run(t)` runs share t of
-    `shares`. A region entered from within a share has one share, as in OpenMP by default.
-    Stacks are filled with `fill` before each call and before each share.
+    `shares`. A nested region has one share, as in OpenMP by default. Stacks are filled with `fill`
+    before each call and before each share.
     """
 
     def __init__(self, native: StandIn, stacks: Stacks, threads: int = 1) -> None:
@@ -108,19 +109,20 @@ class SerialOpenMP:
 
     @property
     def stack_ranges(self) -> list[tuple[int, int]]:
-        """First address below each stack that no access is allowed to, and where the stack is."""
+        """The inaccessible range below each stack: its first address and the start of the stack."""
         stacks = (self._stacks.caller, self._stacks.thread)
         return [(stack.start - stack.guard_bytes, stack.start) for stack in stacks]
 
     def watch(
         self, on_region: Callable[[ParallelRegion, int, Callable[[int], None]], None]
     ) -> None:
-        """Start a new call of the kernel whose regions run as `on_region` says."""
+        """Start a new call of the kernel, with `on_region` for its regions."""
         self.regions = []
         self.on_region = on_region
 
     def call(self, function: int, pointers: Sequence[int], *, fresh: bool = True) -> int:
-        """`function(*pointers)`: the status it returns. Unless `fresh`, stacks stay as they are."""
+        """Call `function(*pointers)` and return its status. Unless `fresh`, stacks keep their
+        content."""
         if fresh:
             self._stacks.poison(self.fill)
         caller = self._stacks.caller
@@ -132,24 +134,28 @@ class SerialOpenMP:
         return self._native.status
 
     def _region(self, fresh: int) -> int:
-        """Run the region the call stopped at; the first `fresh` shares find their stack filled.
-        How many of those are left."""
+        """Run the region at which the call stopped. The first `fresh` shares get a filled stack;
+        returns how many of these are left."""
         native, caller, stack = self._native, self._stacks.caller, self._stacks.thread
-        team = min(self.threads, native.asked) if native.asked else self.threads
+        team = (
+            min(self.threads, native.requested_threads)
+            if native.requested_threads
+            else self.threads
+        )
         frame, end = native.frame, caller.address + caller.size_bytes
         region = ParallelRegion(len(self.regions), native.region, frame, end - frame)
         self.regions.append(region)
-        left = fresh
+        unfilled = fresh
 
         def run(thread: int) -> None:
-            nonlocal left
-            if left > 0:
+            nonlocal unfilled
+            if unfilled > 0:
                 self.fill.into(stack.view())
-            left -= 1
+            unfilled -= 1
             native.share(thread, team, stack.address, stack.size_bytes)
 
         self.on_region(region, team, run)
-        return left
+        return unfilled
 
 
 def forward(region: ParallelRegion, shares: int, run: Callable[[int], None]) -> None:
@@ -165,11 +171,10 @@ def reverse(region: ParallelRegion, shares: int, run: Callable[[int], None]) -> 
 
 
 class Observer:
-    """Runs shares in the order `forward` or `reverse` gives and sees what each one changes.
+    """Runs shares in the order of `forward` or `reverse` and observes what each one changes.
 
-    The call's values are not touched. Regions are watched in the order they come, as long as no
-    more than `most_bytes` are compared; `complete` says whether all were. Memory that `other` needs
-    no more is used.
+    The call's values are not changed. Regions are observed in the order of their entry until
+    `most_bytes` were compared; `complete` says whether all were. Reuses the memory of `other`.
     """
 
     def __init__(
@@ -190,7 +195,8 @@ class Observer:
     def begin(
         self, writable: Sequence[tuple[str, NDArray[np.uint8]]], openmp: SerialOpenMP
     ) -> None:
-        """Watch the next call of `openmp`'s kernel, which can write to `writable` (name, bytes)."""
+        """Observe the next call of `openmp`'s kernel, which can write to `writable` (name,
+        bytes)."""
         self._writable = writable
         self._left_bytes = self._most_bytes
         openmp.watch(self._on_region)
@@ -220,7 +226,7 @@ class Observer:
         self._spare += [account.give_back() for account in accounts]
 
     def _copy(self, view: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """A copy of `view`, on memory that earlier regions had if it fits."""
+        """A copy of `view`, in memory of an earlier region if the size fits."""
         for n, spare in enumerate(self._spare):
             if spare.size == view.size:
                 del self._spare[n]
@@ -230,34 +236,34 @@ class Observer:
 
 
 class _Account:
-    """Which share changed each byte of `view`: for each chunk, by its number, shares and bits."""
+    """Which shares changed which bytes of `view`: (share, bit mask) by chunk number."""
 
-    def __init__(self, name: str, view: NDArray[np.uint8], held: NDArray[np.uint8]) -> None:
+    def __init__(self, name: str, view: NDArray[np.uint8], earlier: NDArray[np.uint8]) -> None:
         self.name = name
         self.chunks: dict[int, list[tuple[int, NDArray[np.uint8]]]] = {}
-        self._held = held
+        self._earlier = earlier
         self._view = view
 
     def changed_by(self, thread: int) -> tuple[int, tuple[int, int]] | None:
-        """Note what differs from what was held before as written by `thread`; the first byte that
-        another share has written, and both shares."""
+        """Record changed bytes as written by share `thread`. Returns the first byte that another
+        share has written too, and both shares, or None."""
         found = None
         for chunk, at in enumerate(range(0, self._view.size, _CHUNK_BYTES)):
             part = slice(at, at + _CHUNK_BYTES)
-            now, held = self._view[part], self._held[part]
-            if same_bytes(now, held):
+            now, earlier = self._view[part], self._earlier[part]
+            if same_bytes(now, earlier):
                 continue
-            written = (thread, np.packbits(now != held))
+            written = (thread, np.packbits(now != earlier))
             known = self.chunks.setdefault(chunk, [])
             found = found or _meeting(chunk, known, [written])
             known.append(written)
-            held[:] = now
+            earlier[:] = now
         return found
 
     def give_back(self) -> NDArray[np.uint8]:
-        """The memory of what was held, which is needed no more."""
-        held, self._held = self._held, np.empty(0, np.uint8)
-        return held
+        """Give up the copy of the earlier content, for reuse."""
+        earlier, self._earlier = self._earlier, np.empty(0, np.uint8)
+        return earlier
 
 
 def _meeting(
@@ -265,7 +271,7 @@ def _meeting(
     some: Sequence[tuple[int, NDArray[np.uint8]]],
     others: Sequence[tuple[int, NDArray[np.uint8]]],
 ) -> tuple[int, tuple[int, int]] | None:
-    """A byte of the chunk that two different shares have written, and both shares."""
+    """A byte of the chunk that two different shares have written, with both shares; else None."""
     for first, one in some:
         for second, other in others:
             if first != second and (both := one & other).any():
@@ -275,9 +281,9 @@ def _meeting(
 
 
 def first_conflict(forward: Observer, reverse: Observer, *, alike: bool = True) -> Conflict | None:
-    """What the two orders of one kernel show: a byte that two shares of a region changed in one, or
-    that was changed by one share in the one and by another in the other. The latter only if arrays
-    lie `alike` in their cache lines in both: a kernel may divide its work by where they do."""
+    """A conflict in the two orders of one kernel: a byte that two shares of a region changed in one
+    order, or that different shares changed in the two orders. The latter counts only if arrays have
+    the same offsets in their cache lines (`alike`): a kernel may divide its work by these."""
     for observer in (forward, reverse):
         if observer.conflict is not None:
             return observer.conflict
@@ -295,8 +301,8 @@ def first_conflict(forward: Observer, reverse: Observer, *, alike: bool = True) 
 def _claim(
     owners: NDArray[np.uint8], hit: NDArray[np.bool_], thread: int, start: int
 ) -> tuple[int, tuple[int, int]] | None:
-    """Note in `owners`, where 0 stands for nobody, that share `thread` wrote the bytes `hit`; the
-    first that had an owner, counted from -`start`, and both shares."""
+    """Record in `owners` (share + 1, 0 for none) that share `thread` wrote the bytes `hit`. Returns
+    the first byte that had an owner, offset by `start`, with both shares, or None."""
     if owners.any():
         twice = hit & (owners != 0)
         if twice.any():
@@ -309,7 +315,7 @@ def _claim(
 def regions_to_watch(
     regions: Sequence[ParallelRegion], writable_bytes: int, shares: int
 ) -> frozenset[int]:
-    """Indices of the regions whose write sets are worth their cost; all of them if affordable."""
+    """Indices of the regions whose write sets are determined: all, or an affordable sample."""
     each = max(1, writable_bytes * 2 * len(_fills(writable_bytes)) * shares)
     count = max(1, WATCH_BYTES // each)
     if len(regions) <= count:
@@ -331,9 +337,9 @@ def find_conflict(
     """The first byte two shares of a watched region write, None if there is none.
 
     `call` runs the kernel, which was loaded against `openmp`; `writable` are its outputs and
-    workspace as (name, bytes), garbage afterwards. A team so large that watching one region
-    costs too much is made smaller, to two at least. With `stores`, `writable` are alone on their
-    pages, and stores of bytes that another share writes are found whatever they write.
+    workspace as (name, bytes), garbage afterwards. If one region costs too much, the team is made
+    smaller, down to two. With `stores`, each of `writable` has its pages for itself, and stores to
+    another share's bytes are found whatever the value.
     """
     watcher = _Watcher(writable, watched, stores)
     team = openmp.threads
@@ -347,12 +353,12 @@ def find_conflict(
 
 
 def _fills(writable_bytes: int) -> list[NDArray[np.uint8]]:
-    """What buffers are filled with before a share is run to see what it writes, repeated."""
+    """The fills of buffers before the runs of a share, to be repeated over a buffer."""
     noises = []
     rng = np.random.default_rng(0)
     for _ in range(_NOISES // 2):
         noise = rng.integers(0, 256, _NOISE_BYTES, np.uint8)
-        noises += [noise, noise ^ 0x80]  # signs turned round: what was the greater is the less
+        noises += [noise, noise ^ 0x80]  # opposite signs: the order of any two numbers is reversed
     constant = [np.full(_NOISE_BYTES, poison, np.uint8) for poison in _POISONS]
     return constant + (noises if writable_bytes <= _SMALL_BYTES else noises[:1])
 
@@ -395,7 +401,8 @@ class _Watcher:
         run: Callable[[int], None],
         owners: Sequence[NDArray[np.uint8]],
     ) -> None:
-        """Run each share with pages watched where its bytes and those of others meet."""
+        """Run each share with the pages observed at borders between its bytes and those of
+        others."""
         views = [(view, owner) for (_, view), owner in zip(self._writable, owners, strict=False)]
         borders = [Borders.of(owner) for _, owner in views]
         most = max(_MIN_STORES, _STORES // (len(self._watched) * shares))
@@ -417,7 +424,7 @@ class _Watcher:
         thread: int,
         views: Sequence[tuple[NDArray[np.uint8], NDArray[np.uint8]]],
     ) -> Conflict:
-        """Of the share `thread` and whose bytes are in the word at `address`."""
+        """The conflict of share `thread` with the owner of the bytes in the word at `address`."""
         for (name, view), (_, owner) in zip(self._writable, views, strict=True):
             start = address - view.ctypes.data
             if -_WORD_BYTES < start < view.size:
@@ -429,10 +436,10 @@ class _Watcher:
     def _write_set(
         self, thread: int, run: Callable[[int], None], frame: NDArray[np.uint8]
     ) -> list[dict[int, NDArray[np.bool_]]]:
-        """Which bytes of each buffer, and of `frame` at last, share `thread` writes, by the
-        offsets of the chunks where it does."""
+        """The bytes of each buffer, and last of `frame`, that share `thread` writes: masks by the
+        offset of the chunk."""
         changed: list[dict[int, NDArray[np.bool_]]] = [{} for _ in range(len(self._writable) + 1)]
-        held = frame.copy()
+        saved = frame.copy()
         for fill in self._fills:
             for _, view in self._writable:
                 for start in range(0, view.size, fill.size):
@@ -440,22 +447,22 @@ class _Watcher:
             run(thread)
             for (_, view), hits in zip(self._writable, changed, strict=False):
                 _note_changes(view, fill, hits)
-            _note_changes(frame, held, changed[-1])
-            frame[:] = held
+            _note_changes(frame, saved, changed[-1])
+            frame[:] = saved
         return changed
 
 
 @dataclass(frozen=True, slots=True)
 class Borders:
-    """Where the bytes of one share end and those of another begin: `left` is the last byte of the
-    one, `right` the first of the other, which may be further on."""
+    """Borders between the bytes of two shares: `left` is the last byte of the one, `right` the
+    first of the other, with unowned bytes between them perhaps."""
 
     left: NDArray[np.int64]
     right: NDArray[np.int64]
 
     @classmethod
     def of(cls, owner: NDArray[np.uint8]) -> Borders:
-        """Those in a buffer whose bytes are of the shares `owner` - 1, of none where that is 0."""
+        """The borders in a buffer whose bytes belong to the shares `owner` - 1, 0 for none."""
         steps = np.flatnonzero(owner[1:] != owner[:-1]) + 1
         starts = np.concatenate([[0], steps]).astype(np.int64)
         ends = np.concatenate([steps, [owner.size]]).astype(np.int64)
@@ -469,33 +476,32 @@ class Borders:
     def windows(
         self, view: NDArray[np.uint8], owner: NDArray[np.uint8], thread: int, most: int
     ) -> list[WatchedPages]:
-        """Up to `most` windows of `view`: pages where share `thread` meets others, the first and
-        the last border and others between, and the longest rows of pages with nothing of its own.
-        """
-        mine, size = thread + 1, linux.PAGE_BYTES
-        beside = [self.right[owner[self.left] == mine], self.left[owner[self.right] == mine]]
-        places, start = np.concatenate(beside), view.ctypes.data
+        """Up to `most` windows of `view`: pages at borders of share `thread`, the first and the
+        last border among them, and the longest ranges of pages without bytes of its own."""
+        mark, size = thread + 1, linux.PAGE_BYTES
+        neighbours = [self.right[owner[self.left] == mark], self.left[owner[self.right] == mark]]
+        places, start = np.concatenate(neighbours), view.ctypes.data
         reach = np.concatenate([places - LINE_BYTES, places + LINE_BYTES])
         met = np.unique((start + np.clip(reach, 0, view.size - 1)) // size * size)
         wanted = most * 3 // 4
         if met.size > wanted:
             met = met[np.linspace(0, met.size - 1, wanted).astype(np.int64)]
         pages = set(met.tolist())
-        mixed = [WatchedPages(p, size, _others(p, start, owner, mine)) for p in sorted(pages)]
-        rows = [_without(row, pages) for row in self._others_pages(start, owner, mine)]
+        mixed = [WatchedPages(p, size, _others(p, start, owner, mark)) for p in sorted(pages)]
+        rows = [_without(row, pages) for row in self._others_pages(start, owner, mark)]
         rows = sorted((r for r in rows if r[0] < r[1]), key=lambda row: row[0] - row[1])
         alone = [WatchedPages(at, end - at) for at, end in rows]
         return (mixed + alone)[:most]
 
     def _others_pages(
-        self, start: int, owner: NDArray[np.uint8], mine: int
+        self, start: int, owner: NDArray[np.uint8], mark: int
     ) -> Iterator[tuple[int, int]]:
-        """First and end of each row of whole pages that belong to other shares alone, by the
+        """Start and end of each range of whole pages that belong to other shares alone, by the
         borders of a buffer that begins at `start`."""
         size = linux.PAGE_BYTES
         firsts, lasts = [0, *self.right.tolist()], [*self.left.tolist(), owner.size - 1]
         for first, last in zip(firsts, lasts, strict=True):
-            if owner.size == 0 or max(owner[first], owner[last]) in (0, mine):
+            if owner.size == 0 or max(owner[first], owner[last]) in (0, mark):
                 continue
             # Nothing else lies on the buffer's first and last page.
             low = start if first == 0 else start + first + size - 1
@@ -505,19 +511,19 @@ class Borders:
 
 
 def _without(row: tuple[int, int], pages: set[int]) -> tuple[int, int]:
-    """The longest part of a row of pages between some of `pages`, from one address to another."""
+    """The longest part of the range of pages `row` without any of `pages`."""
     size = linux.PAGE_BYTES
     cuts = [row[0] - size, *sorted(p for p in pages if row[0] <= p < row[1]), row[1]]
     return max(((a + size, b) for a, b in pairwise(cuts)), key=lambda part: part[1] - part[0])
 
 
-def _others(page: int, start: int, owner: NDArray[np.uint8], mine: int) -> NDArray[np.uint8]:
+def _others(page: int, start: int, owner: NDArray[np.uint8], mark: int) -> NDArray[np.uint8]:
     """0xFF for the bytes of the page at `page` that other shares write, in a buffer that begins at
     `start`."""
     others = np.zeros(linux.PAGE_BYTES, np.uint8)
     first, last = max(page, start), min(page + linux.PAGE_BYTES, start + owner.size)
     part = owner[first - start : last - start]
-    others[first - page : last - page] = ((part != 0) & (part != mine)) * np.uint8(0xFF)
+    others[first - page : last - page] = ((part != 0) & (part != mark)) * np.uint8(0xFF)
     return others
 
 

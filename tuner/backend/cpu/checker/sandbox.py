@@ -1,4 +1,5 @@
-"""Run code that may crash, hang, eat memory or lie in a forked child, and say how it ended."""
+"""Runs untrusted code in a forked child, and reports how it ended: it may crash, hang, or take
+too much memory."""
 
 from __future__ import annotations
 
@@ -45,13 +46,12 @@ class ChildExit(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ResourceLimits:
-    """What a child may use beyond what it inherits.
+    """The resources of a child beyond those it inherits.
 
-    `memory_bytes` bounds resident memory; four times as much address space may be reserved, and
-    `reserved_bytes` on top.
-    `cpus` is where it may run, empty for anywhere. `deadline_secs` begins anew with each frame
-    `{"case": ...}` that it sends. Processor time is bounded by `deadline_secs` on `threads` cores
-    for each of `cases`.
+    `memory_bytes` limits resident memory; four times as much address space may be reserved, and
+    `reserved_bytes` more. It runs on `cpus`, or on any CPU if that is empty. `deadline_secs` starts
+    again with each frame `{"case": ...}` that it sends. Processor time is bounded by
+    `deadline_secs` on `threads` cores for each of `cases`.
     """
 
     deadline_secs: float
@@ -64,10 +64,10 @@ class ResourceLimits:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a child ended and what it said before.
+    """How a child ended, with the frames it sent.
 
-    `signal_name` is "SIGSEGV" and the like for `ChildExit.SIGNAL`, and `fault_address` where the
-    access went, None where that is unknown. `secs` is wall time from fork to burial.
+    `signal_name` is "SIGSEGV" or the like for `ChildExit.SIGNAL`, and `fault_address` the address
+    of the access, None if unknown. `secs` is the wall time from fork to exit.
     """
 
     ending: ChildExit
@@ -79,11 +79,11 @@ class Outcome:
 
 
 class ParentGoneError(Exception):
-    """The process this one works for has ended: nobody is left to report to."""
+    """The client process has ended, so no one receives the report."""
 
 
 class FaultPage:
-    """A page shared with children, in which the native fault handler writes what happened."""
+    """A page shared with children, in which the native fault handler reports a fault."""
 
     def __init__(self) -> None:
         self._memory = mmap.mmap(-1, mmap.PAGESIZE)
@@ -103,7 +103,8 @@ class FaultPage:
 
     @property
     def fault_address(self) -> int | None:
-        """Where the access went; None if the signal came from `kill` or the like (code <= 0)."""
+        """The address of the access; None if the signal came from `kill` or the like (code <=
+        0)."""
         return self._words[2] % (1 << 64) if self._words[1] > 0 else None
 
     @property
@@ -114,8 +115,8 @@ class FaultPage:
 class Sandbox:
     """Forks children, one at a time. The owning process must have a single thread when it does.
 
-    `fault_handler` is the address of the native handler that reports in `page`. `lifeline` is
-    a descriptor that ends or breaks when the process this one works for does; -1 for none.
+    `fault_handler` is the address of the native handler that reports in `page`. `lifeline` is a
+    descriptor that closes when the client process ends; -1 for none.
     """
 
     def __init__(self, page: FaultPage, fault_handler: int, lifeline: int = -1) -> None:
@@ -127,13 +128,13 @@ class Sandbox:
     def run(
         self, body: Body, limits: ResourceLimits, is_alone: Callable[[], bool] | None = None
     ) -> Outcome:
-        """Run `body(send, be_alone)` in a child and wait for its end, which comes by the deadline.
+        """Run `body(send, be_alone)` in a child and wait for its end, at most for the deadline.
 
-        `is_alone` says whether other work has ended; None where there is none. As long as it has
-        not, `be_alone` waits in the child, and the deadline's time does not count.
+        `is_alone` says whether other work of this program has ended; None if there is none.
+        Until it has, `be_alone` waits in the child, and that time does not count for the deadline.
 
-        Frames the child sent before a violent end are kept. RuntimeError if `body` raised: that
-        is a bug of ours, never the candidate's. ParentGoneError if the lifeline broke.
+        Frames that the child sent before a crash are returned. RuntimeError if `body` raised, which
+        is a bug of ours, never the candidate's. ParentGoneError if the lifeline closed.
         """
         self._page.clear()
         receive, send = os.pipe()
@@ -232,7 +233,7 @@ class Sandbox:
                 ending = ChildExit.MEMORY
             if ending or parent_gone:
                 break
-        exit_code = _bury(pid)
+        exit_code = _kill_and_reap(pid)
         os.close(handle)
         while not reader.ended and (more := reader.read_some()):
             frames += more
@@ -246,7 +247,7 @@ class Sandbox:
         return self._outcome(partial, ending, exit_code)
 
     def _outcome(self, done: Outcome, ending: ChildExit | None, exit_code: int) -> Outcome:
-        """`done` as it is, or with the way the child really ended."""
+        """`done`, or the real ending of the child."""
         if ending is not None:
             return replace(done, ending=ending)
         if exit_code == 0:
@@ -265,7 +266,7 @@ class Sandbox:
 
 
 def _apply(limits: ResourceLimits) -> None:
-    """Bound what this process may use from now on."""
+    """Apply `limits` to this process."""
     space_bytes = linux.address_space_bytes() + 4 * limits.memory_bytes + limits.reserved_bytes
     linux.limit_address_space(space_bytes)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -276,7 +277,7 @@ def _apply(limits: ResourceLimits) -> None:
 
 
 def _end_unraisable(error: sys.UnraisableHookArgs) -> None:
-    """End the child on an error in a callback from native code, which cannot be raised there."""
+    """End the child on an exception in a callback from native code, which cannot propagate."""
     if isinstance(error.exc_value, MemoryError):
         os._exit(_MEMORY_EXIT_CODE)
     traceback.print_exception(error.exc_value)
@@ -284,8 +285,8 @@ def _end_unraisable(error: sys.UnraisableHookArgs) -> None:
     os._exit(_BUG_EXIT_CODE)
 
 
-def _bury(pid: int) -> int:
-    """End a child and all of its process group; its exit code as subprocess counts them."""
+def _kill_and_reap(pid: int) -> int:
+    """Kill a child and its process group; returns its exit code as `subprocess` defines it."""
     for kill in (os.killpg, os.kill):
         # The group does not exist yet if the child was stopped before it made it.
         with suppress(ProcessLookupError):

@@ -1,4 +1,4 @@
-"""Two calls of one kernel at the same time, each on arguments of its own."""
+"""Two concurrent callers of one kernel, each with its own arguments."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .... import timeouts
 from .entries import Entry
 from .native import Helpers
 
-_TOGETHER_SECS = 2e-3
+_OVERLAP_SECS = 2e-3
 _MAX_CALLS = 1000
 _CHECKS = 8
 
@@ -29,15 +29,15 @@ def call_beside(
 ) -> None:
     """Call `entry` on `pointers` while another thread calls it on `argv` without a pause.
 
-    A call takes about `secs`: so many are made that both meet in many places, two at least, and
-    `check`, which raises if their result is wrong, is asked now and then. What it is asked about
-    always had company until its end.
+    A call takes about `secs`: there are at least two, and enough to overlap in many ways. `check`,
+    which raises if the result is wrong, is called between them; every call that it checks ran
+    beside one of the other thread.
     """
-    words = (ctypes.c_int64 * 2)()  # calls the other thread has made, and whether it should stop
+    words = (ctypes.c_int64 * 2)()  # calls of the other thread so far, and whether it should stop
     other = threading.Thread(target=helpers.call_until, args=(entry.address, argv, words))
-    calls = min(max(2, int(_TOGETHER_SECS / max(secs, 1e-9))), _MAX_CALLS)
+    calls = min(max(2, int(_OVERLAP_SECS / max(secs, 1e-9))), _MAX_CALLS)
     checks = min(_CHECKS, calls)
-    with _every_cpu():
+    with _on_all_cpus():
         other.start()
         try:
             deadline = time.perf_counter() + timeouts.CONCURRENT_START_SECS
@@ -53,8 +53,8 @@ def call_beside(
 
 
 @contextmanager
-def _every_cpu() -> Iterator[None]:
-    """Let threads run wherever the system allows: a serial kernel is timed on one CPU."""
+def _on_all_cpus() -> Iterator[None]:
+    """Let threads run on any CPU during the block: a serial kernel is timed on a single one."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, range(os.cpu_count() or 1))
     try:

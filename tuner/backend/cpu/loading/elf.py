@@ -1,4 +1,4 @@
-"""What an object file says of itself, read from its bytes: no loader and no tool is asked.
+"""Reading ELF object files from their bytes, without a loader or a tool.
 
 Layout: the System V ABI's ELF chapter, sections and symbols, of 64-bit little-endian objects.
 """
@@ -38,7 +38,7 @@ class _Symbol:
 
 
 def undefined_symbols(object_bytes: bytes) -> tuple[str, ...]:
-    """Names an object expects from elsewhere, sorted. LoadError if it is not an object file."""
+    """The undefined symbols of an object, sorted. LoadError if it is not an object file."""
     with _broken_is_refused():
         sections = _sections(object_bytes)
         symbols = _symbols(object_bytes, sections)
@@ -46,8 +46,8 @@ def undefined_symbols(object_bytes: bytes) -> tuple[str, ...]:
 
 
 def writable_memory(object_bytes: bytes) -> str | None:
-    """What the object brings that calls could write and later ones read, in words; None if there
-    is nothing: no data of its own, none of each thread, nothing resolved by running code."""
+    """The writable memory of an object, in words; None if it has none: no data, no thread-local
+    data, no symbol resolved by running code."""
     with _broken_is_refused():
         sections = _sections(object_bytes)
         for section in sections:

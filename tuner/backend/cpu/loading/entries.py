@@ -1,7 +1,7 @@
-"""How a loaded kernel is called: in one function that packs for itself, or prepacked.
+"""The entries of a loaded kernel: one function that packs by itself, or a prepacked one.
 
-A kernel with constant inputs has both entries (`tilewright.tuner.codegen.prepack`). Whoever checks
-or times it handles an `Entry` and need not know which one it is.
+A kernel with constant inputs has both entries (`tilewright.tuner.codegen.prepack`). Code that
+checks or times kernels uses an `Entry` of either kind.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from .loader import LoadedKernel
 class Entry:
     """One way to run a kernel on its arguments, inputs and then outputs.
 
-    `prepack`, if it is not None, is called with the arguments `constants` and the packed memory
-    before `call` is with the arguments `taken`, the packed memory and the workspace: `pointers`.
-    Both return a status. `address` and `prepack_address` are where they lead, in the code that
-    `kernel` keeps in memory.
+    `prepack`, if it is not None, is called first, with the arguments `constants` and the packed
+    memory; then `call`, with the arguments at `argument_positions`, the packed memory and the
+    workspace (`pointers`). Both return a status. `address` and `prepack_address` are their
+    addresses in the code of `kernel`.
     """
 
     kernel: LoadedKernel
     address: int
     call: Callable[..., int]
-    taken: tuple[int, ...]
+    argument_positions: tuple[int, ...]
     workspace_bytes: int
     prepack: Callable[..., int] | None = None
     prepack_address: int = 0
@@ -36,31 +36,31 @@ class Entry:
     packed_bytes: int = 0
 
     def pack(self, arguments: Sequence[int], packed: int) -> int:
-        """Pack constant inputs if this entry needs that; the status."""
+        """Pack constant inputs if this entry needs them packed; returns the status."""
         if self.prepack is None:
             return 0
         return self.prepack(*self.packing_pointers(arguments, packed))
 
     def packing_pointers(self, arguments: Sequence[int], packed: int) -> list[int]:
-        """What `prepack` takes."""
+        """The arguments of `prepack`."""
         return [*(arguments[n] for n in self.constants), packed]
 
     def pointers(self, arguments: Sequence[int], packed: int, workspace: int) -> list[int]:
-        """What `call` takes; memory of no bytes is NULL."""
-        given = [arguments[n] for n in self.taken]
+        """The arguments of `call`; empty memory is NULL."""
+        given = [arguments[n] for n in self.argument_positions]
         if self.prepack is not None:
             given.append(packed if self.packed_bytes else 0)
         return [*given, workspace if self.workspace_bytes else 0]
 
 
 def argument_vector(pointers: Sequence[int], length: int) -> Any:
-    """`pointers` in memory for the timing helper, which passes `length` of them: a function may be
-    given more than it looks at."""
+    """`pointers` as an array for the timing helper, which passes `length` of them: a function
+    ignores extra arguments."""
     return (ctypes.c_void_p * length)(*pointers, *[None] * (length - len(pointers)))
 
 
 def whole_entry(kernel: LoadedKernel, needs: Needs, arguments: int) -> Entry:
-    """The entry that takes every argument and packs inside the call."""
+    """The entry with all arguments, which packs inside the call."""
     call = _function(kernel.address, arguments + 1)
     return Entry(kernel, kernel.address, call, tuple(range(arguments)), needs.workspace_bytes)
 
@@ -74,12 +74,12 @@ def timed_entry(kernel: LoadedKernel, symbol: str, needs: Needs, arguments: int)
         return whole_entry(kernel, needs, arguments)
     address = kernel.function(prepacked_symbol(symbol))
     packing = kernel.function(prepack_symbol(symbol))
-    taken = tuple(n for n in range(arguments) if n not in needs.constants)
+    argument_positions = tuple(n for n in range(arguments) if n not in needs.constants)
     return Entry(
         kernel=kernel,
         address=address,
-        call=_function(address, len(taken) + 2),
-        taken=taken,
+        call=_function(address, len(argument_positions) + 2),
+        argument_positions=argument_positions,
         workspace_bytes=needs.prepacked_workspace_bytes,
         prepack=_function(packing, len(needs.constants) + 1),
         prepack_address=packing,

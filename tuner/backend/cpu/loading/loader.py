@@ -1,6 +1,6 @@
-"""Load an object file into this process: what a kernel becomes before it can be called."""
+"""Loading an object file into this process."""
 
-# Start-up: LLVM is imported by who loads something.
+# Start-up: LLVM is imported by the functions that load an object.
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _STATELESS = frozenset({"memcpy", "memmove", "memset", "memcmp", "_GLOBAL_OFFSET
 
 
 class MissingLibraryError(LoadError):
-    """A runtime library is not installed: says nothing about the candidate, and may change."""
+    """A runtime library is not installed, which is no failure of the candidate."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class LoadedKernel:
         return ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * arguments)(self.address)
 
     def function(self, name: str) -> int:
-        """The address of another function of the object; LoadError if it has none so called."""
+        """The address of another function of the object; LoadError if there is none."""
         address = int(self.engine.get_function_address(name))
         if not address:
             raise LoadError(f"the object has no function {name!r}")
@@ -47,7 +47,7 @@ class LoadedKernel:
 
 
 def load_openmp() -> None:
-    """Bring libgomp into this process; MissingLibraryError says what to install."""
+    """Load libgomp into this process; MissingLibraryError says what to install."""
     import llvmlite.binding as llvm
 
     try:
@@ -62,20 +62,18 @@ def load_openmp() -> None:
 
 @cache
 def serial_after_fork() -> None:
-    """Have every child that this process forks from now on run OpenMP regions with one thread.
+    """Let every child forked from now on run OpenMP regions with one thread.
 
-    A child has none of the threads that libgomp keeps for the one that forks, and its first region
-    would wait for them for ever. Called before the first region that is entered here.
+    A child has none of the threads in its parent's libgomp pool, and its first region would wait
+    for them for ever. Call this before this process enters its first region.
     """
     library = ctypes.CDLL(OPENMP_LIBRARY)
     os.register_at_fork(after_in_child=lambda: library.omp_set_max_active_levels(0))
 
 
 def use_openmp(addresses: dict[str, int] | None = None) -> None:
-    """Say what the OpenMP symbols of objects loaded from now on mean.
-
-    None means libgomp's own; otherwise `addresses` maps each of `OPENMP_SYMBOLS`.
-    """
+    """Bind the OpenMP symbols of objects loaded from now on: to `addresses`, which has each of
+    `OPENMP_SYMBOLS`, or to libgomp for None."""
     import llvmlite.binding as llvm
 
     if addresses is None:
@@ -89,17 +87,17 @@ def use_openmp(addresses: dict[str, int] | None = None) -> None:
 
 
 def wants_openmp(object_bytes: bytes) -> bool:
-    """Whether an object enters parallel regions, so that `use_openmp` comes before it is loaded."""
+    """Whether an object enters parallel regions; call `use_openmp` before loading one."""
     wanted = undefined_symbols(object_bytes)
     return any(name in wanted for name in OPENMP_SYMBOLS)
 
 
 def refuse_state(object_bytes: bytes) -> None:
-    """LoadError if anything of a call could outlive it, or be seen by another one: memory of the
-    object's own that can be written, or functions of others that may have some.
+    """LoadError if the object has state that outlives a call or is shared between calls: writable
+    memory of its own, or calls of functions that may have some.
 
-    Then a call reaches its arguments, its stack and nothing else, which is why kernels are
-    re-entrant, and why a check of these finds every race.
+    Otherwise a call reaches only its arguments and its stack: therefore kernels are re-entrant, and
+    checks of that memory find every race.
     """
     kept = writable_memory(object_bytes)
     if kept:
@@ -118,8 +116,8 @@ def refuse_state(object_bytes: bytes) -> None:
 def load_object(object_bytes: bytes, symbol: str) -> LoadedKernel:
     """Load an object and find `symbol` in it.
 
-    An object with OpenMP symbols needs `use_openmp` first. LoadError names what is missing (LLVM
-    itself would abort the process), or what a kernel may not have: see `refuse_state`.
+    An object with OpenMP symbols needs `use_openmp` first. LoadError names missing symbols (LLVM
+    would abort the process), or state: see `refuse_state`.
     """
     import llvmlite.binding as llvm
 

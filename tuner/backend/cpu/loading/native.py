@@ -1,4 +1,4 @@
-"""Small machine-code helpers the measuring process needs: timing loops, clock burst, fault report.
+"""Native helpers of the measuring process: timing loops, clock burst, fault report.
 
 Written as LLVM IR text and compiled once when the runner starts, for the host itself.
 """
@@ -65,7 +65,7 @@ _PROBE_FLAGS = 0x02 | 0x20 | 0x4000  # private, anonymous, no reserve
 
 
 def _burst_ir(lanes: int) -> str:
-    """`clock_burst(n)`: n rounds of independent multiply-adds on registers, no memory."""
+    """`clock_burst(n)`: n rounds of independent multiply-adds in registers."""
     vector = f"<{lanes} x float>"
     phis, steps = [], []
     for i in range(_CHAINS):
@@ -105,7 +105,7 @@ def _burst_ir(lanes: int) -> str:
 
 
 def _arguments_ir(arguments: int) -> tuple[str, str]:
-    """The lines that load `arguments` pointers from `%argv`, and how they are passed."""
+    """The lines that load `arguments` pointers from `%argv`, and the argument list to pass them."""
     loads = []
     for i in range(arguments):
         loads.append(f"  %p{i} = getelementptr ptr, ptr %argv, i64 {i}")
@@ -114,7 +114,7 @@ def _arguments_ir(arguments: int) -> tuple[str, str]:
 
 
 def _together_ir(arguments: int) -> str:
-    """`call_until`: calls until the second of two words is not zero, counted in the first."""
+    """`call_until`: calls until the second of two words is not zero; the first counts the calls."""
     loads, passed = _arguments_ir(arguments)
     return f"""
 define void @call_until(ptr %fn, ptr %argv, ptr %words) {{
@@ -137,7 +137,7 @@ done:
 
 
 def _timing_ir(arguments: int) -> str:
-    """`time_rounds`: bursts and kernel calls in turn, nanoseconds of each written out."""
+    """`time_rounds`: bursts and kernel calls in turn; writes the nanoseconds of each."""
     loads, passed = _arguments_ir(arguments)
     return f"""
 define void @time_rounds(ptr %fn, ptr %argv, i64 %calls, i64 %rounds, i64 %burst,
@@ -193,7 +193,7 @@ class Helpers:
     def time(
         self, function: int, argv: Any, calls: int, rounds: int, burst: int
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Seconds a call of `function(*argv)` in each round, and seconds of each clock burst.
+        """Seconds per call of `function(*argv)` in each round, and seconds of each clock burst.
 
         Rounds are `calls` calls each with a burst of `burst` steps before the first, between
         any two and after the last: arrays of `rounds` and `rounds + 1`.

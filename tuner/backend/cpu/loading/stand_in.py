@@ -1,10 +1,10 @@
-"""A call on a stack of its own that stops at every parallel region, as native code.
+"""The native stand-in for OpenMP that verification loads kernels against.
 
-The stand-in for OpenMP that verification loads kernels against. A kernel runs as a coroutine
-(glibc's `makecontext` and `swapcontext`): `begin` starts it on the stack it is given and comes back
-at the first parallel region, or at the end; between `begin` and `resume` the shares of the region
-are run one by one, each on a stack. So no frame of ours ever lies on those stacks, and what is on
-them is known: what a kernel reads there and has not written is what they were filled with.
+A kernel runs as a coroutine (glibc's `makecontext` and `swapcontext`) on a stack of its own:
+`begin` starts it and returns at the first parallel region, or at the end; between `begin` and
+`resume` the shares of the region run one by one, each on a stack. No frame of ours is ever on those
+stacks, so their content is known: a kernel that reads what it has not written there finds their
+fill.
 
 A region that is entered from within a share has one share, as in OpenMP by default.
 """
@@ -180,7 +180,7 @@ class StandIn:
 
     @property
     def status(self) -> int:
-        """What the call returned, once it has ended."""
+        """The return value of the call, once it has ended."""
         return self._words["status"].value
 
     @property
@@ -189,13 +189,13 @@ class StandIn:
         return self._words["region"].value
 
     @property
-    def asked(self) -> int:
-        """The threads the region asked for, 0 for as many as there are."""
+    def requested_threads(self) -> int:
+        """The number of threads that the region requests, 0 for all."""
         return self._words["asked"].value
 
     @property
     def frame(self) -> int:
-        """Where the caller's part of its stack begins: it reaches from here to the end."""
+        """The start of the caller's part of its stack, which reaches to the end."""
         return self._words["frame"].value
 
 

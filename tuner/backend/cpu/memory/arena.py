@@ -1,4 +1,4 @@
-"""The buffers of one workload: made and filled once, used by every candidate's child."""
+"""The buffers of one case, created and filled once and used by every candidate's child."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ class Arena:
     turn: int | None = None
 
     def places_of(self, flush: Flush) -> tuple[int | None, ...]:
-        """Where in a line each tensor begins, None where it touches a guard."""
+        """The offset of each tensor in its cache line, None if it touches a guard."""
         if self.turn is None or flush is Flush.RIGHT:
             return (None,) * len(self.tensors)
         return line_offsets(self.tensors, self.turn)
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all tensors."""
+        """The size of all tensors."""
         return sum(t.bytes for t in self.tensors)
 
     @property
@@ -64,8 +64,8 @@ def build_arena(
 ) -> Arena:
     """Lay out `case`; `tensors` are the arguments of a call, inputs first.
 
-    `flat` re-uses the timing buffers of another case of the same workload, as they are, and `pool`
-    guarded inputs of such cases. With `turn`, arrays lie as `Arena` says.
+    `flat` reuses the timing buffers of another case of the workload, unchanged, and `pool` the
+    guarded inputs of such cases. With `turn`, arrays have the offsets of that turn.
     """
     own = flat is None
     pool = GuardedPool() if pool is None else pool
@@ -87,9 +87,9 @@ def build_arena(
 
 
 def give_guarded(arena: Arena, pool: GuardedPool) -> None:
-    """Leave the guarded inputs of an arena that is not used again to others."""
+    """Return the guarded inputs of an arena to the pool."""
     for buffer in {b.start: b for group in arena.guarded_inputs.values() for b in group}.values():
-        pool.give(buffer)
+        pool.release(buffer)
 
 
 def _guarded_input(

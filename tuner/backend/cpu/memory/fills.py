@@ -1,4 +1,4 @@
-"""What memory that a kernel has not written is filled with, so that reading it shows."""
+"""Fills of memory that a kernel has not written, chosen so that reading it shows."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 _WORD_BYTES = 8
 _BLOCK_WORDS = 8 * 1024
 _NUMBER_BYTES = (0x7B, 0xFB, 0x00, 0x3B, 0x80, 0xBB, 0x55)
-"""Repeated, each is a number in every type: in floats far above zero, far below it, zero, a small
-one, the least below zero, a small one below it, a large one; in integers as spread. Whatever an
-accumulator is for, some of them change its result, and some survive where others are lost."""
+"""Bytes that, repeated, are a number in every type: as floats large, very negative, zero, small
+positive, tiny negative, small negative, large; as integers as different. Whatever an accumulator
+computes, some of them change its result, and some survive where others are absorbed."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fill:
-    """Bytes that are repeated over a buffer, from its start."""
+    """A block of bytes that is repeated over a buffer."""
 
     block: NDArray[np.uint8]
 
@@ -31,7 +31,7 @@ class Fill:
 
 @cache
 def constant(byte: int) -> Fill:
-    """The same byte everywhere: of 0xFF each float is NaN."""
+    """The same byte everywhere; with 0xFF each float is NaN."""
     return Fill(np.full(_WORD_BYTES * _BLOCK_WORDS, byte, np.uint8))
 
 
@@ -43,6 +43,6 @@ def _numbers(turn: int) -> Fill:
 
 
 def numbers(turn: int) -> Fill:
-    """Numbers of every size and both signs, another one in each word of eight bytes; in the next
-    turn each word has the number of the one after it."""
+    """Numbers of all magnitudes and both signs, a different one in each word of eight bytes; with
+    each turn they move by one word."""
     return _numbers(turn % len(_NUMBER_BYTES))

@@ -1,4 +1,4 @@
-"""The memory kernels are timed on: huge pages, and no two arrays at the same place of a page."""
+"""Memory for timing: huge pages, and different page offsets for all arrays."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Buffers between pages no access is allowed to: an index that goes too far is caught at once.
+"""Buffers between inaccessible guard pages: an access out of bounds faults at once.
 
-A buffer sits flush against the guard after it (`RIGHT`) or before it (`LEFT`); on the other
-side, up to the page boundary, lie canary bytes that are compared afterwards. Verification runs
-once with each placement, so that either kind of overrun meets a guard.
+A buffer ends at the guard after it (`RIGHT`) or begins at the one before it (`LEFT`); on the other
+side, up to the page boundary, canary bytes are compared afterwards. Verification runs once with
+each placement, so that either kind of overrun meets a guard.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _HUGE_FROM_BYTES = 4 << 20  # smaller buffers gain nothing from pages of 2 MiB
 
 
 class Flush(StrEnum):
-    """Which end of the buffer touches a guard."""
+    """The end of a buffer that touches a guard page."""
 
     RIGHT = "right"
     LEFT = "left"
@@ -34,7 +34,7 @@ class Flush(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GuardedBuffer:
-    """`size_bytes` bytes at `address`, alone on their pages, with guards around those.
+    """`size_bytes` bytes at `address`, with pages of their own between guards.
 
     `start` and `pages_bytes` give the accessible pages, `guard_bytes` each guard's size.
     """
@@ -51,17 +51,17 @@ class GuardedBuffer:
         return view_bytes(self.address, self.size_bytes)
 
     def protect(self, *, writable: bool) -> None:
-        """Allow reading only, or writing as well."""
+        """Make the pages writable or read-only."""
         access = linux.PROT_READ | (linux.PROT_WRITE if writable else 0)
         linux.protect(self.start, self.pages_bytes, access)
 
     def set_canary(self) -> None:
-        """Fill what lies beside the buffer on its pages."""
+        """Fill the rest of the buffer's pages."""
         for slack in self._slack():
             slack[:] = _CANARY
 
     def broken_canary(self) -> str | None:
-        """Where bytes beside the buffer changed since `set_canary`, None if nowhere."""
+        """The bytes next to the buffer that changed since `set_canary`, None if none did."""
         before, after = self._slack()
         hit = np.flatnonzero(before != _CANARY)
         if hit.size:
@@ -72,7 +72,7 @@ class GuardedBuffer:
         return None
 
     def describe(self, address: int) -> str | None:
-        """What an access at `address` was, in terms of this buffer; None if it is elsewhere."""
+        """An access at `address` in terms of this buffer; None if it is elsewhere."""
         end = self.address + self.size_bytes
         if self.start - self.guard_bytes <= address < self.start:
             return f"{self.address - address} bytes before the start of {self.name}"
@@ -103,9 +103,9 @@ def guarded(
     *,
     shared: bool = False,
 ) -> GuardedBuffer:
-    """A new buffer. `align_bytes` (a power of two up to a page) is kept even against `flush`;
-    `skip_bytes` are left between the buffer and the guard it is flush with. Children have the
-    pages themselves if they are `shared`, else copies of them."""
+    """A new buffer. `align_bytes` (a power of two up to a page) takes precedence over `flush`;
+    `skip_bytes` are left between the buffer and its guard. Children share the pages if `shared`,
+    else have copies."""
     pages_bytes = _pages_bytes(size_bytes + skip_bytes)
     start = linux.reserve(pages_bytes + 2 * guard_bytes, shared=shared) + guard_bytes
     linux.protect(start, pages_bytes, linux.PROT_READ | linux.PROT_WRITE)
@@ -116,19 +116,19 @@ def guarded(
 
 
 class GuardedPool:
-    """Guarded buffers that are used again: a fresh page costs more than filling it does.
+    """Reuses guarded buffers: a new page costs more than filling it.
 
-    Unless `inherited`, children do not have those that are not in use when they are forked.
-    `buffers` are there from the start.
+    Unless `inherited`, forked children do not have the unused ones. `buffers` are in the pool from
+    the start.
     """
 
     def __init__(self, buffers: Iterable[GuardedBuffer] = (), *, inherited: bool = True) -> None:
         self._inherited = inherited
         self._free: dict[int, list[GuardedBuffer]] = {}
         for buffer in buffers:
-            self.give(buffer)
+            self.release(buffer)
 
-    def take(
+    def acquire(
         self,
         name: str,
         size_bytes: int,
@@ -136,7 +136,7 @@ class GuardedPool:
         align_bytes: int = 1,
         skip_bytes: int = 0,
     ) -> GuardedBuffer:
-        """As `guarded`, writable, but the bytes are those of an earlier use or zeros."""
+        """A writable buffer like `guarded`, with bytes of an earlier use or zeros."""
         free = self._free.get(_pages_bytes(size_bytes + skip_bytes), [])
         if not free:
             return guarded(name, size_bytes, flush, align_bytes, skip_bytes=skip_bytes)
@@ -147,21 +147,21 @@ class GuardedPool:
         return _placed(buffer, name, size_bytes, flush, align_bytes, skip_bytes)
 
     def take_at(self, tensor: Tensor, flush: Flush, place: int | None = None) -> GuardedBuffer:
-        """A buffer for `tensor` flush with a guard or, near it, `place` bytes behind the beginning
-        of a cache line."""
+        """A buffer for `tensor` that touches a guard or, near it, begins `place` bytes after the
+        start of a cache line."""
         skip = place or 0
         if place is not None and flush is Flush.RIGHT:
             skip = -(tensor.bytes + place) % LINE_BYTES
-        return self.take(tensor.name, tensor.bytes, flush, skip_bytes=skip)
+        return self.acquire(tensor.name, tensor.bytes, flush, skip_bytes=skip)
 
-    def give(self, buffer: GuardedBuffer) -> None:
-        """Take `buffer` back: who had it uses it no more."""
+    def release(self, buffer: GuardedBuffer) -> None:
+        """Return `buffer` to the pool."""
         if not self._inherited:
             linux.inherit(buffer.start, buffer.pages_bytes, inherited=False)
         self._free.setdefault(buffer.pages_bytes, []).append(buffer)
 
     def free(self) -> None:
-        """Unmap all buffers that nobody has."""
+        """Unmap all buffers in the pool."""
         for buffers in self._free.values():
             for buffer in buffers:
                 buffer.free()
@@ -195,8 +195,7 @@ def view_bytes(address: int, size_bytes: int) -> NDArray[np.uint8]:
 
 
 def same_bytes(a: NDArray[np.uint8], b: NDArray[np.uint8]) -> bool:
-    """Whether two contiguous arrays of bytes are equal; several times as fast as comparing arrays,
-    which makes a third one."""
+    """Whether two contiguous byte arrays are equal, several times as fast as NumPy's comparison."""
     if a.size != b.size:
         return False
     return int(linux.libc().memcmp(a.ctypes.data, b.ctypes.data, a.size)) == 0

@@ -1,4 +1,4 @@
-"""Where in a cache line each array of a checked call begins, another place each time."""
+"""Offsets of arrays in their cache lines, different in each checked call."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _QUARTERS = 4
 
 
 def line_offsets(tensors: Sequence[Tensor], turn: int) -> tuple[int, ...]:
-    """Bytes from the beginning of a line to that of each array, multiples of its element.
+    """The offset in bytes of each array in its cache line, a multiple of its element size.
 
-    In the first 16 of `TURNS` every array begins at each word of four bytes once, and of any two
-    (of fifteen) the one lies at each of 16 distances from the other, where the distance of two
-    words is the exclusive or of their numbers: word `a * turn + c` with another `a` for each
-    array, in the field of 16 elements. In the other 16 arrays begin at quarters of a line, and
-    any two (of four) in each of the 16 ways to do so: `a * x + y`, in the field of four.
-    Elements of eight bytes have half as many places, and those within a word come in turn.
+    In the first 16 of `TURNS` every array begins at each four-byte word once, and any two (of
+    fifteen) at each of 16 distances, as exclusive or of word numbers: word `a * turn + c`, with a
+    different `a` for each array, in the field of 16 elements. In the other 16 turns arrays begin at
+    quarters of a line, any two (of four) in each of the 16 combinations: `a * x + y`, in the field
+    of four. Elements of eight bytes have half as many offsets; smaller elements also vary within a
+    word.
     """
     turn %= TURNS
     found = []

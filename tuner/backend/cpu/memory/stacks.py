@@ -1,4 +1,4 @@
-"""The stacks that checked calls run on: of known size, between guards, filled before each use."""
+"""Stacks of checked calls: of known size, between guard pages, filled before each use."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from .fills import Fill
 from .guarded import Flush, GuardedBuffer, guarded
 
 STACK_BYTES = 256 << 10
-"""What a kernel may use of a thread's stack: `docs/c_abi.md` promises it. Generated code has its
-buffers in the workspace; a few of 16 KiB and spilled registers are all that comes to lie here."""
+"""The stack that a kernel may use, as `docs/c_abi.md` promises. Generated code keeps buffers in the
+workspace; only a few of 16 KiB and spilled registers are on the stack."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stacks:
-    """The caller's stack, and the one that threads of a parallel region use in turn."""
+    """The caller's stack, and the one that all threads' shares use in turn."""
 
     caller: GuardedBuffer
     thread: GuardedBuffer
@@ -26,6 +26,6 @@ class Stacks:
 
 
 def build_stacks() -> Stacks:
-    """Two stacks of `STACK_BYTES`; never given back."""
+    """Two stacks of `STACK_BYTES`, never unmapped."""
     names = ("the stack", "a thread's stack")
     return Stacks(*(guarded(name, STACK_BYTES, Flush.LEFT) for name in names))

@@ -1,7 +1,7 @@
-"""LLVM text of the probes: register-only arithmetic, reading a buffer, and what drives them.
+"""LLVM text of the probes: register-only arithmetic, reading a buffer, and their driver.
 
-Every kernel is `void NAME(i64 iterations, ptr data, i64 bytes)`. The text is clean SSA that needs
-no optimisation pass; running one would be allowed to remove work.
+Every kernel is `void NAME(i64 iterations, ptr data, i64 bytes)`. The text is SSA that needs no
+optimisation pass, which might remove work.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ from tilewright.schedules.target import Target
 DRIVER = "tw_probe_run"
 REGIONS = "tw_probe_regions"
 EMPTY_REGION = "tw_probe_empty_region"
-BURST_SYMBOL = "tw_fma_burst"
 CHAIN_STEPS = 64
-"""Of one iteration: the loop's own additions are done beside them."""
+"""Operations of one iteration; the loop's own additions run in parallel."""
 _STREAMS = 4
 _LOADS_A_STREAM = 4
 _LLVM_TYPE = {DType.F32: "float", DType.F64: "double", DType.I32: "i32"}
@@ -26,34 +25,23 @@ _LLVM_TYPE = {DType.F32: "float", DType.F64: "double", DType.I32: "i32"}
 
 @dataclass(frozen=True, slots=True)
 class ProbeKernel:
-    """A kernel and what one iteration of it does: operations, or 0 for a kernel that reads."""
+    """A kernel with the operations of one iteration, 0 for a kernel that reads."""
 
     text: str
     symbol: str
     ops_per_iteration: int = 0
 
 
-def fma_burst_ir(target: Target) -> tuple[str, str]:
-    """`(llvm_text, symbol)` of a register-only f32 burst: the clock of the core, made visible.
-
-    Call it as `void symbol(i64 iterations, ptr scratch, i64 unused)`; `scratch` is at least
-    64 bytes of its own, aligned to 4. It does nothing but multiply-adds at the core's peak, so
-    its time says how fast the core runs at this moment: the reference other times are divided by.
-    """
-    kernel = arithmetic_kernel(target, DType.F32, BURST_SYMBOL)
-    return kernel.text, kernel.symbol
-
-
 def accumulators(target: Target) -> int:
-    """Independent chains: more than latency x pipes (4 x 2) needs, and none of them spilled."""
+    """The number of independent chains: more than latency x pipes (4 x 2), without spilling."""
     return 24 if target.vector_registers >= 32 else 12
 
 
 def arithmetic_kernel(target: Target, dtype: DType, symbol: str) -> ProbeKernel:
-    """`acc = acc * m + c` on independent full vectors, never leaving the registers.
+    """`acc = acc * m + c` on independent full vectors in registers.
 
-    The operands travel once through `data` by volatile accesses, so that no compiler sees that
-    they are constants; the values converge to 1 (floats) and stay normal numbers.
+    The operands are read from `data` by volatile accesses, so that the compiler cannot treat them
+    as constants; the values converge to 1 (floats) and stay normal numbers.
     """
     chains, lanes = accumulators(target), target.lanes(dtype)
     element = _LLVM_TYPE[dtype]
@@ -76,10 +64,10 @@ def arithmetic_kernel(target: Target, dtype: DType, symbol: str) -> ProbeKernel:
 
 
 def dot_kernel(target: Target, row: Instruction, symbol: str) -> ProbeKernel | None:
-    """`acc = acc + dot(m, c)` on independent full vectors, by the instruction `row`; None where
+    """`acc = acc + dot(m, c)` on independent full vectors, by the instruction `row`; None if
     there is no code of it for vectors as wide as the target's.
 
-    Factors are small numbers that come through memory, as in `arithmetic_kernel`; integers wrap.
+    Factors are small numbers read from memory, as in `arithmetic_kernel`; integers wrap.
     """
     lanes, chains = target.vector_bits // row.sums.bits, accumulators(target)
     form = row.form_for(lanes)
@@ -108,10 +96,10 @@ def dot_kernel(target: Target, row: Instruction, symbol: str) -> ProbeKernel | N
 
 
 def chain_kernel(symbol: str) -> ProbeKernel:
-    """Additions and exclusive ors of one integer register, each of which waits for the one before:
-    all cores do one of them a cycle, so operations a second are cycles a second.
+    """A chain of dependent additions and exclusive ors of one integer register: every core does one
+    per cycle, so operations per second are cycles per second.
 
-    The operands come through `data`, so that no compiler sees what the chain makes of them.
+    The operands are read from `data`, so that the compiler cannot simplify the chain.
     """
     steps, last = [], "%x"
     for i in range(CHAIN_STEPS):
@@ -128,7 +116,7 @@ def chain_kernel(symbol: str) -> ProbeKernel:
 
 
 def _looped(symbol: str, before: list[str], body: list[str], after: list[str]) -> str:
-    """A kernel that runs `body`, its phis first, `iterations` times."""
+    """A kernel that runs `body`, which begins with its phis, `iterations` times."""
     lines = [
         f"define void @{symbol}(i64 %iterations, ptr %data, i64 %bytes) nounwind {{",
         "entry:",
@@ -171,7 +159,7 @@ def _through_memory(name: str, vector: str, constant: str) -> list[str]:
 
 
 def _fold(op: str, vector: str, values: list[str]) -> list[str]:
-    """Combine `values` and store the result, so that none of them is dead."""
+    """Combine `values` and store the result, so that none is dead code."""
     lines, total = [], values[0]
     for i, value in enumerate(values[1:]):
         lines.append(f"  %fold{i} = {op} {vector} {total}, {value}")
@@ -180,7 +168,7 @@ def _fold(op: str, vector: str, values: list[str]) -> list[str]:
 
 
 def read_step_bytes(target: Target) -> int:
-    """What `bytes` of a reading kernel must be a multiple of."""
+    """The number that `bytes` of a reading kernel must be a multiple of."""
     return _STREAMS * _LOADS_A_STREAM * target.vector_bits // 8
 
 

@@ -1,4 +1,4 @@
-"""Bursts on threads of this process: how fast the cores compute, read and enter regions."""
+"""Bursts on threads of this process, which measure arithmetic, bandwidth, clock and regions."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def probed_dots(target: Target) -> dict[str, ProbeKernel]:
 
 
 def working_sets(target: Target, memory_bytes: int) -> dict[str, tuple[int, bool]]:
-    """`{level: (bytes, shared)}`: what to read so that it comes from that level.
+    """`{level: (bytes, shared)}`: the working set that is read from each level.
 
     Half of a private cache and a quarter of a shared one, so that it fits beside everything else;
     for memory four times the last level, 64 to 512 MiB, at most an eighth of what is free.
@@ -55,7 +55,7 @@ def working_sets(target: Target, memory_bytes: int) -> dict[str, tuple[int, bool
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """One kernel on one thread, with the address and size of what it may touch."""
+    """One kernel on one thread, with the address and size of its data."""
 
     symbol: str
     data: int
@@ -64,7 +64,7 @@ class _Job:
 
 @dataclass(frozen=True, slots=True)
 class Burst:
-    """One run of `iterations` on several threads: seconds from first start to last end, and the
+    """One run of `iterations` on several threads: seconds from the first start to the last end, and
     CPU seconds of each thread."""
 
     iterations: int
@@ -73,14 +73,14 @@ class Burst:
 
     @property
     def clean(self) -> bool:
-        """Every thread had a core to itself from beginning to end."""
+        """Whether every thread had a core to itself from start to end."""
         return self.wall_secs <= 1.05 * max(self.cpu_secs)
 
     def rate(self, shared: bool) -> float:
-        """Iterations a second of all threads together.
+        """Iterations per second of all threads together.
 
-        What each core has of its own is counted by CPU time, which leaves out the time another
-        process had the core. What they share must be counted while all of them really ran.
+        Resources of a single core are measured by CPU time, which excludes time of other processes;
+        shared resources by wall time, while all threads run.
         """
         if shared:
             return self.iterations * len(self.cpu_secs) / self.wall_secs
@@ -88,7 +88,7 @@ class Burst:
 
 
 def best_rate(bursts: list[Burst], shared: bool) -> float:
-    """The best of the clean bursts; of all, where none is."""
+    """The best of the clean bursts, or of all if none is clean."""
     clean = [burst for burst in bursts if burst.clean]
     return max(burst.rate(shared) for burst in clean or bursts)
 
@@ -127,36 +127,36 @@ class ProbedMachine:
         self._pool.shutdown()
 
     def warm_up(self) -> None:
-        """Bring the core to the clock it keeps under vector load."""
+        """Run until the core has its clock under vector load."""
         self.gigaops(DType.F32.value, 1)
 
     @property
     def arithmetic(self) -> tuple[str, ...]:
-        """The types, and instructions for narrow operands, whose peaks can be measured here."""
+        """The types, and dot-product instructions, whose peaks can be measured here."""
         return tuple(self._arithmetic)
 
     def gigaops(self, name: str, threads: int) -> float:
-        """Best multiply-adds of `threads` threads at once, two operations each, in 1e9 a second;
-        `name` is one of `arithmetic`."""
+        """Peak of `threads` threads in 1e9 operations per second, two per multiply-add; `name` is
+        one of `arithmetic`."""
         kernel = self._arithmetic[name]
         self._reserve(4096 * threads)
         jobs = [_Job(kernel.symbol, self._address + 4096 * i, 0) for i in range(threads)]
         return kernel.ops_per_iteration * self._best_rate(jobs, shared=False) / 1e9
 
     def gigahertz(self) -> float:
-        """The clock of one core, in 1e9 cycles a second: steps of a chain, each a cycle."""
+        """The clock of one core in GHz, by a chain with one step per cycle."""
         self._reserve(4096)
         jobs = [_Job(self._chain.symbol, self._address, 0)]
         return self._chain.ops_per_iteration * self._best_rate(jobs, shared=False) / 1e9
 
     def gigabytes(self, size: int, shared: bool, threads: int) -> float:
-        """Best read rate of `threads` threads at once, in 1e9 bytes a second.
+        """Best read rate of `threads` threads together, in 1e9 bytes per second.
 
         Each has `size` bytes of its own, or its part of them where the level is shared.
         """
         step = kernels.read_step_bytes(self._target)
         part = max(size // threads // step, 1) * step if shared else size
-        # An odd number of lines apart: threads never meet in the same sets of a shared level.
+        # An odd number of lines apart, so that threads use different sets of a shared level.
         stride = part + (-part) % 4096 + 4096 + 64
         self._reserve(stride * threads)
         jobs = [_Job(self._read.symbol, self._address + stride * i, part) for i in range(threads)]
@@ -165,7 +165,7 @@ class ProbedMachine:
     def region_secs(self, threads: int) -> float:
         """Seconds of an empty, warm OpenMP region of `threads` threads, best of many batches.
 
-        The default where there is no libgomp, or no two cores were ever free at once.
+        The default without libgomp, or if no two cores were ever free at the same time.
         """
         try:
             gomp = ctypes.CDLL(_GOMP)
@@ -187,9 +187,9 @@ class ProbedMachine:
         return best if best < MAX_REGION_SECS else DEFAULT_REGION_SECS
 
     def _best_rate(self, jobs: list[_Job], shared: bool) -> float:
-        """Iterations a second of all `jobs`, running at once: the best of many bursts.
+        """Iterations per second of all `jobs` in parallel: the best of many bursts.
 
-        Goes on for three times as long where the machine is too busy for three clean ones.
+        Takes up to three times as long if the machine is too busy for three clean ones.
         """
         iterations, bursts = 1, list[Burst]()
         start = time.perf_counter()
@@ -226,13 +226,13 @@ class ProbedMachine:
         return Burst(iterations, max(wall, 1) / 1e9, tuple(cpu))
 
     def _reserve(self, size: int) -> None:
-        """At least `size` bytes at `self._address`, written once: untouched pages are all one.
+        """At least `size` bytes at `self._address`, written once, as all unwritten pages are one.
 
-        All cores write, as the kernel's handing out of pages is what takes long.
+        All cores write, because allocating pages takes the kernel long.
         """
         if size <= self._filled:
             return
-        # Private, as the arrays of NumPy are: shared memory gets no huge pages on most systems.
+        # Private memory, like NumPy's: shared memory has no huge pages on most systems.
         self._buffer = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         if hasattr(mmap, "MADV_HUGEPAGE"):
             self._buffer.madvise(mmap.MADV_HUGEPAGE)

@@ -1,10 +1,10 @@
-"""Measure a machine: arithmetic peaks, read bandwidth a level, the clock, a parallel region's cost.
+"""Probes a machine: arithmetic peaks, read bandwidth by level, clock, cost of a parallel region.
 
 A process of its own (`python -m tilewright.tuner.backend.cpu.probing.prober`, target JSON on stdin,
-probes JSON on stdout): it starts threads and OpenMP, and no process that forks later may have done
-that. Every figure is the best of short bursts in several rounds; a burst that shared its core with
-another process is told by its CPU time. Rounds in which others used the cores are not enough: there
-are more of them, and where none is quiet the probes say that they are doubtful (`Probes.doubtful`).
+probes JSON on stdout): it starts threads and OpenMP, which a process that forks later must not do.
+Every figure is the best of short bursts in several rounds; CPU time shows whether a burst shared
+its core with another process. If other programs use the cores, there are more rounds; if none is
+quiet, the probes are doubtful (`Probes.doubtful`).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _CLOCK: Figure = ("clock", 1)
 
 
 def measure_probes(target: Target, budget_secs: float = TOTAL_BUDGET_SECS) -> Probes:
-    """Probe in this very process: threads are started, OpenMP too.
+    """Probe in this process, which starts threads and OpenMP.
 
     About `budget_secs` on a quiet machine, up to three times that on a busy one.
     """

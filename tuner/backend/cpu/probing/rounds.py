@@ -1,8 +1,7 @@
-"""What is kept of figures that were measured again and again: the best, and whether the machine was
-quiet.
+"""Repeating measurements in rounds: the best figures, and whether the machine was quiet.
 
-Interference only ever makes a burst slower, so the best of several rounds, spread in time, is
-nearest to the truth. Source of the estimator: Chen and Revels, arXiv:1608.04295.
+Interference only makes a burst slower, so the best of several rounds, spread in time, is nearest to
+the truth. Source of the estimator: Chen and Revels, arXiv:1608.04295.
 """
 
 from __future__ import annotations
@@ -17,12 +16,12 @@ STEADY_RATIO = 1.02
 EXTRA_LOOKS = 2
 
 Figure: TypeAlias = tuple[str, int]
-"""What is measured, and with how many threads."""
+"""The name of a figure and the number of threads."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rounds:
-    """The best rate of each figure; `quiet` if enough rounds had the machine to themselves."""
+    """The best rate of each figure; `quiet` if enough rounds were undisturbed."""
 
     rates: dict[Figure, float]
     quiet: bool
@@ -33,10 +32,10 @@ def best_of_rounds(
     others_worked: Callable[[], bool],
     pause: Callable[[], None],
 ) -> Rounds:
-    """Measure everything again and again, and keep the best of each figure.
+    """Repeat all measurements and keep the best of each figure.
 
-    Until `QUIET_ROUNDS` were quiet and the last one brought nothing new, at most `MAX_ROUNDS`.
-    Busy rounds count too: what was reached can be reached.
+    Ends after `QUIET_ROUNDS` quiet rounds, the last one without improvement, or after `MAX_ROUNDS`.
+    Rates of busy rounds count too: the machine did reach them.
     """
     best: dict[Figure, float] = {}
     quiet = 0
@@ -59,11 +58,11 @@ def look_again(
     rates: dict[str, dict[int, float]],
     pause: Callable[[], None],
 ) -> None:
-    """Measure again, later, what did not add up over cores, and keep the better of both in `rates`.
+    """Measure figures again that did not scale with the cores, and keep the better rate in `rates`.
 
-    A hypervisor may run two virtual CPUs on one core for a while, and nothing inside tells. A peak
-    taken then makes honest kernels look impossible for as long as it is stored. Real SMT siblings
-    never add up, and cost the extra looks.
+    A hypervisor may run two virtual CPUs on one core for a while, invisibly. A peak measured then
+    would make correct kernels implausible as long as it is cached. Real SMT siblings never scale,
+    and cost the extra measurements.
     """
     for _ in range(EXTRA_LOOKS):
         short = [
@@ -85,7 +84,7 @@ def thread_counts(cores: int) -> list[int]:
 
 
 def spread(measured: dict[int, float], cores: int) -> list[float]:
-    """A value for every thread count 1..cores: measured ones as they are, linear in between."""
+    """A value for every thread count 1..cores, linearly interpolated between measured ones."""
     known = sorted(measured)
     values = []
     for n in range(1, cores + 1):
