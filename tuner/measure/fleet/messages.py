@@ -103,8 +103,8 @@ class FleetRequest:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> FleetRequest:
-        """Return the request in `data`. Raise FleetError if it is of another version; a malformed
-        document of this version is a bug of the sender and raises KeyError or TypeError."""
+        """Return the request in `data`. Raise FleetError if it is of another version. A malformed
+        document of this version is a bug of the sender, so its exception is not translated."""
         document = _document(data)
         return cls(
             task=document["task"],
