@@ -27,24 +27,30 @@ the helper takes half a second."""
 
 
 def emit_by_deadline(ir_text: str, target: Target) -> bytes:
-    """Return object code, the same bytes as `emit_object`. Raise DeadlineError, CompileError or
-    TargetError if there is none."""
+    """Return object code, the same bytes as `emit_object`.
+
+    Raise DeadlineError if it is late, and CompileError or TargetError if it fails.
+    """
     if _compiles_here(_lines(ir_text), target):
         return emit_object(ir_text, target)
     return _in_helper(ir_text, target, asm=False)
 
 
 def assembly_by_deadline(ir_text: str, target: Target) -> str:
-    """Return assembly, the same text as `emit_assembly`. Raise DeadlineError, CompileError or
-    TargetError if there is none."""
+    """Return assembly, the same text as `emit_assembly`.
+
+    Raise DeadlineError if it is late, and CompileError or TargetError if it fails.
+    """
     if _compiles_here(_lines(ir_text), target):
         return emit_assembly(ir_text, target)
     return _in_helper(ir_text, target, asm=True).decode()
 
 
 def build_by_deadline(document: dict[str, Any]) -> tuple[bytes, list[tuple[str, ...]]]:
-    """Return the result of `emit.emitted.build_object`. Raise DeadlineError, CompileError or
-    TargetError if there is none."""
+    """Return the result of `emit.emitted.build_object`.
+
+    Raise DeadlineError if it is late, and CompileError or TargetError if it fails.
+    """
     lines = sum(_lines(part["text"]) for part in document["parts"])
     targets = [Target.from_json(part["target"]) for part in document["parts"]]
     if all(_compiles_here(lines, target) for target in targets):

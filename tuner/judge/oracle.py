@@ -315,9 +315,7 @@ class Oracle:
             tensor = self.workload.inputs[number]
             levels = tensor.elements // prod(tensor.shape[d] for d in dims.get(tensor.name, ()))
             cheap = max(1, MAX_SWEEP_POINTS // self._points)
-            first = floats.index(number) - self.seed % len(
-                floats
-            )  # the seed for which this input is swept
+            first = floats.index(number) - self.seed % len(floats)  # this input is swept
             for turn in range(min(-(-SWEPT_LEVELS // levels), MAX_SWEEPS, cheap)):
                 seed = self.seed + first % len(floats) + turn * len(floats)
                 yield _CasePlan((InputKind.SWEPT,), seed, MIN_JUDGED_SWEPT)

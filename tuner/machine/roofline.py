@@ -2,8 +2,8 @@
 
 The bound is the minimum over p <= threads of max(operations at the peak of p cores, operation mix
 in cycles, bytes at the bandwidth of the level that holds the data), plus a parallel region if p >
-1. If an allowed form of the workload needs fewer operations, those count. Operations on narrow
-operands count at the rate of the machine's instructions for them, whether code for these is
+1. If an allowed form of the workload needs fewer operations, its count applies. Operations on
+narrow operands count at the rate of the machine's instructions for them, whether code for these is
 generated or not (`instruction_rates.py`); if that rate is not probed, the bound ends no search.
 Source: the roofline model (Williams, Waterman and Patterson, CACM 52(4), 2009,
 doi:10.1145/1498765.1498785), with the cache level that the whole problem fits in as "memory".

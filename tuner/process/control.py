@@ -63,7 +63,7 @@ PHASES = (
     "starting", "reference", "proposing", "compiling", "measuring", "race", "full check",
     "publishing",
 )  # fmt: skip
-"""The phases in the order of a run; those between the first and the last repeat."""
+"""The phases in the order of a run; all phases except the first and the last repeat."""
 
 STARTING = Activity("starting", "starting")
 

@@ -86,9 +86,7 @@ def reserve(size_bytes: int, *, shared: bool = False) -> int:
         if address == wanted:
             return wanted
         if address is not None and address != _MAP_FAILED:
-            return int(
-                address
-            )  # before Linux 4.17 the flag is ignored and the address is only a hint
+            return int(address)  # before Linux 4.17 the flag is ignored: only a hint
         if ctypes.get_errno() != errno.EEXIST:
             break  # a smaller address space than usual
     address = libc().mmap(None, size_bytes, PROT_NONE, flags, -1, 0)

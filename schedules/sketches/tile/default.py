@@ -1,26 +1,50 @@
-"""The setting of the tile sketch that is sensible with no measurement and no model."""
+"""What there is to choose for a tile, and the default, which needs no measurement or model."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
 from math import prod
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
 from ...arrays import BoolArray, FloatArray, IntArray
+from ..knobs import Knobbed
+from .limits import feasible_tiles
 from .operands import is_hw_prefetchable
 from .settings import TileKnobs, TileSettings
-
-if TYPE_CHECKING:
-    from .sketch import TileSketch
+from .stage import TileStage
 
 Domains = TileKnobs[tuple[int, ...]]
 """Values of each knob."""
 
 
-def tile_default(sketch: TileSketch) -> tuple[int, ...]:
+@dataclass(frozen=True)
+class TileChoices(TileStage, Knobbed[TileSettings[IntArray], TileSettings[int]]):
+    """The settings of a stage that is tiled."""
+
+    SETTINGS = TileSettings
+
+    def settings_of(self, values: Mapping[str, Any]) -> Any:
+        return TileSettings(**values, stage=self)
+
+    @cached_property
+    def offered(self) -> Domains:
+        """The values of all knobs."""
+        return TileKnobs(**{knob.name: knob.values for knob in self.knobs})
+
+    def feasible(self, settings: IntArray) -> BoolArray:
+        """(P,) whether tile, panel and code fit the target, and no knob is without effect."""
+        return feasible_tiles(self.values(settings))
+
+    def default(self) -> tuple[int, ...]:
+        """A feasible setting that is sensible with no model."""
+        return _default(self)
+
+
+def _default(sketch: TileChoices) -> tuple[int, ...]:
     """A feasible setting whose tile reads little for what it computes, with registers to spare:
     packed columns and every thread; in place and prefetched where an operand is nonresident."""
     for tried in _usual(sketch):
@@ -48,7 +72,7 @@ def _full(t: TileSettings[IntArray]) -> FloatArray | float:
     return full
 
 
-def _usual(sketch: TileSketch) -> Iterator[Domains]:
+def _usual(sketch: TileChoices) -> Iterator[Domains]:
     """What is tried first: where an operand is nonresident, in place, each thread with one run
     of columns; else packed columns and rows. Where windows slide whole rows of an image are written
     out, and padding is left out."""
@@ -107,7 +131,7 @@ def _is_wasteful(t: TileSettings[IntArray]) -> BoolArray:
     return found & bool(stage.nonresident)
 
 
-def _any_feasible(sketch: TileSketch) -> tuple[int, ...]:
+def _any_feasible(sketch: TileChoices) -> tuple[int, ...]:
     """The first feasible one of settings whose blocks of columns are of one tile."""
     offered = sketch.offered
     tried = replace(
@@ -125,7 +149,7 @@ def _any_feasible(sketch: TileSketch) -> tuple[int, ...]:
     return tuple(int(i) for i in settings[0])
 
 
-def _with_tasks(sketch: TileSketch, setting: tuple[int, ...]) -> tuple[int, ...]:
+def _with_tasks(sketch: TileChoices, setting: tuple[int, ...]) -> tuple[int, ...]:
     """`setting` with rows divided among threads as well where columns are a single block, and
     batches too few or not alike."""
     roles, threads, offered = sketch.roles, sketch.target.threads, sketch.offered

@@ -10,54 +10,36 @@ batched forms, and expressions nobody has named. The loops, outer to inner:
 
 "Columns" is the vector axis V; "rows" are up to two spatial axes the column operands do not use.
 
-What is known of the stage is in `stage.py`, which loop plays which part in `roles.py`, what can be
-packed or copied in `operands.py`, what there is to choose in `settings.py`, which settings fit
-in `limits.py`, the loops they stand for in `loops.py`, the steps that make them in `trace.py`.
+What is known of the stage is in `stage.py`, which loop has which role in `analysis/tile_roles.py`,
+which operands can be packed or copied in `operands.py`, the knobs in `settings.py`, which settings
+are feasible in `limits.py`, the loops of a setting in `loops.py`, their steps in `trace.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
-from ...arrays import BoolArray, IntArray
+from ...arrays import IntArray
 from ...leaves import Leaf
 from ...memory_use import MemoryUse
 from ...plan import Outline, Plan
-from ..knobs import Knobbed
 from ..writer import TraceWriter
-from .default import tile_default
+from .default import TileChoices
 from .leaves import TileNest
-from .limits import feasible_tiles
 from .loops import tile_outline, tile_plan
 from .memory import tile_memory
-from .settings import TileKnobs, TileSettings
-from .stage import TileStage
 from .trace import TileTrace
 
 
 @dataclass(frozen=True)
-class TileSketch(TileStage, Knobbed[TileSettings[IntArray], TileSettings[int]]):
+class TileSketch(TileChoices):
     """See the module."""
 
     name = "tile"
-    SETTINGS = TileSettings
-
-    def settings_of(self, values: Mapping[str, Any]) -> Any:
-        return TileSettings(**values, stage=self)
-
-    @cached_property
-    def offered(self) -> TileKnobs[tuple[int, ...]]:
-        """The values of all knobs."""
-        return TileKnobs(**{knob.name: knob.values for knob in self.knobs})
-
-    def feasible(self, settings: IntArray) -> BoolArray:
-        """(P,) whether tile, panel and code fit the target, and no knob is without effect."""
-        return feasible_tiles(self.values(settings))
 
     @cached_property
     def outline(self) -> Outline:
@@ -90,10 +72,6 @@ class TileSketch(TileStage, Knobbed[TileSettings[IntArray], TileSettings[int]]):
     def memory(self, settings: IntArray) -> MemoryUse:
         """Copies, distant operands and strided rows: see `memory.py`."""
         return tile_memory(self.nest(settings))
-
-    def default(self) -> tuple[int, ...]:
-        """A feasible setting that is sensible with no model: see `default.py`."""
-        return tile_default(self)
 
     def write(self, writer: TraceWriter, setting: Sequence[int]) -> None:
         nest = self.nest(np.asarray([setting]))

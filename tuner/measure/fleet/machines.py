@@ -90,7 +90,7 @@ def fleet_status(address: str, timeout_secs: float = 5.0) -> list[FleetMachine]:
     for coroutines.
     """
     where = parse_address(address)
-    import distributed  # noqa: F401  # if it is missing, that is what is wrong
+    import distributed  # noqa: F401  # raises the error that names the missing package
 
     check_listens(where, timeout_secs)
     try:

@@ -503,7 +503,7 @@ class Borders:
         for first, last in zip(firsts, lasts, strict=True):
             if owner.size == 0 or max(owner[first], owner[last]) in (0, mark):
                 continue
-            # Nothing else lies on the buffer's first and last page.
+            # The buffer's first and last page contain nothing else.
             low = start if first == 0 else start + first + size - 1
             high = start + last + (size if last == owner.size - 1 else 1)
             if low // size < high // size:
@@ -531,7 +531,7 @@ def _note_changes(
     view: NDArray[np.uint8], fill: NDArray[np.uint8], hits: dict[int, NDArray[np.bool_]]
 ) -> None:
     """Add where `view` is not `fill`, repeated, to `hits`, which has chunks by their offsets."""
-    # A chunk is as long as noise is, so that each begins where noise does.
+    # A chunk is as long as the noise, so that each begins at the noise's start.
     for start in range(0, view.size, _NOISE_BYTES):
         now = view[start : start + _NOISE_BYTES]
         before = fill[: now.size] if fill.size <= _NOISE_BYTES else fill[start : start + now.size]

@@ -138,7 +138,7 @@ class Sandbox:
         """
         self._page.clear()
         receive, send = os.pipe()
-        quiet, hold = os.pipe()  # a byte says that nothing else goes on
+        quiet, hold = os.pipe()  # a byte says that nothing else runs
         errors = os.memfd_create("child-errors")
         start = time.perf_counter()
         pid = os.fork()
