@@ -1,8 +1,8 @@
-"""Element types: one row each, read by everything that has to know what a type is.
+"""The table of element types, one row each.
 
-A row says how a number of the type is stored and where arithmetic on it is done. A type of its own,
-in another file, is only how numbers of a narrow float become and come from others: arrays of them
-in `algebra/narrow.py`, registers in `tuner/codegen/narrow_floats.py`. `docs/adding.md` adds a type.
+A row has the storage of a type and the type in which its arithmetic is done. Only the conversions
+of narrow floats are elsewhere: of arrays in `algebra/narrow.py`, of registers in
+`tuner/codegen/narrow_floats.py`. `docs/adding.md` adds a type.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class BinaryFloat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Row:
-    """`numpy`, `c` and `llvm` are what those call an element in a buffer. `wide` is the type in
-    which sums, products and functions are computed, None for the type itself."""
+    """`numpy`, `c` and `llvm` are the names of the stored element type. `wide` is the type in which
+    sums, products and functions are computed, None for the type itself."""
 
     bits: int
     numpy: str
@@ -108,7 +108,7 @@ class DType(StrEnum):
 
     @property
     def numpy(self) -> np.dtype[np.generic]:
-        """The NumPy type of a buffer of this type; one that NumPy has not is kept as its bits."""
+        """The NumPy type of a buffer; a type that NumPy lacks is stored as its bits."""
         import numpy as np  # Start-up: not needed to spell, hash or look up a workload
 
         return np.dtype(_ROWS[self].numpy)
@@ -120,7 +120,7 @@ class DType(StrEnum):
 
     @property
     def llvm(self) -> str:
-        """LLVM's type of a value; narrow floats are carried as their bits."""
+        """LLVM's type of a value; narrow floats are represented by their bits."""
         return _ROWS[self].llvm
 
 
@@ -142,5 +142,5 @@ _ROWS = {
     DType.BOOL: _Row(bits=1, numpy="bool", c="uint8_t", llvm="i1", is_signed=False),
 }
 NUMBERS = tuple(dtype for dtype in DType if dtype is not DType.BOOL)
-"""What tensors hold: all types but bool."""
+"""The types of tensors: all but bool."""
 FLOATS = tuple(dtype for dtype in NUMBERS if dtype.is_float)

@@ -94,7 +94,7 @@ class MeasureResult:
         document = asdict(self)
         for name in ("run_secs_with_packing", "error_found", "evidence"):
             if document[name] is None:
-                # Left out, not null: the keys of records that never had it stay what they are.
+                # Omitted instead of null, so that keys of older records do not change.
                 del document[name]
         return document
 

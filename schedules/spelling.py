@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from . import operators
 from .errors import WorkloadError
-from .workload.constants import with_constants
+from .workload.computation import with_constants
 from .workload.workload import Workload
 
 ReadFile = Callable[[str], bytes]

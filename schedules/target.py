@@ -154,7 +154,7 @@ class Target:
 
     def to_json(self) -> dict[str, Any]:
         document = asdict(self)
-        for name in ("clock_ghz", "doubtful"):  # as in documents of versions that did not know them
+        for name in ("clock_ghz", "doubtful"):  # omitted, as in documents of older versions
             if not document["probes"][name]:
                 del document["probes"][name]
         return document

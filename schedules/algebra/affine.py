@@ -1,7 +1,7 @@
-"""The quasi-affine core: index arithmetic, intervals, and proofs of index conditions.
+"""Quasi-affine index arithmetic: normal form, intervals, and proofs of index conditions.
 
-Everything the project believes about indices (is this guard always true? which region is
-read? does this factor divide?) is decided here and nowhere else.
+All questions about indices (is this guard always true? which region is read? does this factor
+divide?) are decided in this package and nowhere else.
 
 An `Affine` is `const + sum(coefficient * atom)`, kept in one normal form so that `==` means
 "the same function, as far as the normal form can tell". An atom is a variable, a floor
@@ -35,7 +35,7 @@ class Interval:
 
 
 Ranges: TypeAlias = Mapping[str, Interval]
-"""The values each variable may take."""
+"""The range of each variable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +187,7 @@ class Affine:
 
 
 Index: TypeAlias = tuple[Affine, ...]
-"""Where an element of a tensor is: an index a dimension."""
+"""The index of an element of a tensor: one entry per dimension."""
 
 ZERO = Affine((), 0)
 
@@ -416,7 +416,7 @@ def tighten(cond: Cond, ranges: Ranges) -> Cond:
 
 
 def atoms_in(index: Affine) -> int:
-    """How many variables and divisions `index` is written with, each as often as it is."""
+    """The number of occurrences of variables and divisions in `index`."""
     inside = (atom.numerator for atom, _ in index.terms if not isinstance(atom, Var))
     return len(index.terms) + sum(map(atoms_in, inside))
 
@@ -486,7 +486,7 @@ def _parenthesised(index: Affine) -> str:
 
 
 def _relation(index: Affine, flipped: str, plain: str) -> str:
-    """`index >= 0` written with what is subtracted on the other side."""
+    """The text of `index >= 0` with negative terms moved to the other side."""
     left = Affine(tuple((a, c) for a, c in index.terms if c > 0), 0)
     right = Affine(tuple((a, -c) for a, c in index.terms if c < 0), 0)
     if not left.terms:
@@ -495,7 +495,7 @@ def _relation(index: Affine, flipped: str, plain: str) -> str:
 
 
 def recombine(index: Affine) -> Affine:
-    """`index` with quotients and remainders of the same thing put together again.
+    """`index` with quotients and remainders of the same expression recombined.
 
     `n*(x // n) + x % n` is `x`, and `n*((a + x // n) % m) + x % n` is `(n*a + x) % (n*m)`, with any
     common factor: what flattening the index of a fused loop gives.

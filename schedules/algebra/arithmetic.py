@@ -1,12 +1,12 @@
-"""What each scalar operation means, on NumPy scalars: the arithmetic of the interpreter.
+"""The semantics of scalar operations on NumPy scalars, as the interpreter uses them.
 
-A value of `DType` d is a scalar of NumPy type `value_type(d)`: the stored type, except that values
-of a narrow float are f32 scalars which it can hold. Every function here is given the types first
-and returns a function of values, so that nothing is decided again for each element.
+A value of `DType` d is a scalar of NumPy type `value_type(d)`: the stored type, but f32 for narrow
+floats. Each function takes types and returns a function of values, so that types are dispatched
+once, not per element.
 
-Choices the node definitions leave open, made here: `min` and `max` of a NaN are NaN; a number is
-true unless it is zero. There is no arithmetic on narrow floats (cast to f32 first) and none on
-bool. Callers switch NumPy's warnings off: integers wrap without one.
+Where the node definitions leave a choice: `min` and `max` of a NaN are NaN; a number is true unless
+it is zero. There is no arithmetic on narrow floats (cast to f32 first) and none on bool. Callers
+switch NumPy's warnings off: integers wrap without one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .narrow import narrowed, round_to, to_odd, widened
 from .scalar import BinaryOp, CompareOp, UnaryOp
 
 Value: TypeAlias = Any
-"""A NumPy scalar. NumPy's own types do not say that x + y keeps the type of x and y."""
+"""A NumPy scalar. NumPy's stubs do not state that x + y has the type of x and y."""
 
 
 class UndefinedOperationError(Exception):

@@ -1,8 +1,8 @@
 """Long sums as balanced trees: depth grows with the logarithm of the number of terms.
 
-A chain `a + b - c + ...` as it is written is one level deep for each term. Additions may be
-regrouped (docs/math.md), so a chain that would be deeper than `limits.MAX_BODY_DEPTH` is built as
-a balanced tree. Shorter chains keep the tree they were written as, and with it their key.
+The tree of a chain `a + b - c + ...` has one level per term. Additions may be regrouped
+(docs/math.md), so a chain deeper than `limits.MAX_BODY_DEPTH` becomes a balanced tree. Shorter
+chains keep their tree, and with it their key.
 """
 
 from __future__ import annotations

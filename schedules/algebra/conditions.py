@@ -1,8 +1,7 @@
-"""Index conditions: one form each, what follows from what, and guards cut to what is needed.
+"""Index conditions: normal form, implication, and simplification of guards.
 
-A guard is `Select(All(conditions), value, elsewhere)`. `tidy` leaves one set of guards of one
-computation, whoever wrote it; `tilewright.schedules.workload.settle` is where every front end meets
-it.
+A guard is `Select(All(conditions), value, elsewhere)`. `tidy` gives all spellings of a computation
+the same guards; `workload/settle.py` applies it to the output of every front end.
 """
 
 from __future__ import annotations
@@ -29,16 +28,17 @@ from .scalar import All, Binary, Cast, Compare, Scalar, Select, Unary, rewrite
 C = TypeVar("C", bound=Cond)
 
 NEVER = Eq0(ZERO + 1)
-"""A condition that holds nowhere."""
+"""A condition that never holds."""
 
-# Guards in the wild combine two or three conditions of a few; each level multiplies the work of
-# a proof, so a second one is tried only where few conditions are known.
+# Guards in practice combine two or three conditions; each level multiplies the cost of a proof, so
+# a second condition is tried only if few are known.
 _PROOF_CONDS = 12
 _PROOF_CONDS_FOR_TWO = 6
 
 
 def normal_cond(cond: Cond) -> Cond:
-    """An equivalent condition: divisions opened, common factors out, `==` with a leading plus.
+    """The normal form of a condition: divisions expanded, common factors removed, `==` with a
+    positive leading coefficient.
 
     `x//d >= c` is `x >= c*d`, which later analysis can split and partition.
     """
@@ -98,7 +98,7 @@ def in_bounds(
 def follows(cond: Cond, given: tuple[Cond, ...], ranges: Ranges) -> bool:
     """Whether `cond` is proved by `ranges` and the conditions `given`. False means "not proved".
 
-    Tried: each condition alone, and a multiple of one or two of them taken from `cond`.
+    Each condition is tried alone, and `cond` minus multiples of one or two of them.
     """
     if cond in given:
         return True
@@ -107,7 +107,7 @@ def follows(cond: Cond, given: tuple[Cond, ...], ranges: Ranges) -> bool:
 
 
 def related(cond: Cond, given: tuple[C, ...]) -> tuple[C, ...]:
-    """Those of `given` that share a variable with `cond`, or with one that does, and so on."""
+    """The conditions of `given` that are connected to `cond` by shared variables."""
     used = set(cond.index.vars())
     before = 0
     while True:
@@ -132,7 +132,7 @@ def _follows(cond: Cond, given: tuple[Cond, ...], ranges: Ranges, depth: int) ->
 
 
 def _factors(index: Affine, known: Cond) -> Iterator[int]:
-    """Multiples of `known` worth taking from `index`: those that cancel one of its terms."""
+    """Multiples of `known` that cancel a term of `index`."""
     wanted = dict(index.terms)
     seen: set[int] = set()
     for atom, coefficient in known.index.terms:
@@ -144,7 +144,7 @@ def _factors(index: Affine, known: Cond) -> Iterator[int]:
 
 
 def excluded(cond: Cond, given: tuple[Cond, ...], ranges: Ranges) -> bool:
-    """Whether `cond` is proved to hold nowhere."""
+    """Whether `cond` is proved never to hold."""
     if isinstance(cond, Ge0):
         return follows(negated(cond), given, ranges)
     if prove(cond, ranges) is False:
@@ -154,7 +154,7 @@ def excluded(cond: Cond, given: tuple[Cond, ...], ranges: Ranges) -> bool:
 
 
 Labels: TypeAlias = Mapping[str, Affine]
-"""What variables are called where names must not matter; two may be called the same."""
+"""Names of variables for sorting, independent of spelling; two variables may have the same."""
 
 
 def needed(
@@ -163,10 +163,9 @@ def needed(
     given: tuple[Cond, ...] = (),
     labels: Labels | None = None,
 ) -> tuple[Cond, ...] | None:
-    """The conditions that say something new, sorted by text; None if they exclude each other.
+    """The irredundant conditions, sorted by text; None if they contradict each other.
 
-    Of conditions that follow from each other, the last by text stays: by the text with `labels`
-    in place of names, if they are given.
+    Of equivalent conditions the last by text is kept, with `labels` in place of names if given.
     """
     ordered = sorted({normal_cond(c) for c in conds}, key=str)
     if any(excluded(c, given, ranges) for c in ordered):
@@ -186,9 +185,9 @@ def needed(
 def tidy(
     node: Scalar, ranges: Ranges, given: tuple[Cond, ...] = (), labels: Labels | None = None
 ) -> Scalar:
-    """`node` with every guard cut to the conditions needed, and nested guards made one.
+    """`node` with guards reduced to irredundant conditions, and nested guards merged.
 
-    A side that is never taken goes. Identity is kept where nothing changes. `labels` as in
+    A branch that is never taken is removed. Unchanged nodes keep their identity. `labels` as in
     `needed`.
     """
     if not _has_guard(node):

@@ -1,4 +1,4 @@
-"""Equations of index conditions, solved for one variable, and what that makes of indices.
+"""Solve equations and congruences in index conditions for one variable, and simplify the results.
 
 `(x + 1 - r) % 2 == 0` says that `r` is `(x + 1) % 2` if `r` is 0 or 1; `2*y + r == x` says that
 `y` is `(x - r) // 2`, and that `x - r` is even.
@@ -55,8 +55,8 @@ def congruence_of(cond: Cond) -> Congruence | None:
 def solved(
     congruence: Congruence, name: str, ranges: Mapping[str, Interval]
 ) -> tuple[Affine, tuple[Cond, ...]] | None:
-    """What variable `name` must be, as a function of the others, and the conditions without which
-    it can be nothing in its range 0..n-1; None where there may be more than one solution."""
+    """The value of variable `name` as a function of the others, and the conditions under which it
+    is in its range 0..n-1; None if there may be more than one solution."""
     c, extent = congruence.index.coefficient(name), ranges[name].hi + 1
     rest = congruence.index - Affine(((Var(name), c),), 0) if c else congruence.index
     modulus = congruence.modulus
@@ -78,8 +78,8 @@ def solved(
 
 
 def collected(index: Affine) -> Affine:
-    """`index` with `x - x % n` written as `n * (x // n)`, also inside divisions, and remainders
-    inside remainders by a divisor opened: with `r = x % 2`, `(x - r) // 2` is `x // 2`."""
+    """`index` with `x - x % n` rewritten as `n * (x // n)`, also inside divisions, and with nested
+    remainders by a divisor expanded: with `r = x % 2`, `(x - r) // 2` is `x // 2`."""
     total = affine(index.const)
     for atom, c in index.terms:
         match atom:
@@ -105,10 +105,10 @@ def _opened(index: Affine, divisor: int) -> Affine:
 
 
 def _with_quotient(index: Affine) -> Affine | None:
-    """`index` with one remainder made a quotient, if that leaves fewer terms.
+    """`index` with one remainder rewritten by a quotient, if that leaves fewer terms.
 
-    A remainder keeps its numerator's coefficients modulo its divisor; those that `index` has are
-    as good and cancel.
+    The coefficients of a remainder's numerator are reduced modulo the divisor; here they are
+    replaced by congruent ones of `index`, which cancel.
     """
     own = dict(index.terms)
     for atom, c in index.terms:

@@ -1,7 +1,7 @@
-"""Proving that index conditions exclude each other, by Fourier-Motzkin elimination.
+"""Prove that index conditions contradict each other, by Fourier-Motzkin elimination.
 
-A quotient is a variable here: `q = x // d` is known by `0 <= x - d*q <= d - 1`, and `x % d` is
-`x - d*q`. Each row is tightened to what integers allow (W. Pugh, The Omega Test, 1991).
+A quotient is a variable: `q = x // d` is defined by `0 <= x - d*q <= d - 1`, and `x % d` is `x -
+d*q`. Each row is tightened for integers (W. Pugh, The Omega Test, 1991).
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from math import gcd
 from .affine import Affine, Atom, Cond, Eq0, FloorDiv, Ranges, Var, affine, floor_div
 
 MAX_ROWS = 300
-"""Rows at which a proof is given up: each variable may square their number. Proofs that are found
-in nests of the suite and of random traces need fewer than 100."""
+"""Limit of rows, since eliminating a variable may square their number. Proofs found in nests of the
+benchmark suite and of random traces need fewer than 100."""
 
 
 def exclude_each_other(conds: Iterable[Cond], ranges: Ranges) -> bool:
@@ -35,7 +35,8 @@ def exclude_each_other(conds: Iterable[Cond], ranges: Ranges) -> bool:
 
 
 class _Rows:
-    """What is known to be >= 0: for each sum of atoms the least constant beside it."""
+    """The known inequalities: for each sum of atoms, the least constant c such that sum + c >=
+    0."""
 
     def __init__(self) -> None:
         self.sums: dict[tuple[tuple[Atom, int], ...], int] = {}
@@ -56,8 +57,8 @@ class _Rows:
         self.contradict |= opposite is not None and opposite + const < 0
 
     def cheapest(self) -> Atom:
-        """The atom without which fewest rows are left, variables first: of what is known of a
-        quotient, tightening then leaves more."""
+        """The atom whose elimination leaves the fewest rows; plain variables before quotients,
+        because tightening is stronger in that order."""
         below, above = Counter[Atom](), Counter[Atom]()
         for row in self:
             for atom, c in row.terms:
@@ -69,7 +70,7 @@ class _Rows:
         return min(below | above, key=cost)
 
     def without(self, atom: Atom) -> _Rows:
-        """What follows for the other atoms."""
+        """The inequalities that follow for the other atoms."""
         rows = _Rows()
         below: list[tuple[int, Affine]] = []
         above: list[tuple[int, Affine]] = []
@@ -92,7 +93,7 @@ def _at_least_zero(cond: Cond) -> tuple[Affine, ...]:
 
 
 def _definition(atom: Atom, ranges: Ranges) -> tuple[Affine, ...]:
-    """What is >= 0 of a variable or a quotient, whatever the others are."""
+    """The inequalities that define a variable or a quotient."""
     value = Affine(((atom, 1),), 0)
     if isinstance(atom, Var):
         bounds = ranges[atom.name]
@@ -102,8 +103,8 @@ def _definition(atom: Atom, ranges: Ranges) -> tuple[Affine, ...]:
 
 
 def _by_quotients(index: Affine) -> Affine:
-    """`index` without remainders, and with quotients of sums whose coefficients are less than the
-    divisor: `(x + 7*y)//4` and `(x + 3*y)%4` are of one quotient, `(x + 3*y)//4`."""
+    """`index` without remainders, and with coefficients in quotients reduced below the divisor: `(x
+    + 7*y)//4` and `(x + 3*y)%4` both use the quotient `(x + 3*y)//4`."""
     total = affine(index.const)
     for atom, c in index.terms:
         total = total + _atom_by_quotients(atom) * c

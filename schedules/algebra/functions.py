@@ -1,14 +1,11 @@
-"""The scalar functions: one row each, read by everything that has to know what a function is.
+"""The table of scalar functions, one row each.
 
-A row says what a function means, which values it takes, how errors pass through it, where it is
-exact and what a kernel promises of it. Readers: the names of the front ends, documents, the
-interpreter and the reference, the analyses of ranges and errors, the checks of kernels, the counts
-of the cost model, the bound, the other libraries that a kernel is compared with, the tests. What
-another file says is how a kernel computes the function: `tuner/codegen/mathlib.py`.
-`docs/adding.md` adds a function.
+A row has a function's semantics, range, error propagation, exact points and accuracy guarantees.
+The front ends, documents, interpreter, reference, range and error analyses, checks, cost model,
+bound, peer libraries and tests read it. Only the code of a function is elsewhere:
+`tuner/codegen/mathlib.py`. `docs/adding.md` adds a function.
 
-Rows are given the module `numpy` by those who ask for arrays: queries read names here, and should
-start at once.
+Rows take the module `numpy` as an argument, so that queries that only need names do not import it.
 """
 
 from __future__ import annotations
@@ -24,12 +21,12 @@ if TYPE_CHECKING:
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 Numpy: TypeAlias = Any
-"""The module `numpy`. Its own types do not say that exp(x) has the type of x."""
+"""The module `numpy`, whose stubs do not state that exp(x) has the type of x."""
 Ends: TypeAlias = tuple[float, float]
 
 SATURATED = 32.0
-"""Magnitude from which tanh and erf are 1, and sigmoid where it is 1 in float64, for kernels too:
-float64 has no number between erf(6), tanh(20), sigmoid(37) and 1."""
+"""Magnitudes from which erf, tanh and sigmoid are 1 in float64 and in kernels: erf(6), tanh(20) and
+sigmoid(37) round to 1."""
 VANISHED = -760.0
 """Arguments up to this have an exponential that is zero in every type: f64 ends at -745.2."""
 POLYNOMIAL_SLOTS = 6
@@ -37,7 +34,7 @@ POLYNOMIAL_SLOTS = 6
 
 
 class FloatType(Protocol):
-    """What an exact point may ask of the type that a function is computed in."""
+    """Properties of the type in which a function is computed, for its exact points."""
 
     def is_power(self, values: Array) -> Array:
         """Where a number and its reciprocal are powers of two and normal numbers of the type."""
@@ -48,22 +45,20 @@ class FloatType(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalarFunction:
-    """What is known of y = f(x).
+    """One function y = f(x).
 
-    `values(np, x)`: f(x) of a NumPy array or scalar, in the type of x; the reference asks in
-    float64.
-    `image(low, high)`: the least and the greatest value for arguments from `low` to `high`; where f
-    has no value, its end of the range takes over. `defined(low, high)`: whether f has a finite
-    value for all of them.
-    `change(np, x, y, e)`: an upper bound of how far y moves while x moves by `e`. None, as a whole
-    or as an answer: f is monotone, and both ends tell.
-    `exact(np, x, y, type)`: where every kernel gives y, of float64 values; see `docs/math.md`.
+    `values(np, x)`: f(x) of a NumPy array or scalar, in the type of x (float64 in the reference).
+    `image(low, high)`: the least and the greatest value for arguments from `low` to `high`,
+    restricted to f's domain. `defined(low, high)`: whether f has a finite value for all of them.
+    `change(np, x, y, e)`: an upper bound of the change of y while x changes by `e`. None, as the
+    field or as the result, if f is monotone and should be evaluated at both ends. `exact(np, x, y,
+    type)`: where every kernel gives y, of float64 values; see `docs/math.md`.
 
-    `stated_ulps` of f32 and f64 are what kernels promise; `allowed_ulps` are what the error bound
-    has room for, of any type. Both in units of the last place of the exact result.
+    `stated_ulps` are the guaranteed accuracies of kernels in f32 and f64; `allowed_ulps` is what
+    the error bound assumes, for any type. Both in units of the last place of the exact result.
     `special`: pairs (x, f(x)) at zeros, infinities and beyond the ends; f(NaN) is NaN besides.
-    `hard`: arguments at which a kernel would err first. `sweep`: the range that tests look at
-    closely.
+    `hard`: arguments at which kernels are least accurate. `sweep`: the range that tests sample
+    densely.
 
     `slots`: the fewest lane-slots of the multiply-add pipes that f takes. `calls`: its time, in
     evaluations of a polynomial such as exp; 0 for what is an instruction or two.
@@ -83,7 +78,7 @@ class ScalarFunction:
     sweep: Ends = (-21.0, 21.0)
     keeps_zero_sign: bool = False
     may_leave_range: bool = False
-    """Whether finite arguments of modest size have values that are infinite or vanish."""
+    """Whether the function overflows or underflows for finite arguments of modest size."""
     on_integers: bool = False
     slots: int = 0
     calls: int = 0
@@ -91,7 +86,7 @@ class ScalarFunction:
 
 
 class UnaryOp(StrEnum):
-    """Functions of one value. A member is its name, in every spelling."""
+    """Unary operations; the value of a member is its name in every front end."""
 
     NEG = "neg"
     ABS = "abs"
@@ -111,19 +106,20 @@ class UnaryOp(StrEnum):
 
 
 def rising(function: Callable[[float], float]) -> Callable[[float, float], Ends]:
-    """The image of a function that never falls."""
+    """The image of a non-decreasing function."""
     return lambda low, high: (function(low), function(high))
 
 
 def falling(function: Callable[[float], float]) -> Callable[[float, float], Ends]:
-    """The image of a function that never rises."""
+    """The image of a non-increasing function."""
     return lambda low, high: (function(high), function(low))
 
 
 def by_slope(
     slope: Callable[[Numpy, Array], Array],
 ) -> Callable[[Numpy, Array, Array, Array], Array | None]:
-    """The change by an upper bound of the slope at a magnitude and beyond, which falls with it."""
+    """`change` from `slope(m)`, a decreasing upper bound of the slope at arguments of magnitude >=
+    m."""
 
     def change(np: Numpy, x: Array, y: Array, error: Array) -> Array | None:
         if not np.isfinite(error.max(initial=0.0)):
@@ -156,12 +152,13 @@ def _abs_image(low: float, high: float) -> Ends:
 
 
 def _sin_image(low: float, high: float) -> Ends:
-    """Of sin: 1 and -1 where a peak or a trough may lie between the ends."""
+    """The image of sin: reaches 1 or -1 if a maximum or minimum may lie in the interval."""
     if not (max(abs(low), abs(high)) <= 2.0**20 and high - low < math.tau):
         return -1.0, 1.0
 
     def is_passed(at: float) -> bool:
-        """Whether `at` and some whole turns lie in between, roundings counted in."""
+        """Whether `at` plus a multiple of the period lies in the interval, with room for
+        rounding."""
         last = math.floor((high - at) / math.tau + 1e-9)
         return last >= (low - at) / math.tau - 1e-9
 
@@ -171,7 +168,7 @@ def _sin_image(low: float, high: float) -> Ends:
 
 
 def _sin_change(np: Numpy, x: Array, y: Array, error: Array) -> Array:
-    """The slope is at most 1, and no two values are further apart than 2."""
+    """The slope is at most 1, and the change at most 2."""
     found: Array = np.where(np.isfinite(error), np.minimum(error, 2.0), error)
     return found
 
@@ -332,7 +329,7 @@ _FUNCTIONS: dict[UnaryOp, ScalarFunction] = {
         exact=lambda np, x, y, _: x == 0,
         stated_ulps=(0.6, 3.0),
         special=((0.0, 0.0), (-0.0, -0.0), (_INF, _NAN), (-_INF, _NAN), (1e-30, 1e-30)),
-        hard=(  # the nearest to multiples of pi that f32 and f64 have, and what is large
+        hard=(  # the f32 and f64 numbers nearest to multiples of pi, and large arguments
             math.pi, 505.7964172363281, 43998769152.0, 1.5458357838905804e29,
             91.106186954104, 28922353.34055676, 1.0638745296653083e256, 7.848587429145764e298,
             1e22, 2.0**20, 2.0**127, 2.0**1023,

@@ -1,6 +1,6 @@
-"""Whether indices are different elements: for different values of one variable, or in blocks.
+"""Prove that accesses in different iterations of a loop refer to different elements.
 
-Every question of whether two iterations of a loop can meet in an element is decided here.
+All dependence questions between iterations are decided here.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from .affine import (
 
 @dataclass(frozen=True, slots=True)
 class ElementAccess:
-    """An element of a buffer, and what holds wherever a statement reads or writes it."""
+    """An access to an element of a buffer, and the conditions under which it is executed."""
 
     index: Index
     guards: tuple[Cond, ...] = ()
@@ -45,8 +45,8 @@ def separates(
     guards: tuple[Cond, ...] = (),
     fixed: Ranges | None = None,
 ) -> bool:
-    """Whether different values of variable `name` always give different index tuples where `guards`
-    hold: `meet_only_within` of one access."""
+    """Whether different values of variable `name` give different index tuples where `guards` hold:
+    `meet_only_within` of an access and itself."""
     access = ElementAccess(index, guards)
     return meet_only_within(access, access, name, ranges, fixed)
 
@@ -54,18 +54,18 @@ def separates(
 def meet_only_within(
     one: ElementAccess, other: ElementAccess, name: str, ranges: Ranges, fixed: Ranges | None = None
 ) -> bool:
-    """Whether two accesses to a buffer meet in an element only in iterations with the same value of
-    `name`: the dependence between them has distance 0 in that loop.
+    """Whether two accesses to a buffer refer to the same element only in iterations with the same
+    value of `name`, so that a dependence between them has distance 0 in that loop.
 
-    `ranges` has `name` and the variables that may differ between two iterations; all others are
-    fixed, somewhere in `fixed` if that says so. The proof: an atom of both indices whose
-    coefficient exceeds what everything else in its dimension may differ by is determined by the
-    element; a division and a remainder determine what they divide, which is one more known sum. Or
-    the distance between the two elements is never zero: not for a greater, and not for a smaller
-    value of `name` in the other iteration.
+    `ranges` has `name` and the variables that may differ between the two iterations; all other
+    variables are equal in both, with values in `fixed` if given. Proof 1: an atom of both indices
+    is determined by the element if its coefficient exceeds the largest difference of all other
+    terms of its dimension; a quotient and a remainder determine their numerator, which is a further
+    known sum. Proof 2: the difference of the two indices is nonzero for all positive and for all
+    negative distances in `name`.
     """
-    # A quotient that is settled may no longer fit the remainder beside it, one that is not may be
-    # written in other terms than that: any form that proves it will do.
+    # A simplified quotient may no longer match the remainder next to it, an unsimplified one may be
+    # in terms of other variables: a proof by any form is enough.
     every = {**(fixed or {}), **ranges}
     mine, theirs = _settled_guards(one, ranges), _settled_guards(other, ranges)
     pairs = tuple(zip(one.index, other.index, strict=True))
@@ -85,8 +85,8 @@ def _settled_guards(access: ElementAccess, ranges: Ranges) -> tuple[Cond, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Meeting:
-    """Two iterations in which accesses meet, one where the guards `mine` hold and the other where
-    `theirs` do. `ranges` are of the variables that may differ, `every` of all that are known."""
+    """Two iterations that access the same element; the guards `mine` hold in one, `theirs` in the
+    other. `ranges` are of the variables that may differ, `every` of all known variables."""
 
     ranges: Ranges
     every: Ranges
@@ -94,7 +94,8 @@ class _Meeting:
     theirs: tuple[Cond, ...]
 
     def determines(self, name: str, sums: list[tuple[Affine, Affine]]) -> bool:
-        """Whether pairs of equal `sums`, one of each iteration, leave but one value of `name`."""
+        """Whether the equality of each pair of `sums`, one from each iteration, implies that `name`
+        is equal in both."""
         determined: set[object] = set()
         changed = True
         while changed:
@@ -116,8 +117,9 @@ class _Meeting:
         return Var(name) in determined
 
     def remainders(self, pairs: Sequence[tuple[Affine, Affine]]) -> Iterator[tuple[Affine, Affine]]:
-        """Of each pair of equal sums the terms that some coefficient does not divide, where these
-        differ by less than it: they are equal, too (a phase of tiles that are interleaved)."""
+        """The terms of each pair of equal sums that some coefficient c does not divide. They are
+        equal modulo c, and equal if they differ by less than c. (Phases of interleaved tiles need
+        this.)"""
         for a, b in pairs:
             for step in dict.fromkeys(abs(c) for _, c in (*a.terms, *b.terms) if abs(c) > 1):
                 mine, theirs = _remainder(a, step), _remainder(b, step) + (b.const - a.const) % step
@@ -125,7 +127,8 @@ class _Meeting:
                     yield mine, theirs
 
     def _differ_by_less(self, most: int, a: Affine, b: Affine, same: set[object]) -> bool:
-        """Whether `a` and `b`, but for atoms that are the `same`, differ by less than `most`."""
+        """Whether `a` and `b` differ by less than `most`, given that the atoms `same` are equal in
+        both."""
         others = dict(b.terms)
         shared = Affine(tuple(t for t in a.terms if others.get(t[0]) == t[1]), 0)
         common = Affine(tuple(t for t in shared.terms if t[0] not in same), 0)
@@ -142,7 +145,7 @@ class _Meeting:
             return False
         if spread + max(other.hi - one.lo, one.hi - other.lo) < most:
             return True
-        # Tiles that reach beyond the end of an axis: each access ends with its own guards.
+        # Tiles may overhang an axis: the guards of each access bound it.
         moving = Affine(tuple(t for t in common.terms if self._moves(t[0])), 0)
         one = _guarded_bounds(a - shared + moving, self.every, self.mine)
         other = _guarded_bounds(b - shared + moving, self.every, self.theirs)
@@ -162,9 +165,9 @@ def _remainder(index: Affine, step: int) -> Affine:
 def _are_distant(
     different: Sequence[tuple[Affine, Affine]], name: str, ranges: Ranges, every: Ranges
 ) -> bool:
-    """Whether no iteration with another value of `name` has the elements of all pairs equal: for a
-    positive and for a negative distance, the difference of some pair is never zero."""
-    # The other iteration has values of its own for all variables that are not fixed.
+    """Whether some pair of indices is never equal at a positive, and some pair never at a negative,
+    distance in `name`."""
+    # Variables that are not fixed are renamed in the other iteration.
     taken, values = set(every), dict(every)
     later = dict[str, Affine]()
     for moved in ranges:
@@ -183,8 +186,7 @@ def _are_distant(
 
 
 def _is_never_zero(index: Affine, ranges: Ranges) -> bool:
-    """Whether `index` is proved to differ from zero: by its interval, or because no sum of
-    multiples of its coefficients is its constant (the test by greatest common divisor)."""
+    """Whether `index` is proved nonzero, by its interval or by the GCD test."""
     step = gcd(*(c for _, c in index.terms))
     if step and index.const % step:
         return True
@@ -193,19 +195,19 @@ def _is_never_zero(index: Affine, ranges: Ranges) -> bool:
 
 
 def _known_sums(index: Index, decided: Ranges, every: Ranges) -> Index:
-    """The index without what ranges `decided` settle, as it is and with dimensions joined: what is
-    joined says more or less than its parts, so both count."""
+    """The dimensions of the index simplified under `decided`, and also joined where possible: a
+    joined dimension may determine more or fewer atoms than its parts, so both are used."""
     settled = tuple(_settled(i, decided) for i in index)
     return tuple(dict.fromkeys((*_merged(settled, decided, every), *settled)))
 
 
 def settled(index: Index, ranges: Ranges) -> Index:
-    """The index without what `ranges` decide: a loop of one iteration only seems to move it."""
+    """The index simplified under `ranges`, so that it does not depend on loops of one iteration."""
     return tuple(simplify(i, ranges) if i.vars() <= ranges.keys() else i for i in index)
 
 
 def _settled(index: Affine, ranges: Ranges) -> Affine:
-    """`index` without the divisions and remainders that `ranges` decide."""
+    """`index` with divisions and remainders simplified under `ranges`."""
     total = affine(index.const)
     for atom, c in index.terms:
         term = Affine(((atom, 1),), 0)
@@ -215,8 +217,8 @@ def _settled(index: Affine, ranges: Ranges) -> Affine:
 
 
 def _merged(index: Index, decided: Ranges, every: Ranges) -> list[Affine]:
-    """The index with neighbouring dimensions that are quotient and remainder made one, and settled
-    again; one that nothing moves stands between no others."""
+    """The index with neighbouring dimensions that are quotient and remainder joined and simplified
+    again; constant dimensions are skipped."""
     result: list[Affine] = []
     for dimension in reversed([i for i in index if i.terms]):
         merged = _joined(dimension, result[0], every) if result else None
@@ -228,7 +230,7 @@ def _merged(index: Index, decided: Ranges, every: Ranges) -> list[Affine]:
 
 
 def _joined(dimension: Affine, last: Affine, every: Ranges) -> Affine | None:
-    """`dimension` and the one behind it as one, where that one is a remainder, perhaps in pieces:
+    """`dimension` joined with the next one, `last`, if that has a remainder of the same expression:
     `(x // 19, i + 16*(x % 19))` is `16*x + i` for i in 0..15.
 
     If `last` lies in 0..n-1, `(a, last)` and `n*a + last` determine each other.
@@ -247,7 +249,8 @@ def _joined(dimension: Affine, last: Affine, every: Ranges) -> Affine | None:
 
 
 def _lies_below(index: Affine, size: int, ranges: Ranges) -> bool:
-    """Whether `index`, which has a term c*(x % m) with c*m = `size`, surely lies in 0..size-1."""
+    """Whether `index`, which has a term c*(x % m) with c*m = `size`, is proved to be in
+    0..size-1."""
     if len(index.terms) == 1 and not index.const:
         return True
     if not all(name in ranges for name in index.vars()):
@@ -257,7 +260,7 @@ def _lies_below(index: Affine, size: int, ranges: Ranges) -> bool:
 
 
 def _wholes(atom: object, determined: set[object]) -> list[Affine]:
-    """Numerators known because both their quotient and their remainder are."""
+    """The numerator of a determined remainder whose quotient is determined too."""
     if not isinstance(atom, Mod):
         return []
     quotient = floor_div(atom.numerator, atom.divisor)
@@ -271,7 +274,8 @@ def _varies(index: Affine, ranges: Ranges) -> bool:
 
 
 def _spread(index: Affine, ranges: Ranges) -> int:
-    """Largest difference of two values of `index`, variables outside `ranges` being fixed."""
+    """The largest difference of two values of `index` while variables outside of `ranges` are
+    fixed."""
     total = 0
     for atom, coefficient in index.terms:
         term = Affine(((atom, 1),), 0)
@@ -291,8 +295,8 @@ def _spread(index: Affine, ranges: Ranges) -> int:
 
 
 def _guarded_spread(index: Affine, ranges: Ranges, guards: tuple[Cond, ...]) -> int:
-    """`_spread`, where a guard may end a part of `index` before its loops do: tiles that reach
-    beyond the end of an axis are as wide as the axis."""
+    """`_spread` under `guards`, which may bound a part of `index` more tightly than its loops:
+    tiles that overhang an axis are only as wide as the axis."""
     best = _spread(index, ranges)
     for ended, most in _ended_parts(index, guards):
         if all(n in ranges for n in ended.vars()):
@@ -302,7 +306,7 @@ def _guarded_spread(index: Affine, ranges: Ranges, guards: tuple[Cond, ...]) -> 
 
 
 def _guarded_bounds(index: Affine, ranges: Ranges, guards: tuple[Cond, ...]) -> Interval | None:
-    """`_bounds`, where a guard may end a part of `index` before its loops do."""
+    """`_bounds` under `guards`, which may bound a part of `index` more tightly than its loops."""
     bounds = _bounds(index, ranges)
     if bounds is None:
         return None
@@ -311,7 +315,7 @@ def _guarded_bounds(index: Affine, ranges: Ranges, guards: tuple[Cond, ...]) -> 
 
 
 def _ended_parts(index: Affine, guards: tuple[Cond, ...]) -> Iterator[tuple[Affine, int]]:
-    """Parts of `index` that a guard bounds from above, and their greatest values."""
+    """Parts of `index` that a guard bounds from above, and these bounds."""
     for guard in guards:
         ended = _ended_part(index, guard) if isinstance(guard, Ge0) else None
         if ended is not None:
@@ -329,13 +333,13 @@ def _ended_part(index: Affine, guard: Ge0) -> Affine | None:
     return Affine(tuple((a, -c * int(scale)) for a, c in guard.index.terms), 0)
 
 
-def are_apart(
+def are_disjoint(
     indices: list[tuple[Affine, ...]], name: str, ranges: Ranges, around: frozenset[str]
 ) -> bool:
-    """Whether all `indices` lie in a block of elements of their own for each value of `name`.
+    """Whether all `indices` lie in disjoint blocks of elements for different values of `name`.
 
-    The proof: in some dimension all of them are `c * name`, plus the same sum of variables of
-    loops `around`, plus something that stays within an interval shorter than c.
+    Proof: in some dimension all of them are `c * name`, plus the same sum of variables of loops
+    `around`, plus a rest within an interval shorter than c.
     """
     return any(
         _blocks(tuple(index[d] for index in indices), name, ranges, around)
@@ -368,5 +372,5 @@ def _part(index: Affine, names: frozenset[str]) -> Affine:
 
 
 def _bounds(index: Affine, ranges: Ranges) -> Interval | None:
-    """The interval of `index`; None where a variable in it is not one of the loops' own."""
+    """The interval of `index`; None if a variable has no range."""
     return interval(index, ranges) if all(name in ranges for name in index.vars()) else None

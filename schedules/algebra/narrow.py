@@ -1,8 +1,7 @@
-"""Numbers of float types that are stored and not computed in, as NumPy arrays.
+"""Narrow float types, which are stored but not computed in, as NumPy arrays.
 
 A buffer of such a type is widened to f32 when it is read, and narrowed, to nearest with ties to
-even, when it is written. A type that NumPy has is one of its arrays, another is the upper bits of
-f32 numbers.
+even, when it is written. A type that NumPy lacks is stored as the upper bits of f32 numbers.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from ..dtypes import DType
 Array: TypeAlias = npt.NDArray[Any]
 
 _QUIET = np.uint32(1 << 22)
-"""The bit of an f32 that makes a NaN a quiet one: it stays one without its lower bits."""
+"""The quiet bit of an f32 NaN, with which it stays a NaN without its lower bits."""
 
 
 def widened(stored: Array, dtype: DType) -> Array:
@@ -47,11 +46,11 @@ _WHOLE = 1 << 53
 
 
 def to_odd(values: Array) -> Array:
-    """`values` as float64 that round to any float type of fewer bits as `values` themselves do.
+    """`values` as float64 numbers that round to every narrower float type as `values` would.
 
-    A 64-bit integer that float64 does not hold would be rounded twice. It loses its last 12 bits
-    instead, and where they were not zero the last one kept is set: "round to odd" (Boldo and
-    Melquiond, IEEE Trans. Comput. 57 (2008), p. 462).
+    A 64-bit integer that is not representable in float64 would be rounded twice. Instead its last
+    12 bits are cut off, and the last bit kept is set if they were not zero: "round to odd" (Boldo
+    and Melquiond, IEEE Trans. Comput. 57 (2008), p. 462).
     """
     values = np.asarray(values)
     if values.dtype.kind not in "iu" or values.dtype.itemsize < 8:
@@ -87,7 +86,7 @@ def round_to(values: Array, dtype: DType) -> Array:
     Rounding to float32 first could round twice, so it works on the float64 bits: all but
     `precision` bits are rounded off, more of them below the smallest normal number.
     """
-    with np.errstate(all="ignore"):  # of what is infinite, NaN or huge
+    with np.errstate(all="ignore"):  # warnings for infinities, NaN and huge values
         values = np.asarray(values, np.float64, order="C")  # keeps 0-d arrays, for `view`
         form = dtype.binary
         off = 53 - form.precision

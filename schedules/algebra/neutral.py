@@ -1,5 +1,5 @@
-"""Values that change nothing: under which conditions a term of a reduction is one, and such terms
-with conditions put in, taken out, or decided."""
+"""Neutral terms of reductions: conditions under which a term is the identity, and adding, removing
+or resolving such conditions."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ from .scalar import (
 
 
 def identity_of(reducer: Reducer, value: Scalar) -> Const:
-    """What changes nothing when it is combined with others of the type of `value`."""
+    """The identity of `reducer` in the type of `value`."""
     return Const(reducer.identity(value.dtype), value.dtype)
 
 
 def only_where(conds: tuple[Cond, ...], value: Scalar, reducer: Reducer) -> Scalar:
-    """`value` where all of `conds` hold; elsewhere what changes nothing."""
+    """`value` where all of `conds` hold, elsewhere the identity."""
     return Select(All(conds), value, identity_of(reducer, value)) if conds else value
 
 
 def neutral_conditions(value: Scalar, reducer: Reducer) -> tuple[Cond, ...]:
-    """The conditions of which each must hold for `value` to change what it is combined into: where
-    one fails, `value` is what `reducer` begins with."""
+    """Conditions that must all hold for `value` to matter: where one fails, `value` is the identity
+    of `reducer`."""
     return _needed(value, reducer) or ()
 
 
 def _needed(value: Scalar, reducer: Reducer) -> tuple[Cond, ...] | None:
-    """As above; None for what is the identity under any condition."""
+    """`neutral_conditions`; None if `value` is always the identity."""
     match value:
         case Const(found):
             return None if found == reducer.identity(value.dtype) else ()
@@ -47,7 +47,7 @@ def _needed(value: Scalar, reducer: Reducer) -> tuple[Cond, ...] | None:
             within = None if inside is None else (*conds, *inside)
             return _in_both(within, _needed(on_false, reducer))
         case Cast(x) if reducer in (Reducer.SUM, Reducer.PROD):
-            # Zero and one are themselves in every type; the least value of one is not another's.
+            # Casts preserve zero and one, but not the least value of a type.
             return _needed(x, reducer)
     if reducer is not Reducer.SUM:
         return ()
@@ -72,7 +72,7 @@ def _in_both(
 
 
 def _chosen(value: Scalar, cond: Cond, then: Callable[[Select, All], Scalar]) -> Scalar:
-    """`value` with what `then` makes of each choice that has `cond` among its conditions."""
+    """`value` with `then` applied to each select that has `cond` among its conditions."""
 
     def choice(node: Scalar) -> Scalar | None:
         if isinstance(node, Select) and isinstance(node.cond, All) and cond in node.cond.conds:
@@ -83,7 +83,7 @@ def _chosen(value: Scalar, cond: Cond, then: Callable[[Select, All], Scalar]) ->
 
 
 def with_instead(value: Scalar, cond: Cond, instead: tuple[Cond, ...]) -> Scalar:
-    """`value` with the conditions `instead` in the place of `cond`."""
+    """`value` with `cond` replaced by the conditions `instead`."""
 
     def then(node: Select, every: All) -> Scalar:
         conds = (*(c for c in every.conds if c != cond), *instead)
@@ -95,12 +95,12 @@ def with_instead(value: Scalar, cond: Cond, instead: tuple[Cond, ...]) -> Scalar
 
 
 def assuming(value: Scalar, conds: Iterable[Cond]) -> Scalar:
-    """`value` where all of `conds` hold."""
+    """`value` simplified under the assumption that all of `conds` hold."""
     for cond in conds:
         value = with_instead(value, cond, ())
     return value
 
 
 def where_fails(value: Scalar, cond: Cond) -> Scalar:
-    """`value` where `cond` fails."""
+    """`value` simplified under the assumption that `cond` fails."""
     return _chosen(value, cond, lambda node, _: where_fails(node.on_false, cond))

@@ -1,8 +1,8 @@
-"""Value expressions: what is computed for one element. Shared by expressions and loop nests.
+"""Scalar expressions: the computation of one element. Used by stages and by loop nests.
 
-A tree of frozen nodes. Every node has a `dtype`; operands of an arithmetic node have the same
-one (casts are explicit). A `Select` evaluates only the side it takes: reads on the other side
-do not happen, which is how padding is written and why a padded read is never out of bounds.
+A tree of frozen nodes. Every node has a `dtype`; operands of an arithmetic node have the same one
+(casts are explicit). A `Select` evaluates only the branch taken. Reads in the other branch do not
+happen, so padding is a select around a read that would be out of bounds.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .functions import UnaryOp
 
 
 class BinaryOp(StrEnum):
-    """Functions of two values. `div` is for floats only; integers add and multiply modulo 2**n."""
+    """Binary operations. `div` is for floats only; integers add and multiply modulo 2**n."""
 
     ADD = "add"
     SUB = "sub"
@@ -74,8 +74,8 @@ _REDUCER_OP = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Const:
-    """A number. Two are equal where no kernel can tell them apart: 0.0 is not -0.0, though Python
-    says so, a NaN is itself, and 0 is 0.0 where `dtype` is a float type."""
+    """A constant. Equality is that of the stored bits: 0.0 differs from -0.0, a NaN equals itself,
+    and 0 equals 0.0 if `dtype` is a float type."""
 
     value: int | float
     dtype: DType
@@ -94,8 +94,8 @@ class Const:
 
     @property
     def is_plus_zero(self) -> bool:
-        """Whether this is what padding is made of: a product or a bit pattern with -0.0 in its
-        place is another one. (`case Const(0)` takes both.)"""
+        """Whether this is +0, the value of padding; -0.0 would change the sign of a product. (`case
+        Const(0)` matches both.)"""
         return self.value == 0 and copysign(1.0, self.value) > 0
 
 
@@ -229,9 +229,10 @@ def index_conds(node: Scalar) -> Iterator[Cond]:
 
 
 def rewrite(node: Scalar, leaf: Callable[[Scalar], Scalar | None]) -> Scalar:
-    """`node` with every subtree for which `leaf` gives one replaced; identity is kept elsewhere.
+    """`node` with every subtree replaced for which `leaf` returns a node; others keep their
+    identity.
 
-    `leaf` is asked top down; None means "look inside".
+    `leaf` is called top down; None means "descend".
     """
     replaced = leaf(node)
     if replaced is not None:

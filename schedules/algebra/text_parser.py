@@ -1,7 +1,7 @@
-"""Reading index notation: text to a tree with positions. Grammar in `docs/workload.md`.
+"""Parser of index notation: text to a syntax tree with positions. Grammar in `docs/workload.md`.
 
-The parser knows no tensors and no types; `notation.py` gives the tree its meaning, and
-`index_text.py` uses the same syntax for the indices of JSON documents.
+The parser does not know tensors or types: `notation.py` evaluates the tree, and `index_text.py`
+uses the same syntax for the indices of JSON documents.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _BIT_OPERATIONS = {
     "^": "a power is a product: x*x",
     "~": "~x is -x - 1; a condition is negated by !",
 }
-"""Bit operations values do not have, and what to write instead."""
+"""Unsupported bit operations, and what to write instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ Tree: TypeAlias = Number | Name | Ref | Call | Prefix | Infix
 
 
 class AssignmentOp(StrEnum):
-    """How a statement's values become elements."""
+    """The operator of a statement: how its values are combined into elements."""
 
     STORE = "="
     SUM = "+="

@@ -1,9 +1,9 @@
-"""Building scalar nodes by the type rules, shared by every way of writing an expression.
+"""Build scalar nodes by the type rules, for all front ends.
 
-The rules. Arithmetic (`+ - * /`, functions, comparisons, sums and products) on narrow types is
-done wide: narrow floats in f32, i8 and u8 in i32. Copies, `select`, and `min` and `max` of one
-integer type keep the type. A number takes the type of what it meets. Everything else is an explicit
-`cast`.
+Rules: arithmetic (`+ - * /`, functions, comparisons, sums and products) on narrow types is done in
+a wide type: narrow floats in f32, i8 and u8 in i32. Copies, `select`, and `min` and `max` of one
+integer type keep the type. A literal takes the type of the other operand. Everything else needs an
+explicit `cast`.
 """
 
 from __future__ import annotations
@@ -68,7 +68,8 @@ def const(value: float, dtype: DType) -> Const:
 
 
 def _rounded(value: float, dtype: DType) -> float:
-    """The nearest value of `dtype`: a constant means the same in a kernel and in a reference."""
+    """The nearest value of `dtype`, so that a constant is the same in a kernel and in the
+    reference."""
     try:
         exact = float(value)
     except OverflowError:
@@ -85,7 +86,7 @@ def _rounded(value: float, dtype: DType) -> float:
 
 
 def cast(node: Scalar, dtype: DType) -> Scalar:
-    """`node` as `dtype`; nothing where it already is."""
+    """`node` cast to `dtype`; `node` itself if it has that type."""
     return node if node.dtype is dtype else Cast(node, dtype)
 
 

@@ -1,1 +1,1 @@
-"""Ways to write a computation: expressions in Python and index notation."""
+"""Front ends: expressions in Python, and index notation."""

@@ -1,4 +1,4 @@
-"""The Python way to write a computation; index notation and the operator library use it as well.
+"""The Python front end; index notation and the operator library build on it.
 
     A = placeholder("A", (512, 512))
     B = placeholder("B", (512, 512))
@@ -128,7 +128,8 @@ def select(condition: Condition, on_true: Operand, on_false: Operand) -> Expr:
 
 
 def padded(tensor: TensorExpr, *index: Index | int, fill: float = 0) -> Expr:
-    """`tensor[index]`, and `fill` outside of it: only where a read may really be outside."""
+    """`tensor[index]` with `fill` outside of the tensor; guarded only if the read may be
+    outside."""
     read = tensor[tuple(index)]
     ranges = {name: Interval(0, v.extent - 1) for name, v in read.vars.items()}
     load = read.node
@@ -138,7 +139,7 @@ def padded(tensor: TensorExpr, *index: Index | int, fill: float = 0) -> Expr:
     )
     if all(prove(c, ranges) for c in conds):
         return read
-    # Which of them are needed is found where variables have places, not yet names alone.
+    # Redundant conditions are removed later, when the stage and its axes are known.
     return guard(conds, read.vars).choose(read, number(fill, tensor.dtype))
 
 
@@ -212,9 +213,9 @@ def compute(
 ) -> TensorExpr:
     """The tensor whose element `[i, j, ...]` is `fn(i, j, ...)`.
 
-    The axes are called what `fn` calls its parameters. `dtype` casts the result; without it the
-    tensor has the type of the expression. A reduction inside a larger expression becomes a stage
-    of its own, over those of its free axes it depends on.
+    The axes are named after the parameters of `fn`. `dtype` casts the result; without it the tensor
+    has the type of the expression. A reduction inside a larger expression becomes a stage of its
+    own, over those of its free axes it depends on.
     """
     check_name(name, "a tensor")
     check_shape(name, tuple(shape))

@@ -1,8 +1,7 @@
-"""What expressions in Python are made of: index variables, values, conditions and tensors.
+"""The objects of the Python front end: index variables, values, conditions and tensors.
 
-`tilewright.schedules.frontend.expr` is the face of this module; its functions build everything
-here. Values are immutable, and operators on them follow the type rules of
-`tilewright.schedules.algebra.values`.
+`tilewright.schedules.frontend.expr` is the public interface of this module. Values are immutable,
+and operators on them follow the type rules of `tilewright.schedules.algebra.values`.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from ..workload.tensors import Stage, Tensor
 
 
 class LoopVar:
-    """One index variable. Its identity is the object: two may have the same label."""
+    """One index variable, compared by identity: two may have the same label."""
 
     __slots__ = ("extent", "label", "name", "reduce")
 
@@ -253,13 +252,14 @@ class Expr:
 
 
 Operand: TypeAlias = Expr | Index | int | float
-"""What may stand in an expression: a value, an index used as a number, or a number."""
+"""An operand: a value, an index used as a number, or a number."""
 
 
 def derived(node: Scalar, *parts: Expr, depth: int | None = None) -> Expr:
-    """`node`, made of `parts`, with what they know together. WorkloadError if it is too large.
+    """`node` as an expression that combines the variables, tensors and reductions of `parts`.
+    WorkloadError if it is too large.
 
-    `depth` is that of `node` where it is not one more than that of its parts."""
+    `depth` overrides the depth of `node` if it is not one more than that of its parts."""
     size = 1 + sum(p.size for p in parts)
     if depth is None:
         depth = 1 + max((p.depth for p in parts), default=0)
@@ -294,7 +294,7 @@ def number(value: Operand, dtype: DType) -> Expr:
 
 
 def operand(value: object) -> Operand:
-    """`value` if it may stand in an expression; WorkloadError says what it is otherwise."""
+    """`value` if it is an operand; WorkloadError describes it otherwise."""
     if isinstance(value, Expr | Index) or (
         isinstance(value, int | float) and not isinstance(value, bool)
     ):
@@ -333,7 +333,8 @@ def typed_pair(a: object, b: object, *, keep_narrow: bool = False) -> tuple[Expr
 
 
 def _number_beside(typed: Expr, plain: Operand, keep_narrow: bool) -> Expr:
-    """`plain` in the type it takes beside `typed`; a narrow one where that is asked and fits."""
+    """The literal `plain` in the type it takes next to `typed`; with `keep_narrow` in a narrow type
+    if it fits."""
     dtype = values.wide(typed.dtype)
     if keep_narrow and dtype is not typed.dtype and not typed.dtype.is_float:
         low, high = typed.dtype.integer_range

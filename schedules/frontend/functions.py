@@ -2,7 +2,7 @@
 
     from tilewright.schedules.frontend.functions import exp, tanh
 
-They are made from `algebra/functions.py`, so a row there is all that a function needs here.
+They are generated from the table in `algebra/functions.py`.
 """
 
 from __future__ import annotations

@@ -137,7 +137,7 @@ class _Program:
         return Workload.of(*outputs, inputs=list(self._inputs.values()))
 
     def _check_declared(self) -> None:
-        """Names that are read, but neither declared nor written, are all named at once."""
+        """WorkloadError that lists all names that are read, but neither declared nor written."""
         written = {s.target.name for s in self._statements}
         reads = [r for s in self._statements for r in references(s.value)]
         missing = {r.name: r for r in reversed(reads) if r.name not in {*written, *self._inputs}}
@@ -187,8 +187,8 @@ class _Program:
         return expr.compute_labelled(target.name, axes, element, stated.dtype if stated else None)
 
     def _check_inner(self, statement: AssignmentTree, inner: Mapping[str, Tree]) -> None:
-        """WorkloadError unless the indices `inner`, which the left side lacks, suit the operator;
-        each with the place of its first use."""
+        """WorkloadError unless the indices `inner`, which are not on the left side, fit the
+        operator; each is given with its first use."""
         target = statement.target
         match statement.operator:
             case AssignmentOp.STORE:

@@ -1,4 +1,4 @@
-"""The meaning of the right side of a statement: syntax tree to expression."""
+"""Evaluate the right side of a statement: syntax tree to expression."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ _Value: TypeAlias = Operand | Condition
 
 
 class Evaluator:
-    """The meaning of one right side: numbers and indices stay plain until a value meets them."""
+    """Evaluator of one right side: numbers and indices stay untyped until they are combined with a
+    value."""
 
     def __init__(
         self, text: str, tensors: Mapping[str, TensorExpr], scope: Mapping[str, Index]

@@ -1,10 +1,9 @@
-"""How far each index of a statement runs, inferred from the shapes it is used with.
+"""Infer the range of each index of a statement from the shapes it is used with.
 
-1. A range given explicitly is taken as it is.
-2. An index that stands alone in a dimension runs over that dimension; two that disagree clash.
-3. An index inside `c*h + rest` runs as far as the reads stay inside the tensor, where `rest`
-   reaches below 0 as far outside at the end as at the start: padding is symmetric, and the
-   result is the usual output size of a convolution, (I + 2*pad - K)//stride + 1.
+1. An explicit range is used as it is. 2. An index alone in a dimension has the extent of that
+dimension; different extents are an error. 3. An index inside `c*h + rest` runs while the reads stay
+inside the tensor, padded at its end as far as `rest` reaches below 0: padding is symmetric, which
+gives the usual output size of a convolution, (I + 2*pad - K)//stride + 1.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ class TensorUse:
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """What gave an index its extent, for explanations."""
+    """The use that determined the extent of an index, for error messages."""
 
     extent: int
     text: str
@@ -113,7 +112,8 @@ def _one_round(text: str, reads: list[TensorUse], found: dict[str, _Source]) -> 
 
 
 def _reach(index: Affine, extent: int, name: str, found: Mapping[str, _Source]) -> int | None:
-    """How many values of `name` keep `index` inside, by rule 3; None if that has no answer."""
+    """The number of values of `name` that keep `index` inside, by rule 3; None if it is not
+    determined."""
     divided = _opened(index)
     if divided is not None:
         numerator, divisor = divided

@@ -1,4 +1,4 @@
-"""From expressions to stages: reductions become stages, tensors become a workload."""
+"""Split expressions into stages: each reduction inside an expression becomes a stage."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def _needed(stmts: tuple[Stmt, ...], inside: Ranges) -> set[Cond]:
             case StoreElement() | Update():
                 here = {easiest(guard, inside) for guard in stmt.guards}
             case PrefetchHint():
-                continue  # a prefetch where nothing else is left to do is of no use
+                continue  # prefetches alone do not keep an iteration
         common = here if common is None else common & here
     return common or set()
 

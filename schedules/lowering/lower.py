@@ -176,7 +176,7 @@ def _shrink(
 def _shrink_loop(
     loop: For, ranges: dict[str, Interval], zero: dict[str, Affine]
 ) -> tuple[Stmt, ...]:
-    # A prefetch where nothing else is left to do is of no use.
+    # Prefetches alone do not keep an iteration.
     useful = (_useful(leaf.guards, loop, chain, ranges) for leaf, chain in write_sites((loop,)))
     extent = max(useful, default=0)
     if extent <= 0:

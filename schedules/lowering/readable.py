@@ -49,7 +49,7 @@ def readable(workload: Workload, trace: Trace) -> Readable:
         return name
 
     def words(name: str) -> str:
-        # What is copied for a stage is called after both: `s0.i1.block`.
+        # A copy for a stage is named after stage and tensor: `s0.i1.block`.
         return ".".join(tensors.get(word, word) for word in name.split("."))
 
     buffers = {b.name: unique(words(b.name)) for b in nest.argument_buffers}

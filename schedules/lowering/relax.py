@@ -122,7 +122,7 @@ def _that_matter(
             best |= chosen
         else:
             matter.append(guard)
-    # Where the setting would end one that is kept, its variables stay as they are.
+    # Variables whose assignment would violate a kept guard become fixed.
     torn = {
         name
         for guard in matter
@@ -152,7 +152,7 @@ def _droppable(
     result: dict[int, tuple[Cond, ...]] = {}
     for writer, chain in writers:
         reduced = {loop.var for loop in chain if loop.reduce}
-        # A guard on loops around the buffer ends one of them: nothing is left to be thrown away.
+        # Guards on loops around the allocation become bounds of these loops and cost nothing.
         ending = [g for g in writer.guards if g.index.vars() <= around]
         droppable = tuple(
             g for g in writer.guards if g not in ending and not g.index.vars() & reduced
@@ -169,7 +169,7 @@ def _droppable(
         if in_bounds(writer.index, buffers[name].shape, ranges):
             return {}  # without its guards the write would leave the buffer
         if droppable and not _is_one_to_one(writer.index, ranges, around):
-            return {}  # without its guards it would write over what others wrote
+            return {}  # without its guards it would overwrite other elements
         result[id(writer)] = droppable
     return result if all(_is_started(w, c, writers, result) for w, c in writers) else {}
 
@@ -292,14 +292,14 @@ def guard_reads(
     if not guards:
         return value
 
-    # Other conditions around a read may keep it inside only together with a guard.
+    # Other conditions around a read may keep it in bounds only together with a guard.
     spoken_of = _variables((*kept, *_outer_conds(value)))
 
     def missing(load: Load, known: tuple[Cond, ...]) -> tuple[Cond, ...]:
         needed = unless_written(load)
         conds = in_bounds(load.index, buffers[load.tensor].shape, ranges)
         if any(c not in known for c in conds):
-            # To stay inside is one thing, to have been written there another.
+            # Guards needed to stay in bounds are added to those needed for defined values.
             fixed = spoken_of.union(_variables(known), *(i.vars() for i in load.index))
             inside = _that_matter(guards, ranges, fixed)
             needed = tuple(g for g in guards if g in needed or g in inside)

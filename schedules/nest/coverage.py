@@ -53,7 +53,8 @@ def is_written_whole(nest: Nest, buffer: Buffer) -> bool:
         around = chain_to(nest.body, write)
         moving = [x for x in around if any(x.var in i.vars() for i in write.index)]
         renamed = {loop.var: var(f"#{n}") for n, loop in enumerate(moving)}
-        # A guard on another loop, of a reduction say, keeps an element only in all its iterations.
+        # A guard on a loop that does not index the buffer (a reduction) excludes no element if it
+        # holds in some iteration.
         guarded = {name for guard in write.guards for name in guard.index.vars()}
         extents = {x.var: x.extent for x in around if x in moving or x.var in guarded}
         count = _elements(write, extents, own, buffer)
@@ -107,10 +108,15 @@ def _in_digits(
         kept |= digits.keys() if name in own else set()
     ranges = {name: Interval(0, extent - 1) for name, extent in found.items()}
 
-    def told(i: Affine) -> Affine:
+    def simplified(i: Affine) -> Affine:
         return simplify(i.substitute(mapping), ranges)
 
-    return tuple(map(told, index)), [type(g)(told(g.index)) for g in guards], found, kept
+    return (
+        tuple(map(simplified, index)),
+        [type(g)(simplified(g.index)) for g in guards],
+        found,
+        kept,
+    )
 
 
 def _steps(name: str, index: Index) -> list[int]:
@@ -168,7 +174,7 @@ def _reached(
     hold."""
     names = sorted(loops)
     grid = np.indices([extents[name] for name in names]).reshape(len(names), -1)
-    env: dict[str, int] = dict(zip(names, grid, strict=True))  # arrays, where numbers would do
+    env: dict[str, int] = dict(zip(names, grid, strict=True))  # arrays instead of integers
     at = [np.broadcast_to(i.evaluate(env), grid.shape[1:]) for i in index]
     there = [(place >= 0) & (place < size) for place, size in zip(at, sizes, strict=True)]
     there += [np.asarray(holds(guard, env)) for guard in guards]

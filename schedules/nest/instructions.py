@@ -264,8 +264,10 @@ def call_of(
             if row.is_run_by(loop, leaf, left, right):
                 call = InstructionCall(row, form, loop, leaf, left, right)
                 return _problem(call, buffers, around) or call
-    told = f"{row.steps} products of {row.left} and {row.right} to each of its lanes in {row.sums}"
-    return f"the loop must add {told}, and do nothing else"
+    products = (
+        f"{row.steps} products of {row.left} and {row.right} to each of its lanes in {row.sums}"
+    )
+    return f"the loop must add {products}, and do nothing else"
 
 
 def _factors(value: Scalar) -> Iterator[tuple[Load, Load]]:

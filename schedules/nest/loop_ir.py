@@ -206,7 +206,7 @@ class Nest:
 
 def walk(stmts: tuple[Stmt, ...]) -> Iterator[Stmt]:
     """Every statement, parents first, in program order."""
-    waiting = [iter(stmts)]  # not recursion: that hands every statement up through all levels
+    waiting = [iter(stmts)]  # iterative: recursive generators cost time per level
     while waiting:
         for stmt in waiting[-1]:
             yield stmt

@@ -1,11 +1,11 @@
-"""What a kernel packs of its constant inputs before all calls: buffers of scope PREPACKED.
+"""Prepacking: buffers of scope PREPACKED are filled from constant inputs once, before all calls.
 
     alloc P                      # prepacked
     for x: P[x] = W[f(x)]        -> `copies`: run once, they see constant inputs and nothing else
     for i: ... P[g(i)] ...       -> `rest`: run in every call, it only reads what was made
 
-One nest says both, so the interpreter, the verifiers and the primitives know one meaning; code
-generation takes it apart.
+One nest represents both parts, so that interpreter, verifiers and primitives need not know about
+prepacking; code generation splits it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ from .loop_ir import (
 
 @dataclass(frozen=True, slots=True)
 class PrepackParts:
-    """A nest's PREPACKED `buffers`, the statements that fill them, in order, and the other ones."""
+    """A nest's PREPACKED `buffers`, the statements that fill them, in order, and the other
+    statements."""
 
     buffers: tuple[Buffer, ...]
     copies: tuple[Stmt, ...]
@@ -40,7 +41,7 @@ class PrepackParts:
 
 
 def split_prepack(nest: Nest) -> PrepackParts:
-    """The nest taken apart. What is prepacked stands outside all loops; see `prepack_problem`."""
+    """The two parts of the nest, which must satisfy `prepack_problem`."""
     buffers: list[Buffer] = []
     copies: list[Stmt] = []
 
@@ -63,7 +64,7 @@ def split_prepack(nest: Nest) -> PrepackParts:
 
 
 def _fillers(stmt: Allocate) -> int:
-    """How many statements at the start of the body do nothing but fill the buffer."""
+    """The number of statements at the start of the body that only fill the buffer."""
     count = 0
     for inner in stmt.body:
         written = {leaf.buffer for leaf in leaves((inner,)) if not isinstance(leaf, PrefetchHint)}
@@ -74,11 +75,11 @@ def _fillers(stmt: Allocate) -> int:
 
 
 def prepack_problem(nest: Nest) -> str | None:
-    """Why what `nest` marks cannot be prepacked, None if all of it can.
+    """The reason why a PREPACKED buffer of `nest` cannot be prepacked; None if all can.
 
-    An input is constant. Each such buffer stands outside all loops, is filled at the start of
-    its block from constant inputs alone, with no memory besides but registers, and is not written
-    again.
+    Requirements: some input is constant; each such buffer is allocated outside of all loops, filled
+    at the start of its block from constant inputs only, with no other buffers than registers, and
+    not written again.
     """
     marked = [b.name for b in buffers_allocated(nest.body) if b.scope is BufferScope.PREPACKED]
     if not marked:
@@ -101,7 +102,9 @@ def _filling_problem(nest: Nest, parts: PrepackParts, packed: set[str]) -> str |
     for stmt in walk(parts.copies):
         if isinstance(stmt, Allocate):
             shared = any(loop.kind is LoopKind.PARALLEL for loop in loops(stmt.body))
-            if stmt.buffer.scope is not BufferScope.REGISTER or shared:  # threads share memory only
+            if (
+                stmt.buffer.scope is not BufferScope.REGISTER or shared
+            ):  # threads do not share registers
                 return f"filling it takes a buffer of its own, {stmt.buffer.name!r}"
             registers.add(stmt.buffer.name)
     for leaf in leaves(parts.copies):

@@ -212,7 +212,7 @@ _REDUCER_SIGN = {
     Reducer.MIN: "min=",
 }
 
-# How tightly a piece of text holds together; an operand that holds less needs parentheses.
+# Precedences; an operand of lower precedence is put in parentheses.
 _CHOICE, _AND, _RELATION, _SUM, _PRODUCT, _SIGN, _ATOM = range(7)
 
 _INFIX = {
@@ -242,7 +242,7 @@ def _scalar(node: Scalar) -> tuple[str, int]:
         case Binary(op, a, b):
             if op not in _INFIX:
                 return f"{op}({_scalar(a)[0]}, {_scalar(b)[0]})", _ATOM
-            # Equal strength is written left to right; floats do not associate.
+            # Equal precedence associates to the left; float arithmetic is not associative.
             sign, strength = _INFIX[op]
             return f"{_operand(a, strength)} {sign}{_KEPT}{_operand(b, strength + 1)}", strength
         case Compare(op, a, b):

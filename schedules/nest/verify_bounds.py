@@ -74,7 +74,7 @@ class Facts:
         ranges = _narrowed(self.ranges, found)
         if ranges is None:
             return replace(self, reachable=False)
-        # A condition on one variable is all in its range now.
+        # A condition on one variable is subsumed by its range.
         kept = tuple(c for c in found if len(c.index.terms) > 1 or not _is_plain(c.index))
         return Facts(ranges, kept, self.reachable)
 
@@ -167,7 +167,7 @@ def _holds_everywhere(cond: Ge0, facts: Facts) -> bool:
     extents = [span.hi - span.lo + 1 for span in spans.values()]
     if prod(extents) > MOST_POINTS:
         return False
-    grid = np.indices(extents)  # arrays, where numbers would do
+    grid = np.indices(extents)  # arrays instead of integers
     env = {name: at + span.lo for (name, span), at in zip(spans.items(), grid, strict=True)}
     excluded = np.zeros(extents, np.bool_)
     for known in conds:

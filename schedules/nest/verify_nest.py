@@ -178,7 +178,7 @@ def _stays_false(bound: Cond, name: str) -> bool:
     """Whether `bound` cannot become true again as variable `name` grows."""
     if isinstance(bound, Ge0):
         return _never_grows(bound.index, name)
-    # A monotone index passes zero once, but only a constant one stays there or away from there.
+    # An equation in a changing index may become true again later.
     return name not in bound.index.vars()
 
 

@@ -3,7 +3,7 @@
     operators.matmul(M=512, N=512, K=512, epilogue="bias+relu")
     operators.build("conv2d_nhwc", {"h": "56", "w": "56", "ci": 64, "co": 64, "k": 3, "pad": 1})
 
-Nothing after this package knows an operator's name: a workload is its expression.
+No later part of the system uses an operator's name: a workload is its expression.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from ..errors import WorkloadError
 from ..frontend.expr_core import TensorExpr
-from ..workload.constants import with_constants
+from ..workload.computation import with_constants
 from ..workload.tensors import Stage
 from ..workload.workload import Workload
 from . import contractions, convolutions, rowwise
@@ -44,9 +44,10 @@ def operator(name: str) -> Operator:
 def build(name: str, params: Mapping[str, object] | None = None, **more: object) -> Workload:
     """The workload of operator `name` with `params` (any case; numbers may be text).
 
-    `dtype` is f32 by default, `epilogue` names what follows ("bias+relu"), `constant` the inputs
-    whose values never change ("B", "W+bias"), `allow_error` the workload's `allowed_error`.
-    WorkloadError says which parameter is unknown, missing or out of range, and what would do.
+    `dtype` is f32 by default; `epilogue` is a chain of operations on the result ("bias+relu"),
+    `constant` lists inputs whose values never change ("B", "W+bias"), `allow_error` is the
+    workload's `allowed_error`. WorkloadError says which parameter is unknown, missing or out of
+    range, and what is accepted.
     """
     op = operator(name)
     numbers, options = _sorted_params(op, {**(params or {}), **more})
@@ -135,7 +136,7 @@ def _epilogues(op: Operator, text: str) -> tuple[Epilogue, ...]:
 
 
 def _renamed_core(core: Draft, epilogues: tuple[Epilogue, ...]) -> Draft:
-    """`core` with its output called `..._acc` where an epilogue takes the name over."""
+    """`core` with `_acc` appended to the name of its output, if an epilogue uses that name."""
     if not epilogues:
         return core
     out = core.output
@@ -153,7 +154,7 @@ def spelling(
     constant: str = "",
     allow_error: float | None = None,
 ) -> str:
-    """The canonical spelling: what was not left at its default, in declared order."""
+    """The canonical spelling: parameters that differ from their defaults, in declared order."""
     parts: list[str] = []
     for param in op.params:
         parts += _spelled(param, sizes)

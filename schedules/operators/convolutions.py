@@ -1,7 +1,7 @@
 """Convolutions in channels-last layout: windows with stride, padding, dilation and groups.
 
 An output axis has (I + 2*pad - dilation*(K-1) - 1)//stride + 1 points. Reads in the padding are
-zero, by guards that cover only what may really be outside.
+zero, by guards on reads that may be outside.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class ConvolutionWindow:
         return room // self.stride + 1
 
     def at(self, position: Index, tap: Index) -> Index:
-        """Where in the input tap `tap` reads for the output at `position`."""
+        """The input coordinate that tap `tap` reads for the output at `position`."""
         index: Index = position * self.stride + tap * self.dilation - self.pad
         return index
 
@@ -143,7 +143,8 @@ def _depthwise(p: Sizes, t: Types) -> Draft:
 
 
 def _transposed(p: Sizes, t: Types) -> Draft:
-    """Gathers: output h takes input (h + pad - r)/stride for the taps r where that is whole."""
+    """Transposed convolution as a gather: output h reads input (h + pad - r)/stride for the taps r
+    that make it an integer."""
     windows = _windows(p, "HW")
     outs = tuple((v.size - 1) * v.stride - 2 * v.pad + v.kernel for v in windows)
     for v, out in zip(windows, outs, strict=True):
@@ -170,7 +171,7 @@ def _transposed(p: Sizes, t: Types) -> Draft:
 
 
 def _useful_taps(v: ConvolutionWindow, out: int) -> int:
-    """Pairs (input i, tap r) that land in the output: 0 <= i*stride - pad + r < out."""
+    """The number of pairs (input i, tap r) inside the output: 0 <= i*stride - pad + r < out."""
     total = 0
     for tap in range(v.kernel):
         # i*stride >= pad - tap and i*stride <= out - 1 + pad - tap
@@ -217,7 +218,7 @@ def _max_pool(p: Sizes, t: Types) -> Draft:
 
 
 def _window_params(axes: str, *, dilation: bool = True) -> tuple[Param, ...]:
-    """`K`, `stride`, `pad` and `dilation`, each also one value an axis."""
+    """Parameters `K`, `stride`, `pad` and `dilation`, each also per axis."""
 
     def per_axis(prefix: str) -> tuple[str, ...]:
         letters = axes if prefix == "K" else [f"_{a.lower()}" for a in axes]

@@ -1,6 +1,6 @@
-"""What may follow a contraction in the same kernel: bias, activations, residual, requantisation.
+"""Epilogues of a contraction in the same kernel: bias, activations, residual, requantisation.
 
-The count of operations an output element: bias 1, relu 1, relu6 2, gelu 9, add 1, requant 4.
+Operations per output element: bias 1, relu 1, relu6 2, gelu 9, add 1, requant 4.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .registry import Draft, closest
 
 @dataclass(frozen=True, slots=True)
 class _Context:
-    """Where an epilogue stands: the tensor it is applied to and the element it computes."""
+    """The operand of an epilogue: the tensor it is applied to, and the element it computes."""
 
     accumulator: TensorExpr
     index: tuple[Index, ...]
@@ -152,5 +152,6 @@ def _shape(acc: TensorExpr, kind: str) -> tuple[int, ...]:
 
 
 def _extra_type(name: str, dtype: DType) -> str:
-    """Scale and zero point are floats; everything else has the type it is added to."""
+    """The type of an extra input: f32 for scale and zero point, else that of the value it is added
+    to."""
     return "f32" if name in ("scale", "zero_point") else dtype

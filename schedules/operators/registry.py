@@ -1,4 +1,4 @@
-"""What an operator of the library is: declared parameters, a layout, and how to build it."""
+"""Definition of a library operator: declared parameters, layout and builder."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PRODUCTS = (*FLOATS, "u8s8s32", "i32", "i64", "i8", "u8")
 class Param:
     """A size of an operator. `default` None means that it must be given.
 
-    `per_axis` are the names that give it for one axis each; they win over the general one.
+    `per_axis` are names that set it for a single axis and take precedence.
     """
 
     name: str
@@ -33,7 +33,7 @@ class Param:
 
 @dataclass(frozen=True, slots=True)
 class Types:
-    """Element types of the operands: `data` is what streams through, `weight` the other one."""
+    """Element types of the operands `data` and `weight`."""
 
     data: str
     weight: str
@@ -44,12 +44,12 @@ class Types:
 
 
 Sizes = Mapping[str, int]
-"""Every parameter by name; a parameter with `per_axis` names is there under those as well."""
+"""Values of parameters by name, including `per_axis` names."""
 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """What a builder returns: tensors, and the operator's own count of operations."""
+    """The result of a builder: tensors, and the operator's count of operations."""
 
     output: TensorExpr
     inputs: tuple[TensorExpr, ...]
@@ -119,7 +119,7 @@ class Operator:
 
 
 def closest(name: str, choices: Sequence[str]) -> str:
-    """`; did you mean ...?` for a near miss, else nothing."""
+    """`; did you mean ...?` if a choice is similar, else ""."""
     by_folded = {c.casefold(): c for c in choices}
     near = get_close_matches(name.casefold()[:80], list(by_folded), n=3, cutoff=0.6)
     return f"; did you mean {' or '.join(by_folded[n] for n in near)}?" if near else ""

@@ -41,7 +41,7 @@ def _attention_softmax(p: Sizes, t: Types) -> Draft:
 
 
 def _layernorm(p: Sizes, t: Types) -> Draft:
-    """Two passes: the mean first, then the variance around it, which loses no digits."""
+    """Two passes: first the mean, then the variance around it, which avoids cancellation."""
     m, n = p["M"], p["N"]
     a = placeholder("A", (m, n), t.data)
     gamma, beta = placeholder("gamma", (n,), t.weight), placeholder("beta", (n,), t.weight)

@@ -42,7 +42,7 @@ class DimensionSpan:
     def local(self, index: Affine) -> Affine:
         """The position of the element `index` within the span."""
         offset, step = index - self.base, max(self.step, 1)
-        # A division's value is a multiple where its constant alone need not be one.
+        # With divisions the value is a multiple of `step` even if the constant is not.
         assert offset.const % step == 0 or any(not isinstance(a, Var) for a, _ in offset.terms)
         return offset // step
 

@@ -166,7 +166,7 @@ class CacheRead(_CopyPrimitive):
                 case Select(All(conds), Load(tensor, index, dtype), Const() as other) if (
                     other.is_plus_zero and tensor == source.name and takes(index)
                 ):
-                    # Guards are written without common factors; strided taps bring some back.
+                    # Guards have no common factors, but substituting strided taps introduces some.
                     inside = {normal_cond(c) for c in in_bounds(index, source.shape, ranges)}
                     kept = tuple(c for c in conds if normal_cond(c) not in inside)
                     load = Load(self.name, region.local_index(index), dtype)
@@ -208,7 +208,7 @@ class BlockRead(_CopyPrimitive):
         words = f" with {self.along!r} in its last dimension"
         source, reads = self._readable(place, takes, words)
         old = reads[0]
-        # Loops of one iteration, and the like, tell no two reads apart.
+        # Compare simplified indices: loops of one iteration make no difference.
         ranges = {**place.ranges, **all_ranges(place.loop.body)}
         same = {r for r in reads if settled(r.index, ranges) == settled(old.index, ranges)}
         require(same >= set(reads), self, f"several reads of {self.tensor!r} are such")
@@ -298,7 +298,7 @@ class CacheWrite(LoopMaker):
         require(not own, self, f"what writes {self.buffer!r} reads or makes it as well")
         serial = all(loop.kind is not LoopKind.PARALLEL for loop in chain)
         require(serial, self, "a parallel loop is inside; cache within it")
-        for loop in chain:  # merged with that of a reduction, which has no part behind it
+        for loop in chain:  # a spatial loop merged with a reduction loop
             problem = f"{loop.var!r} is of a reduction and moves what is written"
             require(not (loop.reduce and _moves(leaf.index, loop.var)), self, problem)
         return part, leaf, chain

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 
 from ..algebra.affine import affine, var
-from ..algebra.independence import are_apart
+from ..algebra.independence import are_disjoint
 from ..errors import require
 from ..nest.editing import allocated, flattened, renamed_copy, substitute_body
 from ..nest.finding import accesses_within, all_ranges, names_in, shared
@@ -56,7 +56,7 @@ class Merge(Primitive):
         moved = substitute_body(first.loop.body, {self.first: var(self.second)})
         body = (*moved, *second.loop.body)
         if any(isinstance(stmt, Allocate) for stmt in moved):
-            # Around both: what the loops inside write can then be written in one of them.
+            # One allocation around both bodies, so that inner loops can be merged next.
             buffers, flat = flattened(body)
             body = allocated(buffers, tuple(flat))
         reduce = first.loop.reduce or second.loop.reduce
@@ -113,8 +113,8 @@ class Merge(Primitive):
             indices = [tuple(i.substitute(renamed) for i in index) for index, _ in one[buffer]]
             indices += [index for index, _ in other[buffer]]
             meeting = f"an iteration of {second.var!r} may meet another one of {first.var!r}"
-            apart = are_apart(indices, second.var, ranges, around)
-            require(apart, self, f"{meeting} in {buffer!r}")
+            disjoint = are_disjoint(indices, second.var, ranges, around)
+            require(disjoint, self, f"{meeting} in {buffer!r}")
 
 
 def _before(stmts: tuple[Stmt, ...], loop: For) -> tuple[Stmt, ...] | None:

@@ -75,7 +75,7 @@ class Prefetch(Primitive):
         )
         first = dict.fromkeys(all_ranges(body), ZERO) | {self.loop: var(self.loop) + self.ahead}
         prefetch = PrefetchLeaf(self.tensor, tuple(i.substitute(first) for i in reads[0].index))
-        # A tensor that the body makes itself has no address before it is allocated.
+        # A buffer allocated in the body has no address before its allocation.
         inside = map_allocation(body, self.tensor, lambda s: (with_body(s, (prefetch, *s.body)),))
         return place.with_body(*((prefetch, *body) if inside is body else inside))
 

@@ -85,9 +85,9 @@ class RFactor(LoopMaker):
         partial = Buffer(self.name, shape, target.dtype, BufferScope.WORKSPACE)
         index = (*leaf.index, var(self.loop))
         first = first_without(leaf.first, (self.loop,))
-        # A guard of the reduction may leave partial results without any update (5 elements, a loop
-        # of 8): it goes into the value, so that each has one at least. Others, which keep what is
-        # written inside the buffer, hold for both nests.
+        # A guard on a reduction loop may leave partial results without any update (5 elements, a
+        # loop of 8), so it moves into the value. Guards on spatial loops keep writes in bounds and
+        # stay in both nests.
         reduced = {loop.var for loop in chain if loop.reduce}
         guards = tuple(g for g in leaf.guards if not g.index.vars() & reduced)
         inner = tuple(g for g in leaf.guards if g not in guards)
@@ -137,7 +137,7 @@ class Solve(Primitive):
         def moved(index: Affine) -> Affine:
             return collected(index.substitute({self.loop: value}))
 
-        # Conditions take the equation's place where nothing else needs them.
+        # Conditions replace the equation if the other branch does not depend on the loop.
         instead: tuple[Cond, ...] = ()
         if self.loop not in vars_of(where_fails(leaf.value, cond)):
             instead, needed = needed, ()
@@ -150,11 +150,11 @@ class Solve(Primitive):
         for guard in (*needed, *changed):
             if leaf.first is None or prove(substitute_cond(guard, reduced), ranges):
                 kept = (*kept, guard)
-            else:  # what no iteration adds to is still to be initialised
+            else:  # elements without any term must still be initialised
                 decided.append(guard)
         body = only_where(tuple(decided), body, leaf.reducer)
         first = leaf.first
-        if first is not None:  # told by the other loops: all of them at zero, as before
+        if first is not None:  # the first update: all other reduction loops at zero, as before
             first = tuple(map(normal_cond, first_without(first, (self.loop,))))
         new = replace(leaf, value=tidy(body, ranges), guards=kept, first=first)
         inside = nest_loops(chain[1:], (new,))

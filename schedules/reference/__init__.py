@@ -1,1 +1,2 @@
-"""What a workload's results must be, computed slowly, and how far a kernel may be from them."""
+"""The reference: a workload's exact results by NumPy, and bounds on the error of a correct
+kernel."""

@@ -1,9 +1,9 @@
-"""The part of an iteration space in which a reduction has terms that count.
+"""The active part of an iteration space: the terms of a reduction that are not neutral.
 
-A guard such as `where(k <= j, x, 0)`, a read outside of a tensor or a window written as an index
-(`W[y + p - 2*i]`) leave most terms of a sum zero. Boxes of the other axes are cut, and the ranges
-of reduction axes clipped in each, by interval arithmetic on the conditions, so that next to nothing
-is evaluated where one fails. Whatever a box still holds of that is evaluated as it is written.
+A guard such as `where(k <= j, x, 0)`, padding, or a window written as an index (`W[y + p - 2*i]`)
+makes most terms of a sum zero. The space is cut into boxes along its output axes, and in each box
+the ranges of reduction axes are clipped by interval arithmetic on the conditions, so that few
+neutral terms are evaluated. Those that remain in a box are evaluated as written.
 """
 
 from __future__ import annotations
@@ -34,49 +34,48 @@ from .padding import needed
 from .reads import IterationBox, leading_tiles
 
 _SMALLEST_POINTS = 1 << 15
-"""A box of fewer is not cut: NumPy would be busy with the calls alone."""
+"""Boxes with fewer points are not cut: the overhead of NumPy calls would dominate."""
 _GAIN = 0.75
-"""Boxes are cut where both halves have no more of the points than this."""
+"""Boxes are cut if both halves together keep at most this share of the points."""
 _LOOKED_AT = 1 << 14
 _WASTE, _LEAST_SHARE = 1.5, 1e-3
-"""Points that boxes hold beside those that count, about."""
+"""Estimated ratio of points in boxes to active points, and the least share assumed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Active:
-    """`boxes` are evaluated and reduced; where their outputs have terms outside of these, which is
-    at the boxes `beside`, each such term is `neutral`. No two of `boxes` have an output in common
-    if they lie `apart`."""
+    """`boxes` are evaluated and reduced. Outputs in the boxes `partial` also have terms outside of
+    `boxes`, each of which is `neutral`. `disjoint` says that no two of `boxes` share an output."""
 
     boxes: list[IterationBox]
-    beside: list[IterationBox]
+    partial: list[IterationBox]
     neutral: Const | None
-    apart: bool
+    disjoint: bool
 
 
 def active_boxes(
     stage: Stage, whole: IterationBox, max_points: int, finite: Callable[[], bool]
 ) -> Active:
-    """The boxes of `whole`, of up to `max_points`. `finite` says whether all that the body reads
-    is: only then is a product with zero none."""
+    """The active boxes of `whole`, of up to `max_points` each. `finite` says whether all tensors
+    that the body reads are finite: only then is a product with zero neutral."""
     conds, neutral = _conditions(stage, finite)
     outer = len(stage.axes)
     if neutral is None:
         boxes = list(leading_tiles(whole, max_points))
         return Active(boxes, [], None, not any(any(box.starts[outer:]) for box in boxes))
-    boxes, beside = [], []
+    boxes, partial = [], []
     for box, clipped in _cut(whole, conds, outer, max_points):
         if clipped is None or clipped != box:
-            beside.append(box)
+            partial.append(box)
         if clipped is not None:
             boxes.append(clipped)
     tiled = [tile for box in boxes for tile in leading_tiles(box, max_points)]
-    return Active(tiled, beside, neutral, len(tiled) == len(boxes))
+    return Active(tiled, partial, neutral, len(tiled) == len(boxes))
 
 
 def active_share(stage: Stage, whole: IterationBox, *, finite: bool = True) -> float:
-    """About which share of the points of `whole` `active_boxes` has, where all that is read is
-    `finite`: a little more than the share of some points by chance."""
+    """An estimate of the share of `whole` in `active_boxes`, from a random sample of points;
+    `finite` says whether all tensors read are finite."""
     conds, neutral = _conditions(stage, lambda: finite)
     if neutral is None or not whole.points:
         return 1.0
@@ -96,7 +95,8 @@ def active_share(stage: Stage, whole: IterationBox, *, finite: bool = True) -> f
 
 
 def _conditions(stage: Stage, finite: Callable[[], bool]) -> tuple[tuple[Cond, ...], Const | None]:
-    """Conditions without which a term changes no result, and what it is then; None for none."""
+    """Conditions outside of which a term is neutral, and its value there; None if there are
+    none."""
     match stage.kind:
         case Reduction(Reducer.SUM | Reducer.MAX | Reducer.MIN as reducer, axes):
             pass
@@ -116,8 +116,8 @@ def _conditions(stage: Stage, finite: Callable[[], bool]) -> tuple[tuple[Cond, .
 def _chosen(
     node: Scalar, reducer: Reducer, known: Const | None
 ) -> tuple[Scalar, tuple[Cond, ...], Const | None]:
-    """What is reduced where conditions hold, these, and what is there elsewhere: `known`, if that
-    is not None."""
+    """The value that is reduced where conditions hold, the conditions, and the constant elsewhere,
+    which must equal `known` unless that is None."""
     match node:
         case Select(All(conds), on_true, Const(value, _) as other):
             counts = value != 0 if reducer is Reducer.SUM else isnan(value)
@@ -130,7 +130,7 @@ def _chosen(
 
 
 def _is_finite_for_finite(node: Scalar) -> bool:
-    """Whether nothing in `node` can make a NaN or an infinity of finite numbers of float64."""
+    """Whether `node` is finite in float64 for all finite operands."""
     allowed = (BinaryOp.ADD, BinaryOp.SUB, BinaryOp.MUL, BinaryOp.MAX, BinaryOp.MIN)
     return all(
         isinstance(part, Load | Const | Select | All | Cast)
@@ -142,7 +142,8 @@ def _is_finite_for_finite(node: Scalar) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Linear:
-    """`const + sum of coefficients times axes` is at least 0, or is 0 if `equal`."""
+    """The condition that `const` plus the sum of coefficients times axes is >= 0, or == 0 if
+    `equal`."""
 
     const: int
     terms: tuple[tuple[int, int], ...]
@@ -150,7 +151,7 @@ class _Linear:
 
 
 def _linear(conds: Sequence[Cond], names: Sequence[str]) -> list[_Linear]:
-    """Those conditions that have no division, the axes of their terms by their place in `names`."""
+    """The conditions without divisions, with axes given by position in `names`."""
     found = []
     for cond in conds:
         terms = cond.index.terms
@@ -163,7 +164,7 @@ def _linear(conds: Sequence[Cond], names: Sequence[str]) -> list[_Linear]:
 def _cut(
     whole: IterationBox, conds: Sequence[Cond], outer: int, max_points: int
 ) -> Iterator[tuple[IterationBox, IterationBox | None]]:
-    """Boxes of all outputs, with all of their terms, and the part of each that may count."""
+    """Boxes that cover all outputs with all their terms, each with its part that may be active."""
     linear = _linear(conds, whole.names)
     places = sorted({p for cond in linear for p, _ in cond.terms if p < outer})
     stack = [whole]
@@ -188,7 +189,7 @@ def _best_halves(
     outer: int,
     places: Sequence[int],
 ) -> tuple[IterationBox, IterationBox] | None:
-    """`box` cut along the axis of `places` that leaves the fewest points, if that is worth it."""
+    """`box` cut along the axis among `places` that leaves the fewest active points, if it pays."""
     best: tuple[float, tuple[IterationBox, IterationBox]] | None = None
     for place in places:
         if box.extents[place] < 2:
@@ -202,7 +203,7 @@ def _best_halves(
 
 
 def _any_halves(box: IterationBox, outer: int) -> tuple[IterationBox, IterationBox] | None:
-    """`box` cut along its first output axis that can be."""
+    """`box` cut along its first divisible output axis."""
     place = next((p for p in range(outer) if box.extents[p] > 1), None)
     return None if place is None else _halves(box, place)
 
@@ -220,7 +221,8 @@ def _halves(box: IterationBox, place: int) -> tuple[IterationBox, IterationBox]:
 
 
 def _clipped(box: IterationBox, conds: Sequence[_Linear], outer: int) -> IterationBox | None:
-    """`box` with the ranges of its reduction axes in which all `conds` may hold; None for none."""
+    """`box` with the ranges of its reduction axes clipped to where all `conds` may hold; None if
+    empty."""
     if not box.points:
         return None
     low, high = list(box.starts), [s + e - 1 for s, e in zip(box.starts, box.extents, strict=True)]

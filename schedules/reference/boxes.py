@@ -1,4 +1,4 @@
-"""Work over the boxes of an iteration space, on several threads where it is long."""
+"""Evaluate the boxes of an iteration space, on several threads if there is much work."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ import numpy as np
 from .reads import IterationBox
 
 MAX_BOX_POINTS = 1 << 18
-"""Points evaluated at once: temporaries of two megabytes stay in a shared cache, and NumPy is busy
-long enough in each for threads not to wait for one another."""
+"""Points evaluated at once: temporaries of two megabytes stay in a shared cache, and each NumPy
+call is long enough for threads not to contend for the interpreter."""
 PARALLEL_POINTS = 1 << 21
-"""Points from which threads are worth their start: some hundredths of a second of work."""
+"""Points from which starting threads pays: some hundredths of a second of work."""
 MOST_WORKERS = 8
 
 T = TypeVar("T")
 
 
 def over_boxes(
-    work: Callable[[IterationBox], T], boxes: Sequence[IterationBox], *, apart: bool
+    work: Callable[[IterationBox], T], boxes: Sequence[IterationBox], *, disjoint: bool
 ) -> list[T]:
-    """`work` of each box, in their order. Those `apart` write nothing in common and may run at
-    the same time: NumPy lets others run while it computes.
+    """The results of `work` for each box, in order. Boxes that are `disjoint` write no common
+    element and may run on several threads, since NumPy releases the interpreter lock.
 
     The threads have ended when this returns, so a caller may fork.
     """
 
     def quietly(box: IterationBox) -> T:
-        with np.errstate(all="ignore"):  # which each thread has its own of
+        with np.errstate(all="ignore"):  # NumPy's error state is per thread
             return work(box)
 
     workers = min(len(boxes), len(os.sched_getaffinity(0)), MOST_WORKERS)
-    if not apart or workers < 2 or sum(b.points for b in boxes) < PARALLEL_POINTS:
+    if not disjoint or workers < 2 or sum(b.points for b in boxes) < PARALLEL_POINTS:
         return [quietly(box) for box in boxes]
     with ThreadPoolExecutor(workers) as pool:
         return list(pool.map(quietly, boxes))

@@ -1,7 +1,7 @@
 """Sums of products by matrix multiplication: the fast path of the reference.
 
-A stage that sums a product is recognised by its structure: the product is taken apart into two
-factors, each depending on a part of the axes only, and contracted with `np.matmul`.
+A stage that sums a product is recognised by its structure: the product is split into two factors
+that each depend on some of the axes, and contracted with `np.matmul`.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ from .math import Array
 from .reads import AxisCoordinates, IterationBox, full_box, tiles
 
 MAX_FACTOR_POINTS = 1 << 23
-"""Elements of both factors of one piece together: 64 MB of float64."""
+"""Limit of elements of both factors of one piece: 64 MB of float64."""
 
 
 @dataclass(frozen=True, slots=True)
 class Factor:
     """One factor of the products that are summed: `node` where all of its conditions hold, else 0.
 
-    `given` are conditions without which there is no product at all, whatever the other factor is:
-    the expression chooses zero instead. `lent` are conditions without which the *other* factor is
-    zero; they are evaluated here because the other one does not depend on their axes, and matter
-    where this one is NaN or infinite: zero times that is NaN.
+    `given` are conditions outside of which there is no product: the expression selects zero. `lent`
+    are conditions outside of which the *other* factor is zero. They are evaluated with this factor
+    because the other one does not depend on their axes; they matter where this factor is NaN or
+    infinite, since zero times that is NaN.
     """
 
     node: Scalar
@@ -64,10 +64,10 @@ def masked(node: Scalar, conds: tuple[Cond, ...]) -> Scalar:
 
 @dataclass(frozen=True, slots=True)
 class Contraction:
-    """`sum(left * right)` of `stage`, every axis in one role.
+    """`sum(left * right)` of `stage`, with a role for every axis.
 
-    `stage` is the stage asked for, up to axes that were cut in two: its tensor has the same
-    elements in the same order.
+    `stage` is the recognised stage with some axes split in two: its tensor has the same elements in
+    the same order.
 
     `batch` and `inner` index both factors; `inner` is summed. `rows` and `columns` index one
     factor each. `left_sums` and `right_sums` are summed but index one factor only. `repeats` is
@@ -105,10 +105,10 @@ class Contraction:
 def recognise(
     stage: Stage, gain: int = 4, whole: Collection[str] = frozenset()
 ) -> Contraction | None:
-    """`stage` as a contraction, or None where it is none or nothing is gained.
+    """`stage` as a contraction, or None if it is none or a contraction does not pay.
 
-    Something is gained where each factor has `gain` times fewer points than the sum has terms;
-    with 1, a product of matrix and vector is a contraction too. Axes `whole` are not cut in two.
+    It pays if each factor has `gain` times fewer points than the sum has terms; with 1, a
+    matrix-vector product is a contraction too. Axes `whole` are not split.
     """
     if not stage.reduces_by(Reducer.SUM) or stage.tensor.dtype is DType.BOOL:
         return None
@@ -173,7 +173,8 @@ def _divisors(body: Scalar, axis: str) -> set[int]:
 
 
 def _unconditional(node: Scalar) -> tuple[Scalar, tuple[Cond, ...]]:
-    """What is chosen, if anything but zero is, and the conditions of that."""
+    """The value of a select between it and zero, and its conditions; `node` itself without
+    conditions otherwise."""
     match node:
         case Cast(x, DType.F32 | DType.F64) if x.dtype.is_float:
             return _unconditional(x)  # no rounding in the reference: the cast changes nothing
@@ -185,7 +186,7 @@ def _unconditional(node: Scalar) -> tuple[Scalar, tuple[Cond, ...]]:
 
 
 _Masked: TypeAlias = tuple[Scalar, tuple[Cond, ...]]
-"""A factor and conditions without which it is zero."""
+"""A factor and the conditions outside of which it is zero."""
 
 
 def _factors(node: Scalar) -> list[_Masked]:
@@ -207,7 +208,8 @@ def _points(node: Scalar, extents: Mapping[str, int]) -> int:
 
 
 def _merged(factors: list[_Masked], extents: Mapping[str, int]) -> tuple[_Masked, _Masked] | None:
-    """Two factors, made by multiplying small ones first."""
+    """The factors multiplied into two, the smallest ones first; None if there are fewer than
+    two."""
     factors = list(factors)
     while len(factors) > 2:
         pairs = [(i, j) for j in range(len(factors)) for i in range(j)]
@@ -220,8 +222,8 @@ def _merged(factors: list[_Masked], extents: Mapping[str, int]) -> tuple[_Masked
 def _placed(
     left: _Masked, right: _Masked, given: tuple[Cond, ...], extents: Mapping[str, int]
 ) -> tuple[Factor, Factor]:
-    """Both factors with every condition at the one that stays the smaller for it: `given`, those of
-    the product, and those that make one factor zero."""
+    """Both factors with every condition (`given` of the product, and those of each factor) attached
+    to the factor that stays smaller."""
     raw = (left[0], right[0])
     own: list[list[Cond]] = [[], []]
     lent: list[list[Cond]] = [[], []]
@@ -276,7 +278,7 @@ def pieces(plan: Contraction, places: Mapping[str, AxisCoordinates]) -> Iterator
     """The iteration space, at `places`, in pieces whose factors together stay below
     `MAX_FACTOR_POINTS`.
 
-    Axes that index neither factor are not cut and not in the pieces.
+    Axes that index neither factor are left out of the pieces.
     """
     used = {a.name for a in (*plan.left_axes, *plan.right_axes)}
     every = plan.stage.all_axes
@@ -348,7 +350,7 @@ def unflattened(plan: Contraction, piece: IterationBox, result: Array) -> Array:
 
 
 def output_slices(plan: Contraction, piece: IterationBox) -> tuple[slice, ...]:
-    """Where the result of `contract` goes: all of an axis that is not in `piece`."""
+    """Slices of the output for the result of `contract`; axes that are not in `piece` are whole."""
     by_name = dict(zip(piece.names, piece.slices, strict=True))
     return tuple(by_name.get(a.name, slice(None)) for a in plan.stage.axes)
 

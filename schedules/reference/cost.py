@@ -1,8 +1,8 @@
-"""How long the reference takes, predicted from counts before anything is evaluated.
+"""Predict the run time of the reference from counts.
 
-Seconds are those of one core, by the rates below: what element-wise chains, reductions and products
-took on a Zen 5 core, rounded up. They say which form and how large a sample is affordable, not what
-a clock will show.
+Seconds on one core, by rates measured for elementwise chains, reductions and products on a Zen 5
+core, rounded up. The predictions choose the form of the reference and the size of a sample; they
+are no accurate timings.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from .sample import Sample, grid_of, sampled_stage
 
 @dataclass(frozen=True, slots=True)
 class ReferenceCosts:
-    """Seconds for one point: of an operation, a read along a line or a term of a reduction
-    (`node`), of a read whose index is computed for each point (`gather`), of an addition or
-    division (`rounded`), which are looked at for exact results where there is a bound, of a
-    function and of one product of a matrix multiplication in float64."""
+    """Seconds per point: of an operation, a strided read or a term of a reduction (`node`), of a
+    read with a computed index (`gather`), of an addition or division (`rounded`), which the error
+    bound tests for exact results, of a function (`function`), and of one product in a float64
+    matrix multiplication (`product`)."""
 
     node: float
     gather: float
@@ -37,7 +37,7 @@ class ReferenceCosts:
 
 VALUES = ReferenceCosts(node=1e-9, gather=10e-9, rounded=1e-9, function=20e-9, product=0.15e-9)
 BOUNDED = ReferenceCosts(node=3e-9, gather=12e-9, rounded=25e-9, function=50e-9, product=0.6e-9)
-"""Values alone, and values with their error bound."""
+"""Rates for values alone, and for values with their error bound."""
 _KERNEL_PRODUCT_SECS = 25e-12
 _KERNEL_POINT_SECS = 0.5e-9
 _ELEMENT_SECS = 20e-9
@@ -47,12 +47,13 @@ _ROUNDED = (BinaryOp.ADD, BinaryOp.SUB, BinaryOp.DIV)
 def predicted_secs(
     workload: Workload, sample: Sample | None = None, *, bounded: bool, finite: bool = True
 ) -> float:
-    """Seconds to evaluate `workload`, or `sample` of it; `bounded`: with its error bound; `finite`:
-    for inputs without NaN and infinities, times which zero is not zero."""
+    """Seconds to evaluate `workload`, or `sample` of it. `bounded` includes the error bound;
+    `finite` says that inputs have no NaN and no infinities, so that products with zero can be
+    skipped."""
     grids = {s.name: grid_of(sample, s) for s in workload.stages}
-    held = {name for name, grid in grids.items() if any(p is not None for p in grid)}
+    sampled = {name for name, grid in grids.items() if any(p is not None for p in grid)}
     rates = BOUNDED if bounded else VALUES
-    return sum(_stage_secs(s, sample, held, rates, finite) for s in workload.stages)
+    return sum(_stage_secs(s, sample, sampled, rates, finite) for s in workload.stages)
 
 
 def kernel_secs(workload: Workload) -> float:
@@ -69,7 +70,7 @@ def kernel_secs(workload: Workload) -> float:
 
 
 def handling_secs(workload: Workload) -> float:
-    """Seconds to draw a set of inputs, to lay it out and to compare the outputs."""
+    """Seconds to draw a set of inputs, to place it in memory and to compare the outputs."""
     tensors = (*workload.inputs, *workload.output_tensors)
     return _ELEMENT_SECS * sum(t.elements for t in tensors)
 
@@ -80,17 +81,21 @@ def points(workload: Workload) -> int:
 
 
 def _stage_secs(
-    stage: Stage, sample: Sample | None, held: Collection[str], rates: ReferenceCosts, finite: bool
+    stage: Stage,
+    sample: Sample | None,
+    sampled: Collection[str],
+    rates: ReferenceCosts,
+    finite: bool,
 ) -> float:
     compact, places = sampled_stage(stage, grid_of(sample, stage))
     plan = recognise(compact, whole=places)
     if plan is not None:
         extents = _extents(plan.stage)
-        sides = (_node_secs(s, extents, places, held, rates) for s in (plan.left, plan.right))
+        sides = (_node_secs(s, extents, places, sampled, rates) for s in (plan.left, plan.right))
         return sum(sides) + rates.product * _products(plan)
     extents = _extents(compact)
     total = rates.node * prod(extents.values())  # to write it, or to reduce it
-    total += _node_secs(stage.body, extents, places, held, rates)
+    total += _node_secs(stage.body, extents, places, sampled, rates)
     whole = full_box(compact.all_axes, places)
     return total * active_share(compact, whole, finite=finite)
 
@@ -107,19 +112,20 @@ def _node_secs(
     node: Scalar,
     extents: Mapping[str, int],
     placed: Collection[str],
-    held: Collection[str],
+    sampled: Collection[str],
     rates: ReferenceCosts,
 ) -> float:
-    """Of `node` and all below, each at the points of the axes that it depends on."""
+    """Seconds for `node` and its subexpressions, each at the points of the axes that it depends
+    on."""
     own = rates.node
     if isinstance(node, Unary):
         own = rates.function
     elif isinstance(node, Binary) and node.op in _ROUNDED and node.dtype.is_float:
         own = rates.rounded
-    elif isinstance(node, Load) and (node.tensor in held or not _is_view(node, placed)):
+    elif isinstance(node, Load) and (node.tensor in sampled or not _is_view(node, placed)):
         own = rates.gather
     total = own * prod(extents[name] for name in vars_of(node))
-    return total + sum(_node_secs(c, extents, placed, held, rates) for c in children(node))
+    return total + sum(_node_secs(c, extents, placed, sampled, rates) for c in children(node))
 
 
 def _is_view(read: Load, placed: Collection[str]) -> bool:

@@ -1,9 +1,9 @@
-"""How far a correct kernel may be from the exact result, element by element.
+"""Bounds on the error of a correct kernel, for each element.
 
-Running error analysis, stage by stage: every value travels with a bound on the distance between
-what any legal schedule computes and the exact value. Legal means any order and grouping of a
-sum, partial sums, and multiplication and addition fused or not; each operation rounds once in
-its node's type. Inputs are exact.
+Running error analysis, stage by stage: every value carries a bound on the distance between the
+result of any legal schedule and the exact value. A legal schedule may reorder and regroup sums, use
+partial sums, and fuse multiplication and addition; each operation rounds once in its node's type.
+Inputs are exact.
 
 Rules, with u the unit roundoff of the node's type and e(x) the bound carried by x:
 
@@ -12,15 +12,15 @@ Rules, with u the unit roundoff of the node's type and e(x) the bound carried by
 - a sum of K terms t: sum e(t) + ((1 + u)**K - 1) sum |t|; Higham, "Accuracy and Stability of
   Numerical Algorithms", 2nd ed., section 4.2.
 - monotone functions: the larger change of f at x - e and x + e, or the largest slope in between
-  times e, and `allowed_ulps` of the result (`algebra/functions.py`).
-  Floor, truncation and rounding to narrow floats are monotone too: their bound is the jump they
-  make if an integer (or a tie) lies within e of x, and zero otherwise.
-- a comparison whose operands are closer than their errors may go either way: a select on it is
-  bounded by the distance to the side not taken.
-- nothing is added where an operation, a function or a sum is exact for the values at hand, see
-  `error_exact`; sums of mostly zeros count the terms that are not, and sums of continuous inputs
-  are held to what is likely besides, see `error_sums`.
-- where a result may overflow, or divides by something that may be zero, the bound is infinite.
+  times e, and `allowed_ulps` of the result (`algebra/functions.py`). Floor, truncation and rounding
+  to narrow floats are monotone too: their bound is the size of the jump if an integer (or a tie)
+  lies within e of x, and zero otherwise.
+- a comparison whose operands are closer than their errors is undecided: a select on it is bounded
+by the distance to the branch not taken.
+- no rounding error is added if an operation, a function or a sum is exact for the actual values,
+see `error_exact`; sparse sums count only nonzero terms, and sums of continuous inputs have a
+probabilistic bound, see `error_sums`.
+- the bound is infinite if a result may overflow or a divisor may be zero.
 
 The reference itself is computed in float64, so u includes its roundings as well.
 """
@@ -73,7 +73,7 @@ from .error_sums import (
     measured_growth,
     terms_to_look_for,
 )
-from .evaluate import are_finite, evaluate_stage, held, load_inputs, masks_over
+from .evaluate import are_finite, evaluate_stage, load_inputs, masks_over, stored_sample
 from .exactness import exact_inputs_range
 from .extended import FactorValues, contract_sides
 from .math import Array, combiner, constant, reduce, value_dtype
@@ -104,14 +104,13 @@ def bounded_outputs(
 ) -> list[Bounded]:
     """`(values, bound)` of every output: a correct kernel's y has |y - values| <= bound.
 
-    `inputs` and `sample` as for `reference.evaluate`; values are its values up to float64
-    rounding, bounds are float64 arrays of the same shape, None for zero. `exact_stages` names
-    stages that are known to be free of rounding for these inputs, see
-    `exactness.value_ranges`. `continuous` says that
-    the inputs were drawn from continuous distributions: long sums are then held to what their
-    roundings make likely, see `error_sums`. An infinite bound says that
-    nothing can be promised (overflow, a root of something that may be negative). Integer values
-    are exact modulo 2**bits; their bound is zero unless they come from floats.
+    `inputs` and `sample` as for `evaluate.evaluate`; values are its values up to float64 rounding,
+    bounds are float64 arrays of the same shape, None for zero. `exact_stages` names stages without
+    rounding for these inputs, see `exactness.value_ranges`. `continuous` says that the inputs were
+    drawn from continuous distributions: long sums then have a probabilistic bound, see
+    `error_sums`. An infinite bound means that any value is correct (overflow, a root of a possibly
+    negative value). Integer values are exact modulo 2**bits; their bound is zero unless they come
+    from floats.
     """
     signed = frozenset(t.name for t in workload.inputs if t.dtype.is_float)
     env = BoundedTensors(
@@ -128,8 +127,8 @@ def bounded_outputs(
                 else _stage(*sampled_stage(stage, grid), env, continuous)
             )
             found[stage.name] = values, errors
-            env.tensors[stage.name] = held(values, stage, grid)
-            env.errors[stage.name] = None if errors is None else held(errors, stage, grid)
+            env.tensors[stage.name] = stored_sample(values, stage, grid)
+            env.errors[stage.name] = None if errors is None else stored_sample(errors, stage, grid)
             if stage_keeps_zero_sign(stage, env.signed):
                 env.signed |= {stage.name}
     return [found[n] for n in workload.outputs]
@@ -146,8 +145,8 @@ def _stage(
 
 
 def _given(errors: Array) -> Array:
-    """`errors` with room for the roundings of the comparison itself, far below u; what is no
-    number is infinite."""
+    """`errors` enlarged for the roundings of the comparison itself, far below u; NaN becomes
+    infinite."""
     errors = np.asarray(errors * (1 + 2.0**-30))
     if not np.isnan(errors.max(initial=0.0)):
         return errors
@@ -155,7 +154,7 @@ def _given(errors: Array) -> Array:
 
 
 def _is_exact(stage: Stage, errors: Mapping[str, Stored | None]) -> bool:
-    """Whether no float and no inexact tensor is involved."""
+    """Whether the stage is computed in integers from exact tensors."""
     integers = all(not node.dtype.is_float for node in walk(stage.body))
     return integers and all(errors[ld.tensor] is None for ld in loads(stage.body))
 
@@ -163,7 +162,7 @@ def _is_exact(stage: Stage, errors: Mapping[str, Stored | None]) -> bool:
 def _by_boxes(
     stage: Stage, places: Mapping[str, AxisCoordinates], env: BoundedTensors, measured: float | None
 ) -> Bounded:
-    """The body over boxes of all axes; see `reference._by_boxes`."""
+    """Evaluate the body box by box; see `evaluate._by_boxes`."""
     whole = full_box(stage.all_axes, places)
     read = [r.tensor for r in loads(stage.body)]
 
@@ -195,7 +194,7 @@ def _stored(stage: Stage, active: Active, env: BoundedTensors) -> Bounded:
         errors[box.slices] = _given(found)
         return True
 
-    return values, errors if any(over_boxes(fill, active.boxes, apart=active.apart)) else None
+    return values, errors if any(over_boxes(fill, active.boxes, disjoint=active.disjoint)) else None
 
 
 def _reduced(
@@ -211,7 +210,7 @@ def _reduced(
     dims = tuple(range(outer, outer + len(stage.reduce_axes)))
     values = np.full(shape, reducer.identity(dtype), value_dtype(dtype))
     identity = reducer.identity(DType.F64)
-    # Zeros that nothing is written over take no memory.
+    # Pages of `np.zeros` that are never written take no memory.
     parts = [
         np.full(shape, identity, float) if identity else np.zeros(shape)
         for _ in range(PARTS[reducer])
@@ -229,8 +228,8 @@ def _reduced(
                 combine(box.slices[:outer], total, some)
         return step
 
-    steps = over_boxes(fill, active.boxes, apart=active.apart)
-    for box in active.beside:
+    steps = over_boxes(fill, active.boxes, disjoint=active.disjoint)
+    for box in active.partial:
         assert active.neutral is not None, "what is left out is known"
         rest = constant(active.neutral.value, dtype)
         for total in (values, *parts):
@@ -247,7 +246,7 @@ def _contracted(
     env: BoundedTensors,
     measured: float | None,
 ) -> Bounded:
-    """Values and bound by matrix multiplications."""
+    """Values and bound of a contraction, by matrix multiplications."""
     dtype = stage.tensor.dtype
     shape = plan.stage.tensor.shape
     values, magnitude, errors = (np.zeros(shape, t) for t in (value_dtype(dtype), float, float))
@@ -284,8 +283,8 @@ def _contracted(
     exact = exact_sums(step, magnitude, errors, dtype)
     if nonzero is not None:
         growth = np.minimum(growth, growth_of(dtype, nonzero + 2))
-        # One product that is a number of the type is not rounded at all.
-        if dtype is not DType.F64:  # of which products are rounded in the reference, too
+        # A single representable product is not rounded.
+        if dtype is not DType.F64:  # the reference rounds f64 products, too
             exact = (nonzero <= 1) & (errors == 0) & is_number_of(values, dtype)
     bound = sum_errors(
         dtype, growth, magnitude, errors, tiny=count * smallest_step(dtype), exact=exact
@@ -296,9 +295,9 @@ def _contracted(
 
 @dataclass(frozen=True, slots=True)
 class _BoundedFactor:
-    """A factor over a piece, its magnitudes where finite, and its errors where products depend on
-    it; None is zero. `doubtful` is where it may not be finite and the other factor is zero by a
-    condition: a product that a kernel may compute or leave out."""
+    """A factor over a piece: magnitudes of its finite values, and its errors where it enters a
+    product; None is zero. `doubtful` marks where it may not be finite and the other factor is zero
+    by a condition: a kernel may compute or omit that product."""
 
     side: FactorValues
     size: Array
@@ -306,7 +305,7 @@ class _BoundedFactor:
     doubtful: Array | None
 
     def marked(self, box: IterationBox) -> Marked:
-        """What of the factor, over `box`, decides whether sums are NaN or infinite."""
+        """The part of the factor, over `box`, that decides whether sums are NaN or infinite."""
         masks = [mask for mask in (self.side.given, self.side.met) if mask is not None]
         there = np.logical_and.reduce(masks) if masks else None
         errors = None if self.errors is None else self.errors.raw
@@ -314,13 +313,13 @@ class _BoundedFactor:
 
     @property
     def reach(self) -> FactorValues:
-        """The largest magnitudes there may be."""
+        """Upper bounds of the magnitudes."""
         assert self.errors is not None, "asked where there are errors"
         return replace(self.side, raw=self.size + self.errors.raw)
 
     @property
     def counted(self) -> Array:
-        """1.0 where the factor may be other than zero."""
+        """1.0 where the factor may be nonzero."""
         errors = np.asarray(0.0) if self.errors is None else self.errors.raw
         return np.asarray((self.side.values != 0) | (errors != 0), np.float64)
 
@@ -344,7 +343,7 @@ def _factor(factor: Factor, box: IterationBox, env: BoundedTensors) -> _BoundedF
         return _BoundedFactor(
             side, size, None if errors is None else FactorValues(errors, side.given), None
         )
-    # Where the product is no term at all, `values` are zero.
+    # `values` are zero where there is no product.
     doubtful = ~side.met & (~np.isfinite(values) | is_open(errors))
     if errors is not None:
         errors = np.where(side.met, errors, 0.0)

@@ -1,13 +1,13 @@
-"""Which results are exact for the values at hand, whatever the order they are computed in.
+"""Detect results that are exact for the actual values, in any order of evaluation.
 
-`exactness` proves it for ranges of inputs, before there are any. Here values are known: an
-operation whose operands carry no error and whose result is a number of its type rounds nothing,
-a function has points where every implementation of it is exact, and a sum of multiples of 2**s
-is exact in any order as long as its magnitude stays within 2**(s + bits of the significand).
-The bound is zero there: inputs made of such values show the smallest mistake.
+`exactness` proves exactness for ranges of inputs. Here values are known: an operation with exact
+operands whose result is representable does not round, functions have points at which every
+implementation is exact, and a sum of multiples of 2**s is exact in any order as long as its
+magnitude is at most 2**(s + bits of the significand). The bound is zero there, so that inputs of
+such values reveal the smallest mistake.
 
-Nothing here may say "exact" where a right kernel could round. The other way round is only a wider
-bound, so tests that cost time are made where a sample of the values promises something.
+A result must never be called exact if a correct kernel could round it. Missing an exact result only
+widens the bound, so expensive tests run only if a sample of the values suggests success.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .error_rounding import Errors, smallest_normal
 from .math import Array
 
 NO_STEP = 2000
-"""The step of zeros: they are multiples of every power of two."""
+"""The step of zeros, which are multiples of every power of two."""
 _SAMPLE = 64
 
 
@@ -31,12 +31,12 @@ def sample(values: Array) -> Array:
     """Up to about 64 of `values`, evenly spread, as a vector."""
     if values.size <= _SAMPLE:
         return values.reshape(-1)
-    # An odd stride: values that repeat with a power of two are not all the same one.
+    # An odd stride, so that values with a period of a power of two are all sampled.
     return np.asarray(values.flat[:: values.size // _SAMPLE | 1])
 
 
 def is_number_of(values: Array, dtype: DType) -> Array:
-    """Where float64 `values` are numbers of the float type `dtype`."""
+    """Where float64 `values` are representable in the float type `dtype`."""
     if dtype.is_narrow_float:
         return np.asarray(round_to(values, dtype) == values)
     if dtype is DType.F32:
@@ -45,7 +45,7 @@ def is_number_of(values: Array, dtype: DType) -> Array:
 
 
 def exact_sum(a: Array, b: Array, values: Array, dtype: DType) -> Array | None:
-    """Where `values`, the float64 a + b, are the exact sums and numbers of `dtype`; None: nowhere.
+    """Where `values`, the float64 a + b, are exact and representable in `dtype`; None for nowhere.
 
     The tests of a float64 sum are those of Knuth's TwoSum, whose error term must vanish.
     """
@@ -57,7 +57,7 @@ def exact_sum(a: Array, b: Array, values: Array, dtype: DType) -> Array | None:
 
 
 def exact_product(a: Array, b: Array, values: Array, dtype: DType) -> Array | None:
-    """The same for a product. That of two f32 numbers is exact in float64."""
+    """`exact_sum` for a product; the product of two f32 numbers is exact in float64."""
     if not dtype.is_float:
         return None
     if dtype is not DType.F64:
@@ -70,8 +70,8 @@ def exact_product(a: Array, b: Array, values: Array, dtype: DType) -> Array | No
 
 
 def exact_quotient(a: Array, b: Array, values: Array, dtype: DType) -> Array | None:
-    """The same for a / b, which a kernel may compute as a * (1 / b): b is a power of two, or a is
-    zero."""
+    """`exact_sum` for a / b, which a kernel may compute as a * (1 / b): exact if b is a power of
+    two or a is zero."""
     if not dtype.is_float:
         return None
     if not (_is_power(sample(b), dtype).any() or (sample(a) == 0).any()):
@@ -88,9 +88,9 @@ def _is_power(values: Array, dtype: DType) -> Array:
 
 
 def exact_function(op: UnaryOp, x: Array, values: Array, dtype: DType) -> Array | None:
-    """Where every implementation of `op` gives `values`, the float64 ones: its exact points.
+    """Where every implementation of `op` returns `values`, the float64 results: its exact points.
 
-    docs/math.md promises them and tests/tuner/test_mathlib.py holds every implementation to them.
+    docs/math.md promises them; tests/tuner/test_mathlib.py checks every implementation.
     """
     points = op.function.exact
     if points is None:
@@ -101,7 +101,7 @@ def exact_function(op: UnaryOp, x: Array, values: Array, dtype: DType) -> Array 
 
 @dataclass(frozen=True, slots=True)
 class _Numbers:
-    """What a function's exact points may ask of `dtype`."""
+    """`FloatType` of `dtype`, for the exact points of functions."""
 
     dtype: DType
 
@@ -110,13 +110,13 @@ class _Numbers:
         return _is_power(values, self.dtype)
 
     def has_square(self, values: Array) -> Array:
-        """Where float64 holds the square of a number of `dtype`."""
+        """Where the square of a number of `dtype` is representable in float64."""
         return is_number_of(values, DType.F32 if self.dtype is DType.F64 else self.dtype)
 
 
 def common_step(values: Array, dtype: DType) -> int | None:
-    """The exponent of a power of two that all `values` are multiples of; None where there is none
-    that makes sums of them exact. `NO_STEP` for zeros alone."""
+    """The largest s such that all `values` are multiples of 2**s; None if sums of them could not be
+    exact, `NO_STEP` if all are zero."""
     some = sample(values)
     some = some[some != 0]
     if not some.size:

@@ -1,7 +1,6 @@
-"""The error bound of one node: how far any legal schedule's value is from the exact one.
+"""The error bound of one node of an expression.
 
-`error_bound` states the rules. Here each kind of node gets its values, those of the reference,
-together with its bound.
+`error_bound` states the rules; this module evaluates each kind of node together with its bound.
 """
 
 from __future__ import annotations
@@ -74,8 +73,8 @@ from .reads import IterationBox, Stored, read
 
 
 class BoundedTensors:
-    """Tensors computed so far, and their errors; `signed` are those whose zeros have the signs of
-    the reference in every right kernel."""
+    """Tensors computed so far, and their errors; the zeros of tensors in `signed` have the same
+    signs in every correct kernel."""
 
     def __init__(
         self,
@@ -137,17 +136,18 @@ def _select(cond: Bounded, on_true: Bounded, on_false: Bounded) -> Bounded:
     true_errors, false_errors = as_array(on_true[1]), as_array(on_false[1])
     errors = np.where(chosen, true_errors, false_errors)
     if doubt is not None:
-        apart = np.abs(on_true[0].astype(np.float64) - on_false[0])
-        # The difference of two infinities is no number, which as a bound is an infinite one.
-        # Beside a side far away (-1e30, say) the other would vanish in this and the next rounding.
-        apart = np.where(same(on_true[0], on_false[0]), 0.0, apart * (1 + 2.0**-50))
+        distance = np.abs(on_true[0].astype(np.float64) - on_false[0])
+        # inf - inf is NaN, which as a bound is infinite.
+        # If one branch is huge (-1e30), rounding of the difference would hide the other branch.
+        distance = np.where(same(on_true[0], on_false[0]), 0.0, distance * (1 + 2.0**-50))
         other = np.where(chosen, false_errors, true_errors)
-        errors = np.where(doubt > 0, np.maximum(errors, apart + other), errors)
+        errors = np.where(doubt > 0, np.maximum(errors, distance + other), errors)
     return values, errors
 
 
 def _comparison(op: CompareOp, a: Bounded, b: Bounded) -> Bounded:
-    """The truth, and 1 where it may be otherwise: beside a sure NaN it may not."""
+    """The result of a comparison, and 1 where a correct kernel may differ; a certain NaN operand
+    decides it."""
     (left, left_errors), (right, right_errors) = a, b
     truth = compare(op, left, right)
     close = plus(left_errors, right_errors)
@@ -197,8 +197,8 @@ def _addition(node: Binary, box: IterationBox, env: BoundedTensors) -> Bounded:
 
 
 def _is_sure_sum(terms: list[tuple[int, Bounded]], errors: Errors, dtype: DType) -> Array:
-    """Where a sum that is no finite number is surely what it is: a term is, and the finite ones do
-    not overflow before."""
+    """Where a NaN or infinite sum is certain: a term is certainly NaN or infinite, and the finite
+    terms do not overflow."""
     given = special_total(terms)
     reach = np.asarray(sum(finite_size(v) for _, (v, _) in terms))
     fits = np.isfinite(or_overflow(dtype, reach, as_array(errors)))
@@ -217,8 +217,8 @@ def joint_step(operands: Sequence[Array], dtype: DType) -> int | None:
 
 
 def _extreme(op: BinaryOp, a: Bounded, b: Bounded, keeps_nan: bool) -> Bounded:
-    """A maximum or minimum. `keeps_nan`: of a NaN and a constant it is NaN; of two computed values
-    it is either of them."""
+    """Maximum or minimum. With `keeps_nan` a NaN and a constant give NaN; a NaN and a computed
+    value give either."""
     (x, ex), (y, ey) = a, b
     values = binary(op, x, y)
     if ex is None and ey is None:
@@ -266,11 +266,11 @@ def _scaled(
     b: Bounded,
     dtype: DType,
 ) -> Errors:
-    """The bound of a product or quotient of `a` and `b`, whose errors make `errors` of it."""
+    """The bound of a product or quotient of `a` and `b` with propagated errors `errors`."""
     fresh = growth * np.abs(values)
     fresh = fresh + np.where(values != 0, smallest_step(dtype), 0.0)
     if exact is not None and not _all_zero(errors):
-        # Operands with errors: zero times what is uncertain, say, is in `errors` already.
+        # Errors of operands, zero times an uncertain value among them, are in `errors` already.
         exact = exact & (as_array(a[1]) == 0) & (as_array(b[1]) == 0)
     return rounded(dtype, values, errors, fresh, exact)
 
@@ -320,9 +320,9 @@ def _unary(op: UnaryOp, x: Bounded, dtype: DType, *, signed_zero: bool) -> Bound
 
 
 def _moved(op: UnaryOp, x: Array, values: Array, error: Array) -> Array:
-    """How far a function moves at most while its argument moves by `error`.
+    """The largest change of a function while its argument changes by `error`.
 
-    By a formula where the function has one: evaluating it at both ends takes three times as long.
+    Uses the function's formula if it has one, as evaluating both ends takes three times as long.
     """
     change = op.function.change
     found = None if change is None else change(np, x, values, error)
@@ -339,7 +339,8 @@ def _neighbourhood(value: Array, error: Array) -> tuple[Array, Array]:
 
 
 def _change(values: Array, low: Array, high: Array) -> Array:
-    """How far a monotone function moves between the ends of an argument's neighbourhood."""
+    """The largest distance of `values` to a monotone function's values at the ends of an
+    interval."""
     wide, low, high = (x.astype(np.float64) for x in (values, low, high))
     below = np.where(low == wide, 0.0, np.abs(wide - low))
     return np.maximum(below, np.where(high == wide, 0.0, np.abs(high - wide)))
@@ -384,12 +385,13 @@ def _conversion_error(values: Array, error: Errors, dtype: DType) -> Errors:
 
 
 def _is_given(x: Bounded) -> Array:
-    """Where a value is surely no finite number."""
+    """Where a value is certainly NaN or infinite."""
     return np.asarray(~np.isfinite(x[0]) & (as_array(x[1]) == 0))
 
 
 def term_of_sum(term: Scalar, box: IterationBox, env: BoundedTensors) -> Bounded:
-    """`bounded_value` of a term, whose products with padding may be computed or left out."""
+    """`bounded_value` of a term of a sum, whose products with padding a kernel may compute or
+    omit."""
     values, errors = bounded_value(term, box, env)
     if np.isfinite(values).all() and not is_open(errors).any():
         return values, errors

@@ -1,4 +1,4 @@
-"""Rounding errors of single operations and of sums: the arithmetic of the error bound.
+"""Rounding errors of operations and sums: the arithmetic of the error bound.
 
 A bound is a float64 array, or None where it is zero everywhere; it broadcasts to its values.
 """
@@ -41,8 +41,8 @@ def smallest_normal(dtype: DType) -> float:
 def rounded(
     dtype: DType, values: Array, errors: Errors, fresh: Array, exact: Array | None = None
 ) -> Errors:
-    """The propagated `errors` and the `fresh` rounding error of one operation, or infinity. Of
-    values that are no finite numbers it means nothing.
+    """The propagated `errors` plus the `fresh` rounding error of one operation, infinite on
+    overflow. Meaningless where `values` are NaN or infinite.
 
     `exact` marks results that are not rounded where no error is propagated.
     """
@@ -81,7 +81,7 @@ def or_overflow(dtype: DType, magnitude: Array, errors: Array) -> Array:
 
 
 def or_wrapped(dtype: DType, magnitude: Array, errors: Errors) -> Errors:
-    """Inexact integers that may wrap can be anything."""
+    """`errors`, infinite for inexact integers that may wrap."""
     if errors is None:
         return None
     room = dtype.integer_range[1]

@@ -1,12 +1,11 @@
-"""NaN and infinities among the values that errors are bounded for: which of them are sure.
+"""NaN and infinities in the error analysis: which of them every correct kernel returns.
 
-A value that is no finite number has an error of 0 where every right kernel gives the same (an
-infinity of that sign, any NaN), and an infinite one where a right kernel may give something else,
-finite numbers included. An infinite or missing (NaN) error says so of any value: it may be a NaN
-that a maximum lost, a product with padding, a sum that overflows in one order, or what follows from
-any of these. An operation has a sure result where no such difference can reach it: a NaN stays one
-whatever else is added to it, an infinity keeps its sign times a factor of a known sign.
-`docs/math.md`, "Special values", says what is promised.
+A NaN or infinity has error 0 if every correct kernel returns the same (an infinity of that sign,
+any NaN), and an infinite error if a correct kernel may return something else. For any value, an
+infinite or NaN error means that it is undetermined: a NaN may have been lost in a maximum, a
+product with padding omitted, a sum may overflow in one order only. A result is certain if no
+undetermined operand can change it: NaN plus anything is NaN, and an infinity times a factor of
+known sign is an infinity of known sign. `docs/math.md`, "Special values", says what is promised.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ _Terms = list[tuple[Array, Array]]
 
 
 def is_open(errors: Errors) -> Array:
-    """Where nothing is known of a value."""
+    """Where a value is undetermined."""
     return ~np.isfinite(as_array(errors))
 
 
@@ -57,7 +56,7 @@ def is_sure_nan(bounded: Bounded) -> Array:
 
 
 def is_nonzero(bounded: Bounded) -> Array:
-    """Where a value, finite or not, has a known sign."""
+    """Where a value, finite or infinite, has a known sign and is not zero."""
     value, errors = bounded
     return np.asarray(np.abs(value) > as_array(errors))
 
@@ -68,7 +67,7 @@ def is_zero(bounded: Bounded) -> Array:
 
 
 def finite_size(values: Array) -> Array:
-    """Magnitudes of finite values, 0 of others: what roundings and overflow depend on."""
+    """Magnitudes of finite values, 0 for others; roundings and overflow depend on these."""
     sizes = np.abs(values.astype(np.float64, copy=False))
     return sizes if np.isfinite(sizes).all() else np.where(np.isfinite(sizes), sizes, 0.0)
 
@@ -82,8 +81,8 @@ def same(a: Array, b: Array) -> Array:
 def at_specials(
     values: Array, errors: Errors, sure: Callable[..., Array], *operands: Bounded
 ) -> Errors:
-    """`errors` of finite values; of others 0 where they are `sure`, infinite elsewhere. `sure` is
-    asked about the others alone: with vectors of what the `operands` are there."""
+    """`errors` where values are finite; elsewhere 0 if `sure`, infinite if not. `sure` is evaluated
+    only at NaN and infinities, on vectors of the `operands` there."""
     special = ~np.isfinite(values)
     if not special.any():
         return errors
@@ -98,10 +97,10 @@ def at_specials(
 
 
 def joint(own: Sequence[Bounded], other: Sequence[Bounded]) -> list[Bounded]:
-    """The values of `own` with room for what both of two forms of a workload may be off.
+    """The values of `own` with a bound that covers both of two forms of a workload.
 
-    The distance of the two forms' reference values is within the sum of their bounds; where one is
-    no finite number and the other not the same, either may be right.
+    The reference values of the two forms differ by at most the sum of their bounds; where one is
+    NaN or infinite and the other differs, both are accepted.
     """
     found = []
     for (values, a), (others, b) in zip(own, other, strict=True):
@@ -118,7 +117,7 @@ def joint(own: Sequence[Bounded], other: Sequence[Bounded]) -> list[Bounded]:
 
 
 def sure_product(a: Bounded, b: Bounded) -> Array:
-    """Where a product that is no finite number is surely what it is."""
+    """Where a NaN or infinite product is certain."""
     (x, ex), (y, ey) = a, b
     known = ~is_open(ex) & ~is_open(ey) & (np.isinf(x) | np.isinf(y))
     clear = (is_nonzero(a) | is_zero(a)) & (is_nonzero(b) | is_zero(b))
@@ -126,8 +125,8 @@ def sure_product(a: Bounded, b: Bounded) -> Array:
 
 
 def sure_quotient(a: Bounded, b: Bounded, *, signed_zeros: bool) -> Array:
-    """The same for a / b, which a kernel may compute as a * (1 / b). `signed_zeros`: a zero that b
-    is has a sure sign."""
+    """`sure_product` for a / b, which a kernel may compute as a * (1 / b). `signed_zeros` says that
+    zeros of b have a certain sign."""
     (x, ex), (y, ey) = a, b
     known = ~is_open(ex) & ~is_open(ey)
     by_zero = is_zero(b) & (is_zero(a) | (is_nonzero(a) & signed_zeros))
@@ -136,9 +135,9 @@ def sure_quotient(a: Bounded, b: Bounded, *, signed_zeros: bool) -> Array:
 
 
 def sure_function(op: UnaryOp, x: Bounded, low: Array, high: Array, *, signed_zero: bool) -> Array:
-    """Where a function's value that is no finite number is sure: of NaN and infinities, where there
-    is no value between `low` and `high`, the ends of the argument's neighbourhood, and at a pole.
-    `signed_zero`: an argument that is zero has a sure sign."""
+    """Where a NaN or infinite function value is certain: for NaN and infinite arguments, if the
+    function is undefined on all of `low`..`high` (the possible arguments), and at a pole.
+    `signed_zero` says that a zero argument has a certain sign."""
     value, errors = x
     exact = as_array(errors) == 0
     ends = np.isnan(unary(op, value)) & np.isnan(unary(op, low)) & np.isnan(unary(op, high))
@@ -151,8 +150,8 @@ def sure_function(op: UnaryOp, x: Bounded, low: Array, high: Array, *, signed_ze
 
 
 def special_total(terms: Sequence[tuple[int, Bounded]]) -> Array:
-    """The sum of those terms that are surely no finite numbers, with their signs: NaN where it is
-    sure, whatever the others are, that the whole sum is."""
+    """The sum of the terms that are certainly NaN or infinite: NaN if the whole sum is then
+    certainly NaN."""
     total = np.asarray(0.0)
     for sign, (value, errors) in terms:
         if not np.isfinite(value).all():
@@ -162,8 +161,8 @@ def special_total(terms: Sequence[tuple[int, Bounded]]) -> Array:
 
 
 def keeps_zero_sign(node: Scalar, tensors: frozenset[str]) -> bool:
-    """Whether zeros that `node` is have the signs IEEE arithmetic gives, if those of `tensors`
-    have: nothing is added, and no maximum is taken."""
+    """Whether zeros of `node` have their IEEE signs in every correct kernel, if those of `tensors`
+    have: there is no addition and no maximum."""
     match node:
         case Const():
             return node.dtype.is_float
@@ -194,11 +193,11 @@ def stage_keeps_zero_sign(stage: Stage, tensors: frozenset[str]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Marked:
-    """A factor over its `box`, for the sums it is in.
+    """A factor over its `box`, as needed to find NaN and infinite sums.
 
-    `bounded` are its values, zero where a condition says so, and their errors. `there` is where its
-    products are no zeros by a condition of the other factor, None for everywhere, and `doubtful`
-    where they are and it may not be finite: products that a kernel may compute or leave out.
+    `bounded` are its values, zero outside its conditions, and their errors. `there` marks where the
+    conditions of the other factor hold, None for everywhere; `doubtful` where they fail and this
+    factor may not be finite: a kernel may compute or omit those products.
     """
 
     box: IterationBox
@@ -214,22 +213,22 @@ class Marked:
 
 
 class ProductTerms:
-    """Which sums of products of two factors are surely NaN or infinite, piece by piece of a
-    contraction of `shape`."""
+    """Accumulates, piece by piece, which sums of a contraction of `shape` are certainly NaN or
+    infinite."""
 
     def __init__(
         self, plan: Contraction, shape: tuple[int, ...], tensors: Mapping[str, Stored]
     ) -> None:
         self._plan = plan
         self._tensors = tensors
-        # What conditions of the product or of the other factor leave out is no padding of this one.
+        # Terms excluded by conditions of the product or of the other factor are no padding.
         self._padding = (needed(plan.left_factor.node), needed(plan.right_factor.node))
         self._nan = np.zeros(shape, np.float32)
         self._open = np.zeros(shape, np.float32)
         self._any = False
 
     def add(self, piece: IterationBox, left: Marked, right: Marked) -> None:
-        """The terms of `piece`."""
+        """Add the terms of `piece`."""
         if left.is_clear and right.is_clear:
             return
         self._any = True
@@ -265,14 +264,14 @@ class ProductTerms:
         return found
 
     def _outside(self, conds: tuple[Scalar, ...], box: IterationBox) -> Array:
-        """Where a factor is padding: one of its conditions fails."""
+        """Where a factor is padding, because one of its conditions fails."""
         outside = np.asarray(False)
         for cond in conds:
             outside = outside | ~value_of(cond, box, self._tensors)
         return outside
 
     def bound(self, values: Array, errors: Array) -> Array:
-        """The `errors` of the sums `values`, an infinite one where a term may be anything."""
+        """The `errors` of the sums `values`; infinite where a term is undetermined."""
         if not self._any:
             return errors
         errors = np.where(self._open > 0, np.inf, errors)
@@ -288,35 +287,35 @@ def _everywhere(factor: Marked) -> Array:
 
 
 def _among(pair: tuple[Array, Array], left: Marked, right: Marked) -> tuple[Array, Array]:
-    """A pair of marks where both factors have products."""
+    """A pair of masks restricted to where both factors have products."""
     return pair[0] & _everywhere(left), pair[1] & _everywhere(right)
 
 
 def _open_terms(left: Bounded, right: Bounded, out_left: Array, out_right: Array) -> _Terms:
-    """Pairs of marks of factors whose products may be anything, but for a NaN in one of them."""
+    """Pairs of masks of factors whose products are undetermined, unless one of them is NaN."""
     found = []
     pairs = ((left, right, out_left, out_right, False), (right, left, out_right, out_left, True))
-    for one, other, out_one, out_other, turned in pairs:
+    for one, other, out_one, out_other, swapped in pairs:
         anything = is_open(one[1]) & ~out_one
         special = ~np.isfinite(one[0]) | is_open(one[1])
         unclear = ~(is_nonzero(other) | is_zero(other) | is_sure_nan(other))
         whole = np.ones_like(other[0], np.bool_)
         terms = [(anything, whole), (special, out_other), (np.isinf(one[0]), unclear)]
-        found += [(b, a) if turned else (a, b) for a, b in terms]
+        found += [(b, a) if swapped else (a, b) for a, b in terms]
     return found
 
 
 def _nan_terms(left: Bounded, right: Bounded, out_left: Array, out_right: Array) -> _Terms:
-    """Pairs of marks of factors whose products are surely NaN, padding left out."""
+    """Pairs of masks of factors whose products are certainly NaN, padding excluded."""
     found = []
     pairs = ((left, right, out_left, out_right, False), (right, left, out_right, out_left, True))
-    for one, other, out_one, out_other, turned in pairs:
+    for one, other, out_one, out_other, swapped in pairs:
         infinite = np.isinf(one[0]) & (as_array(one[1]) == 0) & ~out_one
         terms = [
             (is_sure_nan(one) & ~out_one, ~out_other),
             (infinite, is_zero(other) & ~out_other),
         ]
-        found += [(b, a) if turned else (a, b) for a, b in terms]
+        found += [(b, a) if swapped else (a, b) for a, b in terms]
     return found
 
 
@@ -324,8 +323,9 @@ def _nan_terms(left: Bounded, right: Bounded, out_left: Array, out_right: Array)
 
 
 def sure_factors(bounded: Bounded) -> tuple[Array, Array]:
-    """Of the terms of a product: those that are surely 0 or no finite number, 1 for others, whose
-    product is NaN where the whole surely is; and whether a term has a known sign or is zero."""
+    """For the factors of a product reduction: factors that are certainly 0, NaN or infinite, and 1
+    for others, so that their product is NaN where the whole product certainly is; and where a
+    factor is zero or has a known sign."""
     value, errors = bounded
     given = (~np.isfinite(value) & (as_array(errors) == 0)) | is_zero(bounded)
     clear = (is_nonzero(bounded) | is_zero(bounded) | is_sure_nan(bounded)) & ~is_open(errors)

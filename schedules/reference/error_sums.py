@@ -1,13 +1,14 @@
-"""The error bound of reductions: what is collected of their terms, and what follows from it.
+"""The error bound of reductions, from properties of their terms.
 
-Beside the worst case, gamma_K = (1 + u)**K - 1 times the sum of magnitudes, a sum of K terms has
+The worst case of a sum of K terms is gamma_K = (1 + u)**K - 1 times the sum of magnitudes. Tighter
+bounds:
 
-- no error where its terms are multiples of a power of two, few enough (`error_exact`),
-- the worst case of fewer terms where most are zero: adding zero rounds nothing,
-- for inputs drawn from continuous distributions, an error that grows with sqrt(K): roundings go
-  both ways. Where they do not (equal terms, terms lost below the last place of the sum), a model
-  would be wrong, so the terms of some elements are summed up in the type, one after the other,
-  in their order and from large to small: `MARGIN` times the largest error met, and no less than
+- no error if the terms are multiples of a power of two and small enough (`error_exact`);
+- the worst case of the nonzero terms alone, since adding zero is exact;
+- for inputs drawn from continuous distributions, an error that grows with sqrt(K), as roundings
+have both signs. A model would be wrong where they have not (equal terms, terms below the last place
+of the sum), so the terms of some elements are summed in the type, in order and sorted by size:
+`MARGIN` times the largest error found, at least
   `DEVIATIONS` * sqrt(K) * u times the sum of magnitudes, the form of the probabilistic bound of
   Higham and Mary, SIAM J. Sci. Comput. 41 (2019), A2815, theorem 2.4 and section 3.
 """
@@ -45,16 +46,17 @@ PARTS = {Reducer.SUM: 4, Reducer.PROD: 5, Reducer.MAX: 2, Reducer.MIN: 2}
 MARGIN = 8.0
 DEVIATIONS = 8.0
 FEW_TERMS = 256
-"""Sums of fewer terms are held to the worst case."""
+"""Sums of fewer terms use the worst case."""
 _SPARSE = 0.75
-"""Zeros in a sample of the terms from which the others are counted."""
+"""Share of zeros in a sample of the terms from which nonzero terms are counted."""
 _SAMPLED_TERMS = 1 << 19
 _MOST_SAMPLED = 24
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What is looked for in the terms of a sum: a common step, and how many are not zero."""
+    """Which properties of the terms of a sum are computed: their common step, and the number of
+    nonzero terms."""
 
     steps: bool
     counts: bool
@@ -63,7 +65,7 @@ class Terms:
 def terms_to_look_for(
     stage: Stage, reducer: Reducer, box: IterationBox, env: BoundedTensors
 ) -> Terms:
-    """What may be worth looking for in all boxes of a reduction, judged by one of them."""
+    """The properties worth computing in all boxes of a reduction, decided on one of them."""
     if reducer is not Reducer.SUM or not stage.tensor.dtype.is_float:
         return Terms(steps=False, counts=False)
     parts = [v for _, (v, _) in _terms(stage, box, env)]
@@ -96,11 +98,12 @@ def _terms(
 def box_parts(
     stage: Stage, reducer: Reducer, box: IterationBox, env: BoundedTensors, wanted: Terms
 ) -> tuple[Array, list[Errors], int | None]:
-    """The body over `box`, what is needed to bound its reduction by `reducer`, and a common step.
+    """The body over `box`, the parts needed to bound its reduction by `reducer`, and the common
+    step.
 
-    Each part is combined with the reducer's own operation: for a sum the terms' magnitudes, errors,
-    how many are not zero, and those that are NaN or infinite, for a product |t|, |t| + e,
-    max(|t| + e, 1) and `sure_factors`, for max and min t + e and t - e. None is zero.
+    Each part is reduced by `reducer` as well. Sum: magnitudes, errors, nonzero counts, and NaN or
+    infinite terms; product: |t|, |t| + e, max(|t| + e, 1) and `sure_factors`; max and min: t + e
+    and t - e. None is zero.
     """
     if reducer is Reducer.SUM:
         terms = _terms(stage, box, env)
@@ -127,7 +130,9 @@ def box_parts(
         case Reducer.MAX | Reducer.MIN:
             if errors is None:
                 return value, [exact, exact], None
-            errors = np.where(is_open(errors), np.nan, errors)  # beside an infinity, too
+            errors = np.where(
+                is_open(errors), np.nan, errors
+            )  # an infinity plus an unknown error is unknown
             return value, [exact + errors, exact - errors], None
         case _:
             assert_never(reducer)
@@ -169,7 +174,7 @@ def combined_errors(
             return _product_errors(dtype, count, values, parts)
         case Reducer.MAX | Reducer.MIN:
             wide = values.astype(np.float64, copy=False)
-            # Equal first: the difference of two infinities is no number.
+            # Test equality first, as inf - inf is NaN.
             above = np.where(parts[0] == wide, 0.0, parts[0] - wide)
             return np.maximum(above, np.where(parts[1] == wide, 0.0, wide - parts[1]))
         case _:
@@ -201,10 +206,10 @@ def growth_of(dtype: DType, roundings: Array) -> Array:
 def measured_growth(
     stage: Stage, places: Mapping[str, AxisCoordinates], env: BoundedTensors
 ) -> float | None:
-    """What roundings add to a sum of terms of continuous distributions, relative to the sum of
-    magnitudes; None where the worst case stands.
+    """The error of a sum of terms from continuous distributions, relative to the sum of magnitudes,
+    as measured on samples; None if the worst case must be used.
 
-    Terms of up to 24 elements, half a million in all, are summed up in the stage's type.
+    The sums of up to 24 elements, half a million terms in all, are computed in the stage's type.
     """
     dtype = stage.tensor.dtype
     count = prod(a.extent for a in stage.reduce_axes) * len(chain_terms(stage.body))
@@ -212,7 +217,7 @@ def measured_growth(
     if not stage.reduces_by(Reducer.SUM) or not dtype.is_float or count < FEW_TERMS:
         return None
     if count * unit > 1 / 16 or dtype.is_narrow_float or count > 8 * _SAMPLED_TERMS:
-        return None  # sums that lose terms altogether: nothing is known to go both ways
+        return None  # terms vanish in the sum: rounding errors need not have both signs
     worst = 0.0
     most = max(min(_SAMPLED_TERMS // count, _MOST_SAMPLED), 1)
     for box in _sampled_boxes(stage, places, most):
@@ -223,8 +228,8 @@ def measured_growth(
 
 
 def _met(terms: Array, dtype: DType) -> float:
-    """The largest error, relative to the sum of magnitudes, of `terms` summed up in a few orders;
-    infinity where they are not finite."""
+    """The largest error of `terms` summed in two orders, relative to the sum of magnitudes;
+    infinite if they are not finite."""
     size = float(np.abs(terms).sum())
     if not np.isfinite(size):
         return np.inf
@@ -239,7 +244,7 @@ def _met(terms: Array, dtype: DType) -> float:
 def _sampled_boxes(
     stage: Stage, places: Mapping[str, AxisCoordinates], count: int
 ) -> list[IterationBox]:
-    """Whole reductions of `count` elements spread over the output."""
+    """Boxes of `count` output elements, spread over the output, with all their terms."""
     shape = [a.extent for a in stage.axes]
     total = prod(shape)
     spread = np.unique(np.linspace(0, total - 1, min(count, total)).astype(np.int64))

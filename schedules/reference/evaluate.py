@@ -1,8 +1,8 @@
-"""What a workload means: its value by NumPy, straight from the expression.
+"""The reference semantics of a workload: evaluation by NumPy, directly from the expression.
 
-Every kernel is judged by this. It knows stages, scalars and index arithmetic and nothing of
-loop nests, primitives or lowering, so a mistake there cannot hide here. Floats are float64
-throughout, integers exact modulo 2**bits.
+Every kernel is checked against it. It depends on stages, expressions and index arithmetic only, not
+on loop nests, primitives or lowering, so that it shares no mistake with them. Floats are computed
+in float64, integers exactly modulo 2**bits.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ from .math import (
 )
 from .reads import (
     AxisCoordinates,
-    Held,
     IterationBox,
+    SampledTensor,
     Stored,
     conditions_hold,
     full_box,
@@ -74,26 +74,28 @@ def evaluate(
 
     `inputs` are arrays of the tensors' shapes and buffer types (narrow floats as stored). Float
     outputs come back as float64: f32 and f64 values unrounded, narrow floats rounded to nearest
-    even. Integer outputs come back in their own NumPy type. Temporaries stay below about
-    200 MB, besides the stages themselves. Of a `sample`, made by `sample.demanded`, only its
-    elements are evaluated and come back. WorkloadError where the inputs do not fit.
+    even. Integer outputs come back in their own NumPy type. Temporaries need less than about 200
+    MB, besides the stages themselves. With a `sample`, made by `sample.demanded`, only its elements
+    are evaluated and returned. WorkloadError if the inputs do not fit.
     """
     tensors: dict[str, Stored] = {**load_inputs(workload, inputs)}
     with np.errstate(all="ignore"):
         for stage in workload.stages:
             grid = grid_of(sample, stage)
-            tensors[stage.name] = held(evaluate_stage(stage, tensors, grid), stage, grid)
+            tensors[stage.name] = stored_sample(evaluate_stage(stage, tensors, grid), stage, grid)
     return [values_in(tensors[name]) for name in workload.outputs]
 
 
-def held(values: Array, stage: Stage, grid: Grid) -> Stored:
-    """`values` of the elements `grid` of `stage`, to be read by others."""
-    return values if all(p is None for p in grid) else Held(values, grid, stage.tensor.shape)
+def stored_sample(values: Array, stage: Stage, grid: Grid) -> Stored:
+    """`values` of the elements `grid` of `stage`, in the form in which later stages read them."""
+    return (
+        values if all(p is None for p in grid) else SampledTensor(values, grid, stage.tensor.shape)
+    )
 
 
 def values_in(tensor: Stored) -> Array:
-    """The elements there are."""
-    return tensor.values if isinstance(tensor, Held) else tensor
+    """The evaluated elements."""
+    return tensor.values if isinstance(tensor, SampledTensor) else tensor
 
 
 def load_inputs(workload: Workload, inputs: Sequence[Array]) -> dict[str, Array]:
@@ -117,7 +119,7 @@ def load_inputs(workload: Workload, inputs: Sequence[Array]) -> dict[str, Array]
 
 
 def evaluate_stage(stage: Stage, tensors: Mapping[str, Stored], grid: Grid | None = None) -> Array:
-    """The elements `grid` of `stage`, all where that is None."""
+    """The elements `grid` of `stage`; all if `grid` is None."""
     stage, places = sampled_stage(stage, grid or (None,) * len(stage.axes))
     plan = recognise(stage, whole=places)
     if plan is None:
@@ -154,7 +156,7 @@ def _stored(stage: Stage, active: Active, tensors: Mapping[str, Stored]) -> Arra
     def fill(box: IterationBox) -> None:
         result[box.slices] = value_of(stage.body, box, tensors)
 
-    over_boxes(fill, active.boxes, apart=active.apart)
+    over_boxes(fill, active.boxes, disjoint=active.disjoint)
     return result
 
 
@@ -173,8 +175,8 @@ def _reduced(
         values = np.broadcast_to(value_of(stage.body, box, tensors), box.extents)
         combine(box.slices[:outer], reduce(reducer, values, dims))
 
-    over_boxes(fill, active.boxes, apart=active.apart)
-    for box in active.beside:
+    over_boxes(fill, active.boxes, disjoint=active.disjoint)
+    for box in active.partial:
         assert active.neutral is not None, "what is left out is known"
         combine(box.slices[:outer], constant(active.neutral.value, dtype))
     return result
@@ -203,7 +205,7 @@ def _contracted(
 
 
 class _LastFactor:
-    """A factor over boxes, the last one kept: neighbouring pieces share one side."""
+    """Evaluates a factor over boxes and caches the last one, which neighbouring pieces share."""
 
     def __init__(self, factor: Factor, tensors: Mapping[str, Stored]) -> None:
         self._factor = factor
@@ -225,7 +227,7 @@ def side_over(factor: Factor, box: IterationBox, tensors: Mapping[str, Stored]) 
 
 
 def masks_over(factor: Factor, box: IterationBox) -> tuple[Mask | None, Mask | None]:
-    """Where over `box` the conditions hold that `factor` carries: `given` and `lent`."""
+    """Masks over `box` of the conditions `given` and `lent` of `factor`."""
     given, lent = (
         np.broadcast_to(conditions_hold(conds, box), box.extents) if conds else None
         for conds in (factor.given, factor.lent)

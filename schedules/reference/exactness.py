@@ -1,8 +1,8 @@
-"""Ranges of every value of a workload, and the inputs for which nothing is ever rounded.
+"""Value ranges of a workload by abstract interpretation, and inputs for which nothing is rounded.
 
-Abstract interpretation: a `ValueRange` holds the least and greatest value a node can take and the
-power of two all its values are multiples of. A float whose magnitude is at most 2**precision
-steps is exactly representable, so sums of small integers are exact in any order.
+A `ValueRange` has the least and greatest value of a node and a power of two that divides all its
+values. A float whose magnitude is at most 2**precision steps is exactly representable, so sums of
+small integers are exact in any order.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ MAX_INPUT = 4
 
 @dataclass(frozen=True, slots=True)
 class ValueRange:
-    """Values `lo..hi`, all multiples of 2**step and computed without rounding; step None says
-    that they may have been rounded."""
+    """Values `lo..hi`, all multiples of 2**step and computed without rounding; with step None they
+    may be rounded."""
 
     lo: float
     hi: float
@@ -57,7 +57,7 @@ class ValueRange:
 
 @dataclass(frozen=True, slots=True)
 class Ranges:
-    """What is known of a workload for given ranges of its inputs.
+    """Properties of a workload for given ranges of its inputs.
 
     `tensors` are the spans of inputs and stages. `defined`: no log, root or division meets an
     argument where it has no finite value. `bounded`: no float comes within a factor of four of
@@ -248,7 +248,7 @@ class _Analysis:
             return ValueRange(ends[0], ends[1], None if x.step is None else 0)
         if not target.is_narrow_float:
             return self._result(x, target)
-        # Rounded once: the same bits in every schedule, if what is rounded is.
+        # A single rounding of a value that is equal in all schedules.
         wide = self._result(x, DType.F64)
         if not wide.magnitude <= target.binary.largest / 4:
             self.bounded = False

@@ -1,4 +1,4 @@
-"""Sums of products by matrix multiplication where some factors are NaN or infinite.
+"""Sums of products by matrix multiplication if some factors are NaN or infinite.
 
 A sum of IEEE products is NaN if one of them is or if two are infinities of different signs,
 whatever the order, and else the sum of the finite ones and the infinities. Which products are NaN
@@ -25,9 +25,9 @@ Mask = npt.NDArray[np.bool_]
 class FactorValues:
     """One factor at every point of a piece.
 
-    `given` is where there is a product at all, and `met` where the other factor is not zero by a
-    condition that is evaluated here (`Factor.lent`); None is everywhere. `raw` is the factor where
-    `given`, else zero.
+    `given` marks where there is a product, `met` where the conditions of the other factor that are
+    evaluated here hold (`Factor.lent`); None is everywhere. `raw` is the factor where `given`, else
+    zero.
     """
 
     raw: Array
@@ -36,14 +36,15 @@ class FactorValues:
 
     @property
     def values(self) -> Array:
-        """The factor, zero where the product is no sum's term or is zero by a condition."""
+        """The factor, zero where there is no product or a condition makes the product zero."""
         return (
             self.raw if self.met is None else np.where(self.met, self.raw, self.raw.dtype.type(0))
         )
 
     @property
     def meets_zero(self) -> Mask | None:
-        """Where this factor is not finite and the other one zero by a condition; None: nowhere."""
+        """Where this factor is not finite and a condition makes the other one zero; None for
+        nowhere."""
         if self.met is None or self.raw.dtype.kind != "f":
             return None
         found = ~self.met & ~np.isfinite(self.raw)
@@ -69,7 +70,7 @@ def contract_sides(
 def _by_classes(
     plan: Contraction, piece: IterationBox, left: FactorValues, right: FactorValues
 ) -> Array:
-    """The same from the sum of the finite products and counts of the others."""
+    """`contract_sides` by the sum of the finite products and counts of the others."""
     ours, theirs = _SpecialPoints.of(left), _SpecialPoints.of(right)
 
     finite = matmul(flat_left(plan, piece, ours.finite), flat_right(plan, piece, theirs.finite))
@@ -92,8 +93,8 @@ def _by_classes(
 
 @dataclass(frozen=True, slots=True)
 class _SpecialPoints:
-    """Where one factor of products that there are is what; `meets_zero` as `FactorValues` has it,
-    and `present` where the factor itself is not zero by a condition."""
+    """Masks of the classes of one factor; `meets_zero` as in `FactorValues`, and `present` where no
+    condition makes the factor zero."""
 
     finite: Array
     present: Mask
@@ -139,11 +140,11 @@ def _not_a_number(a: _SpecialPoints, b: _SpecialPoints) -> Iterator[tuple[Mask, 
 
 
 def _or_meet(total: Mask, left: Mask, right: Mask) -> None:
-    """Set where in `total` [batch, rows, columns] a product of each sum is of the classes `left`
-    [batch, rows, inner, sums] and `right` [batch, inner, columns, sums]."""
+    """Set `total` [batch, rows, columns] where a product of the sum has factors in the classes
+    `left` [batch, rows, inner, sums] and `right` [batch, inner, columns, sums]."""
     a, b = np.asarray(left.any(axis=-1)), np.asarray(right.any(axis=-1))
     inner = np.flatnonzero(a.any(axis=(0, 1)) & b.any(axis=(0, 2)))
     if inner.size:
-        # Sums of numbers that are not negative: none above zero is rounded to it.
+        # Sums of non-negative numbers: a positive one cannot round to zero.
         some, others = (x.astype(np.float32) for x in (a[:, :, inner], b[:, inner, :]))
         total |= np.matmul(some, others) > 0

@@ -1,4 +1,4 @@
-"""What each scalar operation means on NumPy arrays: the arithmetic of the reference.
+"""The semantics of scalar operations on NumPy arrays, as the reference uses them.
 
 Float nodes of every type are float64 arrays, never rounded to the node's own type except by a
 cast to a narrow float. Integer nodes are arrays of their own NumPy type, whose arithmetic wraps
@@ -21,7 +21,7 @@ Array: TypeAlias = npt.NDArray[Any]
 
 
 def value_dtype(dtype: DType) -> np.dtype[np.generic]:
-    """The NumPy type in which the reference holds values of `dtype`."""
+    """The NumPy type of the reference's values of `dtype`."""
     return np.dtype(np.float64) if dtype.is_float else dtype.numpy
 
 

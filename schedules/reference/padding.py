@@ -1,7 +1,8 @@
-"""Products with padding: terms of a sum that a right kernel may leave out, or compute.
+"""Products with padding: terms of a sum that a correct kernel may compute or omit.
 
 `where(cond, X[i], 0) * W[r]` is a product with zero where `cond` fails. It changes no sum unless
-W[r] is no finite number; docs/math.md, "Products with zeros nobody stored", leaves those open.
+W[r] is NaN or infinite; docs/math.md, "Products with zeros nobody stored", allows both results
+then.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ from ..algebra.scalar import (
 
 
 def without_padding(node: Scalar) -> Scalar:
-    """`node` with each product that is zero without some conditions made a choice by them: what
-    else is multiplied is not looked at where one fails. `node` itself where there is none."""
+    """`node` with each product that is zero outside of some conditions replaced by a select on
+    them, so that the other factors do not matter where one fails; `node` itself if there is
+    none."""
 
     def leaf(part: Scalar) -> Scalar | None:
         if not (isinstance(part, Binary) and part.op is BinaryOp.MUL):
@@ -37,8 +39,9 @@ def without_padding(node: Scalar) -> Scalar:
 
 
 def needed(node: Scalar) -> tuple[Scalar, ...]:
-    """Conditions of choices of which each must hold for `node` not to be zero. Through conversions,
-    signs and sums these are padding alone: kernels test data where the expression says so."""
+    """Conditions of selects that must all hold for `node` not to be zero. Below conversions,
+    negations and sums only index conditions count: kernels test conditions on data where the
+    expression does."""
     match node:
         case Select(cond, on_true, Const(0)):
             each = [All((one,)) for one in cond.conds] if isinstance(cond, All) else [cond]

@@ -1,8 +1,8 @@
-"""Boxes of an iteration space, and reading tensors over them.
+"""Boxes of an iteration space, and reads of tensors over them.
 
-A `IterationBox` is a rectangle of loop iterations. Reading a tensor over a box gives an array with
-one dimension an axis of the box (1 where the read does not depend on the axis), without a copy
-wherever the index is linear.
+An `IterationBox` is a rectangular set of iterations. Reading a tensor over a box gives an array
+with one dimension per axis of the box (of extent 1 if the read does not depend on the axis),
+without a copy if the index is linear.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .math import Array
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AxisCoordinates:
-    """The coordinates that are evaluated along one axis, int64 and ascending."""
+    """The sampled coordinates along one axis, int64 and ascending."""
 
     values: Array
 
@@ -32,33 +32,33 @@ class AxisCoordinates:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Held:
-    """Elements of a tensor of `shape`: `values[i, j, ...]` is the one at the `i`-th of `places`
-    along the first dimension and so on; None is every place."""
+class SampledTensor:
+    """A sample of the elements of a tensor of `shape`: `values[i, j, ...]` is the element at the
+    `i`-th coordinate of `places[0]`, and so on; None stands for all coordinates."""
 
     values: Array
     places: tuple[AxisCoordinates | None, ...]
     shape: tuple[int, ...]
 
     def position(self, dim: int, coordinates: Array) -> Array:
-        """Where in `values` the elements at `coordinates` are along `dim`."""
+        """The positions in `values`, along `dim`, of the elements at `coordinates`."""
         places = self.places[dim]
         if places is None:
             return coordinates
         found = np.searchsorted(places.values, coordinates)
-        return np.minimum(found, len(places) - 1)  # of what is never read, any
+        return np.minimum(found, len(places) - 1)  # clamp positions that are never read
 
 
-Stored: TypeAlias = "Array | Held"
-"""A tensor, or the elements of it that are needed."""
+Stored: TypeAlias = "Array | SampledTensor"
+"""A tensor, whole or sampled."""
 
 
 @dataclass(frozen=True, slots=True)
 class IterationBox:
     """Iterations `starts[i] .. starts[i] + extents[i] - 1` of the axes `names`, in this order.
 
-    An iteration `n` of axis `i` is at coordinate `n`, or at `places[i].values[n]`; no `places` at
-    all are None for each axis.
+    Iteration `n` of axis `i` has coordinate `n`, or `places[i].values[n]` on a sampled axis; empty
+    `places` means that no axis is sampled.
     """
 
     names: tuple[str, ...]
@@ -85,7 +85,7 @@ class IterationBox:
         )
 
     def coordinates(self, name: str) -> Array:
-        """Of axis `name`, int64, in a shape that broadcasts to the box."""
+        """The coordinates of axis `name`, int64, in a shape that broadcasts to the box."""
         at = self.names.index(name)
         start, stop = self.starts[at], self.starts[at] + self.extents[at]
         places = self.places[at] if self.places else None
@@ -94,7 +94,7 @@ class IterationBox:
 
     @property
     def placed(self) -> frozenset[str]:
-        """Axes whose coordinates are not all there are."""
+        """The sampled axes."""
         pairs = zip(self.names, self.places, strict=False)
         return frozenset(name for name, places in pairs if places is not None)
 
@@ -102,7 +102,7 @@ class IterationBox:
 def full_box(
     axes: Sequence[Axis], places: Mapping[str, AxisCoordinates] | None = None
 ) -> IterationBox:
-    """All iterations of `axes`, which are at `places` where those say so."""
+    """The box of all iterations of `axes`; those in `places` are sampled."""
     found = tuple((places or {}).get(a.name) for a in axes)
     names, extents = tuple(a.name for a in axes), tuple(a.extent for a in axes)
     return IterationBox(
@@ -163,7 +163,7 @@ def read(tensor: Stored, index: Sequence[Affine], box: IterationBox) -> Array:
     array): a `Select` above takes its other side there. Arrays are C-contiguous; the result may
     be a view of one and is not to be written.
     """
-    if isinstance(tensor, Held):
+    if isinstance(tensor, SampledTensor):
         return _gather(tensor.values, index, box, tensor)
     array = tensor
     if box.places and any(i.vars() & box.placed for i in index):
@@ -219,13 +219,13 @@ def _view(array: Array, index: Sequence[Affine], origin: Sequence[int], box: Ite
 
 
 def _gather(
-    array: Array, index: Sequence[Affine], box: IterationBox, held: Held | None = None
+    array: Array, index: Sequence[Affine], box: IterationBox, sampled: SampledTensor | None = None
 ) -> Array:
     flat = np.zeros((1,) * len(box.names), np.int64)
     stride = array.size
-    shape = array.shape if held is None else held.shape
+    shape = array.shape if sampled is None else sampled.shape
     for dim, (i, n) in enumerate(zip(index, shape, strict=True)):
         stride //= array.shape[dim]
         at = np.clip(index_values(i, box), 0, n - 1)
-        flat = flat + (at if held is None else held.position(dim, at)) * stride
+        flat = flat + (at if sampled is None else sampled.position(dim, at)) * stride
     return np.asarray(array.reshape(-1).take(flat))

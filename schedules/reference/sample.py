@@ -1,8 +1,8 @@
-"""Which elements of a workload's stages are evaluated: all of them, or a grid in each.
+"""Samples: the elements of a workload's stages to evaluate, all or a grid of each.
 
-A sample chooses coordinates along every dimension of the outputs and takes each combination of
-them. What those elements are computed from follows: reductions are always whole, and of every
-stage before only what is read is computed.
+A sample chooses coordinates along every dimension of the outputs and takes all combinations. The
+samples of producers follow from that: reductions are always complete, and of each producer only the
+elements that are read are computed.
 """
 
 from __future__ import annotations
@@ -24,24 +24,25 @@ from .reads import AxisCoordinates, full_box, index_values
 Grid: TypeAlias = tuple[AxisCoordinates | None, ...]
 """Coordinates along each dimension of a tensor; None is all of them."""
 Sample: TypeAlias = Mapping[str, Grid]
-"""The grid of every stage, by its name; of stages that are not in it, all is evaluated."""
+"""The grid of each stage by name; other stages are evaluated completely."""
 _MOST_LOOKED_AT = 1 << 20
-"""Points of the axes of one index above which it is taken to have every value."""
+"""Limit of points to enumerate for one index; beyond it every value is assumed."""
 _WHOLE = 0.75
-"""Share of a dimension from which all of it is evaluated: reads are views then, not gathered."""
+"""Share of a dimension above which all of it is evaluated, since reads are then views instead of
+gathers."""
 
 
 def places_of(coordinates: Iterable[int] | Array, extent: int) -> AxisCoordinates | None:
-    """`coordinates` within `0..extent-1`, or None where they are (nearly) all there are."""
+    """`coordinates` within `0..extent-1`, or None if they are (nearly) all."""
     found = np.unique(np.asarray(list(coordinates), np.int64))
     found = found[(found >= 0) & (found < extent)]
-    if not found.size:  # all that is read lies outside: any element will do
+    if not found.size:  # all reads are out of bounds: any element will do
         found = np.zeros(1, np.int64)
     return None if found.size >= _WHOLE * extent else AxisCoordinates(found)
 
 
 def demanded(workload: Workload, outputs: Sample) -> Sample:
-    """What has to be evaluated of every stage for the elements `outputs` of the outputs."""
+    """The sample of every stage that the elements `outputs` of the outputs depend on."""
     wanted: dict[str, list[set[int] | None]] = {}
     for name in workload.outputs:
         shape = workload.stage(name).tensor.shape
@@ -71,7 +72,7 @@ def demanded(workload: Workload, outputs: Sample) -> Sample:
 def _values_of(
     index: Affine, axes: tuple[Axis, ...], places: Mapping[str, AxisCoordinates]
 ) -> set[int] | None:
-    """Every value that `index` takes, None where that are too many to look at."""
+    """All values of `index`; None if there are too many points to enumerate."""
     used = index.vars()
     own = [a for a in axes if a.name in used]
     if prod(a.extent for a in own) > _MOST_LOOKED_AT:
@@ -81,7 +82,7 @@ def _values_of(
 
 
 def sampled_stage(stage: Stage, grid: Grid) -> tuple[Stage, dict[str, AxisCoordinates]]:
-    """`stage` with an iteration an element of `grid`, and where its axes' iterations are."""
+    """`stage` restricted to the elements `grid`, and the coordinates of its sampled axes."""
     places = {a.name: p for a, p in zip(stage.axes, grid, strict=True) if p is not None}
     if not places:
         return stage, places
@@ -101,7 +102,7 @@ def grid_of(sample: Sample | None, stage: Stage) -> Grid:
 
 
 def element_of(grid: Grid, where: Sequence[Any]) -> tuple[int, ...]:
-    """The index of the element that is at `where` among those of `grid`."""
+    """The tensor index of the element at position `where` of `grid`."""
     places = grid or (None,) * len(where)
     return tuple(
         int(n) if p is None else int(p.values[n]) for p, n in zip(places, where, strict=True)

@@ -20,7 +20,7 @@ from ..primitives.boxes import region_of
 from ..target import Target
 from ..workload.workload import Workload
 from .analysis.stages import StageLoop, StageView, view_stages
-from .knobs import Knobbed, PartSketch, stream_values
+from .knobs import Arrays, Ints, Knobbed, PartSketch, nontemporal_values
 
 TASKS_A_THREAD = 4
 """Tasks that loops are divided into which are too few or too uneven for the threads."""
@@ -50,7 +50,7 @@ class FusionGroup:
 
 
 @dataclass(frozen=True)
-class GroupSketch(Knobbed):
+class GroupSketch(Knobbed[Arrays, Ints]):
     """A sketch of the stages of a group."""
 
     workload: Workload
@@ -66,8 +66,9 @@ class GroupSketch(Knobbed):
         return self.target.lanes(self.group.last.dtype)
 
     @cached_property
-    def stream_choices(self) -> tuple[int, ...]:
-        return stream_values(self.workload, self.group.last.name, self.target)
+    def nontemporal_choices(self) -> tuple[int, ...]:
+        """The values of the knob `nontemporal_stores`."""
+        return nontemporal_values(self.workload, self.group.last.name, self.target)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,15 @@
-"""Settings: the values of a sketch's knobs, and when `nontemporal_stores` is one of them."""
+"""Settings: the values of a sketch's knobs, as fields of a dataclass of its own.
+
+A sketch declares each knob once, as a field of its settings: its name, its values, its default. The
+fields are arrays (P,) for an array of settings, and integers for a single one.
+"""
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Mapping, Sequence
-from typing import Protocol, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import Field, dataclass, field, fields
+from functools import cached_property
+from typing import Any, ClassVar, Generic, Protocol, TypeVar, dataclass_transform
 
 import numpy as np
 
@@ -19,6 +24,56 @@ from .writer import TraceWriter
 POWERS = (1, 2, 4, 8)
 """How many of something a knob offers, where a step in between would hardly differ."""
 
+N = TypeVar("N")
+"""What fields of settings hold: arrays (P,), integers, or the values that a sketch offers."""
+
+Arrays = TypeVar("Arrays")
+"""The settings of a sketch with fields of arrays."""
+
+Ints = TypeVar("Ints")
+"""Those with integers."""
+
+Class = TypeVar("Class")
+
+
+def knob(
+    values: Callable[[Any], Sequence[int]],
+    usual: Callable[[Any], int] | int = 0,
+    absent: int = 0,
+) -> Any:
+    """A field that is a knob. `values` are those that a sketch offers, in a meaningful order;
+    `usual` is the place of the default among them, the last one if there are fewer. A sketch that
+    offers none has no such knob: the field is `absent`."""
+    return field(metadata={"values": values, "usual": usual, "absent": absent})
+
+
+def switch(offered: object) -> tuple[int, ...]:
+    """The values of a knob that is on or off, if it is `offered`."""
+    return (0, 1) if offered else (0,)
+
+
+def parallel_knob(several: Callable[[Any], bool] = lambda sketch: True) -> Any:
+    """Whether threads share the tasks, where there are several of both."""
+    return knob(lambda sketch: switch(sketch.target.threads > 1 and several(sketch)), usual=1)
+
+
+def nontemporal_knob(values: Callable[[Any], Sequence[int]]) -> Any:
+    """Whether results are stored past the caches: by default where all arguments together leave
+    little room in the last cache."""
+
+    def pays(sketch: Any) -> int:
+        last = max((cache.bytes for cache in sketch.target.caches), default=0)
+        total = sum(tensor.bytes for tensor in sketch.workload.arguments)
+        return int(total > USABLE_SHARE * last > 0)
+
+    return knob(values, usual=pays)
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(knob, parallel_knob, nontemporal_knob))
+def settings(cls: type[Class]) -> type[Class]:
+    """Make a class of knobs the dataclass of a sketch's settings."""
+    return dataclass(frozen=True)(cls)
+
 
 class PartSketch(SpacePart, Protocol):
     """A part that can be written down."""
@@ -28,43 +83,67 @@ class PartSketch(SpacePart, Protocol):
         ...
 
 
-class Knobbed:
-    """What the sketches of groups have in common: they ask for knobs by name, never by place."""
+class Knobbed(Generic[Arrays, Ints]):
+    """What sketches have in common: knobs, which are the fields of `SETTINGS`."""
 
+    SETTINGS: ClassVar[Any]
     workload: Workload
     target: Target
 
-    @property
-    @abstractmethod
-    def knobs(self) -> tuple[Knob, ...]: ...
+    @cached_property
+    def _declared(self) -> list[tuple[Field[Any], tuple[int, ...]]]:
+        """The fields of settings that are knobs, and their values."""
+        own = [one for one in fields(self.SETTINGS) if "values" in one.metadata]
+        return [(one, tuple(one.metadata["values"](self))) for one in own]
 
-    def parallel_knob(self, several: bool = True) -> Knob:
-        """Whether threads share the tasks, where there are several of both."""
-        return Knob("parallel", (0, 1) if self.target.threads > 1 and several else (0,))
+    @cached_property
+    def knobs(self) -> tuple[Knob, ...]:
+        return tuple(Knob(one.name, values) for one, values in self._declared if values)
 
-    def values(self, settings: IntArray) -> dict[str, IntArray]:
-        """The value of every knob in each of `settings` (P, J), each (P,)."""
+    def values(self, settings: IntArray) -> Arrays:
+        """The values of all knobs in (P, J) `settings`."""
         settings = np.atleast_2d(settings)
-        return {
-            knob.name: np.asarray(knob.values, np.int64)[settings[:, n]]
-            for n, knob in enumerate(self.knobs)
+        columns = iter(settings.T)
+        found = {
+            one.name: np.asarray(values, np.int64)[next(columns)]
+            if values
+            else np.full(len(settings), one.metadata["absent"])
+            for one, values in self._declared
         }
+        arrays: Arrays = self.settings_of(found)
+        return arrays
 
-    def chosen(self, setting: Sequence[int]) -> dict[str, int]:
-        """The value of every knob in one setting."""
-        return {k.name: int(k.values[i]) for k, i in zip(self.knobs, setting, strict=True)}
+    def chosen(self, setting: Sequence[int]) -> Ints:
+        """The values of all knobs in one setting."""
+        places = iter(setting)
+        found = {
+            one.name: int(values[next(places)]) if values else one.metadata["absent"]
+            for one, values in self._declared
+        }
+        ints: Ints = self.settings_of(found)
+        return ints
+
+    def setting_of(self, values: Ints) -> tuple[int, ...]:
+        """The setting that has these values of knobs."""
+        return tuple(knob.values.index(getattr(values, knob.name)) for knob in self.knobs)
+
+    def settings_of(self, values: Mapping[str, Any]) -> Any:
+        """The settings with these values of knobs."""
+        return self.SETTINGS(**values)
+
+    def default(self) -> tuple[int, ...]:
+        """Every knob at its default."""
+        return self.with_defaults({})
 
     def with_defaults(self, places: Mapping[str, int]) -> tuple[int, ...]:
-        """The setting with every knob at its place in `places`, or at its last value before; where
-        they do not say, threads share the work and results are streamed if that pays."""
-        at = {"parallel": 1, "nontemporal_stores": int(self._streams_pay()), **places}
-        return tuple(min(at[knob.name], len(knob.values) - 1) for knob in self.knobs)
-
-    def _streams_pay(self) -> bool:
-        """Whether all arguments together leave little room in the last cache."""
-        last = max((cache.bytes for cache in self.target.caches), default=0)
-        total = sum(tensor.bytes for tensor in self.workload.arguments)
-        return total > USABLE_SHARE * last > 0
+        """The setting with every knob at its place in `places`, or at its default."""
+        found = []
+        for one, values in self._declared:
+            usual = one.metadata["usual"]
+            if values:
+                place = usual(self) if callable(usual) else usual
+                found.append(min(places.get(one.name, place), len(values) - 1))
+        return tuple(found)
 
     def feasible_of(self, tried: Mapping[str, Sequence[int]]) -> IntArray:
         """(P, J) the feasible settings with the values that are `tried`, of other knobs with all,
@@ -84,14 +163,10 @@ class Knobbed:
         return MemoryUse()
 
 
-Values: TypeAlias = dict[str, IntArray]
-"""Of each knob, (P,)."""
-
-
-def stream_values(
+def nontemporal_values(
     workload: Workload, tensor: str, target: Target, flat: bool = False
 ) -> tuple[int, ...]:
-    """The values of a knob `nontemporal_stores` for what computes `tensor`: offered for an output
+    """The values of the knob `nontemporal_stores` for what computes `tensor`: offered for an output
     that nothing reads again and that no core's own caches hold. Rows must begin where vectors do,
     since others are not streamed, unless it may be walked as one row (`flat`)."""
     if tensor not in workload.outputs or workload.consumers(tensor):

@@ -191,15 +191,15 @@ def space_for(
 
 
 def _plain(workload: Workload, target: Target) -> Sketch:
-    """Every stage as it is written: for what no rule fits."""
-    return ProgramSketch(workload, (), (PlainSketch(workload, target),))
+    """Every stage unscheduled: if primitives refuse all sketches that rules find."""
+    names = tuple(stage.name for stage in workload.stages)
+    return ProgramSketch(workload, (), (PlainSketch(workload, target, names),))
 
 
 def _sketches(
     form: Form, target: Target, check: Callable[[], None]
 ) -> list[Sketch | DroppedSketch]:
-    """The sketches of one form of the workload, and those that rules fit and primitives refuse;
-    none where no combination of rules fits."""
+    """The sketches of one form of the workload, and those that rules find and primitives refuse."""
     workload = form.workload
     inlined = stages_inlined(workload)
     ways = covers(stages_of(workload, inlined, target))

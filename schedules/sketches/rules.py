@@ -25,6 +25,7 @@ from .groups import Alternative, FusionGroup, Rule, RuleMatch, Stages, is_loop
 from .inner_product.roles import inner_product_roles
 from .inner_product.sketch import InnerProductSketch
 from .knobs import PartSketch
+from .plain import PlainSketch
 from .tile.sketch import TileSketch
 from .transpose.copies import transpose_sketch
 from .transpose.sums import TransposedSumSketch, find_transposed_sum
@@ -184,14 +185,16 @@ def _groups(stages: Stages, doubt: Alternative | None) -> list[RuleMatch]:
 
 
 def _group(stages: Stages, view: StageView, doubt: Alternative | None) -> RuleMatch:
-    """The likeliest group of `view` with stages left before it, or all there is for it alone."""
+    """The likeliest group of `view` with stages left before it, or all there is for it alone; plain
+    loops where no rule fits."""
     for rule in FUSING:
         fit = rule(view, stages)
         if fit is not None and (doubt is None or fit.alternative is not doubt):
             return fit
     meant = doubt.fallback_rule(view, stages) if doubt and doubt.fallback_rule else None
     alone = [meant] if meant else [rule(view, stages) for rule in ALONE]
-    return RuleMatch(tuple(part for fit in alone if fit for part in fit.parts))
+    parts = tuple(part for fit in alone if fit for part in fit.parts)
+    return RuleMatch(parts or (PlainSketch(stages.workload, stages.target, (view.name,)),))
 
 
 def likeliest(ways: list[Cover]) -> Iterator[tuple[PartSketch, ...]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial, reduce
 from typing import TypeVar
 
@@ -74,18 +74,26 @@ class TraceWriter:
     def do(self, *steps: Primitive) -> tuple[str, ...]:
         """Apply `steps`; the loops that they make, in the order of the steps and, of each, of the
         program."""
-        found: list[str] = []
-        for step in steps:
-            self._check()
-            made = step.made(self.nest)
-            self.nest = made.nest
-            self._steps.append(step)
-            owners = {new: self._buffer_of.get(old, old) for new, old in made.loops.items()}
-            self._buffer_of |= owners
-            if isinstance(step, Partition):
-                self._cut_from |= made.loops
-            found += made.loops
-        return tuple(found)
+        return tuple(new for step in steps for new in self._apply(step))
+
+    def remake(self, step: Primitive) -> dict[str, list[str]]:
+        """Apply a step that copies or moves loops; what each of them is called in what it makes, in
+        program order."""
+        found: dict[str, list[str]] = {}
+        for new, old in self._apply(step).items():
+            found.setdefault(old, []).append(new)
+        return found
+
+    def _apply(self, step: Primitive) -> Mapping[str, str]:
+        """Apply a step; the loops that it makes, with what each was made from."""
+        self._check()
+        made = step.made(self.nest)
+        self.nest = made.nest
+        self._steps.append(step)
+        self._buffer_of |= {new: self._buffer_of.get(old, old) for new, old in made.loops.items()}
+        if isinstance(step, Partition):
+            self._cut_from |= made.loops
+        return made.loops
 
     def split(self, loop: str, factor: int) -> tuple[str, str]:
         """Split and give the names of the two loops."""
@@ -162,6 +170,11 @@ class TraceWriter:
     def spatial_loops(self, buffer: str) -> list[str]:
         """The loops around the first leaf that writes `buffer` which are not its reduction's."""
         return [loop.var for loop in self.writer_of(buffer)[1] if not loop.reduce]
+
+    def loops_by_dim(self, buffer: str) -> dict[int, str]:
+        """The loops that fill a buffer with its own layout, by the dimensions that they walk."""
+        leaf, _ = self.writer_of(buffer)
+        return {dim: name for dim, index in enumerate(leaf.index) for name in index.vars()}
 
     def update_of(self, buffer: str) -> tuple[Update, tuple[For, ...]]:
         """The first update of `buffer`, and the loops around it."""

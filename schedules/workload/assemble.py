@@ -71,8 +71,8 @@ def _ordered(outputs: Sequence[TensorSource]) -> list[TensorSource]:
         by_name = {t.name: t for t in tensor.reads}
         first_use = dict.fromkeys(ld.tensor for s in tensor.stages for ld in loads(s.body))
         used = [by_name[n] for n in first_use if n in by_name]
-        # An input whose reads were all proved to be in the padding is still an argument, be it
-        # through a stage that nothing reads any more.
+        # An input stays an argument even if all its reads were simplified away, also through
+        # a stage without readers.
         used += [t for t in tensor.reads if t.name not in first_use]
         pending.extend((t, False) for t in reversed(used))
     return order

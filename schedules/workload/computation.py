@@ -6,11 +6,13 @@ so that none of them depends on `Workload`, which is built on top of them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeVar
 
 from ..algebra.scalar import loads
+from ..errors import WorkloadError
 from .tensors import Stage, Tensor
 
 C = TypeVar("C", bound="Computation")
@@ -77,3 +79,23 @@ class Computation:
     def consumers(self, name: str) -> tuple[Stage, ...]:
         """Stages that read tensor `name`."""
         return tuple(s for s in self.stages if any(ld.tensor == name for ld in loads(s.body)))
+
+
+def with_constants(computation: C, names: Iterable[str], source: str = "constant") -> C:
+    """`computation` with the inputs `names` (case-insensitive) marked constant, besides those
+    marked already.
+
+    WorkloadError lists the inputs if there is no such one; its message begins with `source`.
+    """
+    wanted = {name.casefold(): name for name in names}
+    inputs = {t.name.casefold() for t in computation.inputs}
+    for folded in sorted(wanted.keys() - inputs):
+        raise WorkloadError(
+            f"{source}={wanted[folded][:40]}: the inputs are"
+            f" {', '.join(t.name for t in computation.inputs)}",
+            code="unknown_tensor",
+        )
+    marked = (
+        replace(t, constant=t.constant or t.name.casefold() in wanted) for t in computation.inputs
+    )
+    return replace(computation, inputs=tuple(marked))

@@ -21,7 +21,7 @@ from .tensors import Elementwise, Reduction, Stage
 if TYPE_CHECKING:
     import numpy as np
 
-# Above this a connected group of axes is counted as if no guard excluded anything.
+# Above this, guards on a connected group of axes are ignored in the count.
 _MAX_COUNTED_POINTS = 1 << 22
 
 

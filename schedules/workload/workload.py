@@ -63,7 +63,7 @@ class Workload(Computation):
     @cached_property
     def _normalised(self) -> Self:
         form = normalised(self)
-        vars(form)["_normalised"] = form  # its own: to find that out takes as long again
+        vars(form)["_normalised"] = form  # idempotent, so that it is not computed again
         return form
 
     @cached_property

@@ -22,7 +22,7 @@ from benchmarks.suite.shelf import Shelf
 from benchmarks.windows import Windows
 from tests.support.peers.racing import record_variants
 from tilewright.schedules.reference.evaluate import evaluate
-from tilewright.schedules.workload.constants import with_constants
+from tilewright.schedules.workload.computation import with_constants
 
 CLASSIC = [c.name for c in (*GEMMS.values(), *OPERATORS, *EXPRESSIONS)]
 

@@ -9,7 +9,7 @@ import pytest
 
 from tilewright.schedules.record import MeasureResult, MeasureStatus
 from tilewright.tuner.measure.fleet.dispatch import MAX_DEATHS, MAX_UNBEGUN, Assignment, Dispatch
-from tilewright.tuner.measure.fleet.reservations import ORDERS_A_MACHINE, share_of
+from tilewright.tuner.measure.fleet.reservations import ORDERS_PER_MACHINE, share_of
 
 OK = MeasureResult(MeasureStatus.OK, (1.0,), 1.0)
 
@@ -25,7 +25,7 @@ def assign(dispatch: Dispatch, *machines: str) -> list[Assignment]:
     busy = [a.machine for a in dispatch.under_way.values()]
     places = [
         machine
-        for room in range(ORDERS_A_MACHINE)
+        for room in range(ORDERS_PER_MACHINE)
         for machine in machines
         if busy.count(machine) <= room
     ]
@@ -33,7 +33,7 @@ def assign(dispatch: Dispatch, *machines: str) -> list[Assignment]:
 
 
 def given(dispatch: Dispatch, *machines: str) -> list[tuple[str, list[int]]]:
-    return [(a.machine, a.left) for a in assign(dispatch, *machines)]
+    return [(a.machine, a.unanswered) for a in assign(dispatch, *machines)]
 
 
 def test_one_machine_gets_the_whole_batch_so_that_compiling_overlaps_with_timing() -> None:
@@ -56,7 +56,7 @@ def test_a_machine_that_is_through_gets_the_next_order() -> None:
     first = assign(dispatch, "a", "b")
     assert not assign(dispatch, "a", "b")
     assert [a.machine for a in assign(dispatch, "a", "b", "c")] == []  # all is given out
-    for position in list(first[0].left):
+    for position in list(first[0].unanswered):
         assert dispatch.answer(first[0].task, position, OK) == [position]
     assert dispatch.end(first[0].task) == []
     assert len(dispatch.results) == 10
@@ -71,7 +71,7 @@ def test_what_a_lost_machine_had_not_answered_is_ordered_again_and_nothing_else(
     assert (mine.machine, queued.machine) == ("a", "a")
     assert dispatch.lose(mine.task) == []
     assert dispatch.lose(queued.task) == []
-    again = [position for a in assign(dispatch, "b", "c") for position in a.left]
+    again = [position for a in assign(dispatch, "b", "c") for position in a.unanswered]
     assert sorted(again) == [1, 4, 5]
 
 
@@ -82,20 +82,20 @@ def test_only_a_candidate_that_was_alone_is_blamed() -> None:
     assert dispatch.lose(orders[0].task) == []
     for _ in range(MAX_DEATHS):
         for order in assign(dispatch, "b"):
-            assert len(order.left) == 1
+            assert len(order.unanswered) == 1
             dispatch.begin(order.task)
-            if order.left == [2]:
+            if order.unanswered == [2]:
                 dispatch.lose(order.task)
             else:
-                dispatch.answer(order.task, order.left[0], OK)
+                dispatch.answer(order.task, order.unanswered[0], OK)
                 dispatch.end(order.task)
     while not dispatch.done:
         for order in assign(dispatch, "b"):
             dispatch.begin(order.task)
-            if order.left == [2]:
+            if order.unanswered == [2]:
                 dispatch.lose(order.task)
             else:
-                dispatch.answer(order.task, order.left[0], OK)
+                dispatch.answer(order.task, order.unanswered[0], OK)
                 dispatch.end(order.task)
     assert [dispatch.results[i].status for i in range(4)] == ["ok", "ok", "lost", "ok"]
     assert f"{MAX_DEATHS} machines" in dispatch.results[2].detail
@@ -147,13 +147,13 @@ def test_a_machine_that_refuses_is_asked_no_more() -> None:
 def test_compared_candidates_are_timed_by_one_machine_or_again_from_the_first() -> None:
     dispatch = batch(3, together=True)
     (order,) = assign(dispatch, "a", "b")
-    assert order.left == [0, 1, 2]
+    assert order.unanswered == [0, 1, 2]
     dispatch.begin(order.task)
     assert dispatch.answer(order.task, 0, OK) == []
     assert not assign(dispatch, "a", "b")
     assert dispatch.lose(order.task) == []
     (again,) = assign(dispatch, "b")
-    assert again.left == [0, 1, 2]
+    assert again.unanswered == [0, 1, 2]
     assert dispatch.answer(order.task, 1, OK) == []  # of the machine that was given up
     for position in range(3):
         assert dispatch.answer(again.task, position, OK) == []
@@ -183,7 +183,7 @@ def test_whatever_happens_each_candidate_is_settled_once(seed: int, *, together:
             break
         machines = rng.sample("abcd", rng.randint(0, 4))
         for order in assign(dispatch, *machines):
-            old += [(order.task, position) for position in order.left]
+            old += [(order.task, position) for position in order.unanswered]
         match rng.randrange(12):
             case 0:
                 dispatch.interrupt()
@@ -196,9 +196,9 @@ def test_whatever_happens_each_candidate_is_settled_once(seed: int, *, together:
             case _ if dispatch.under_way:
                 order = dispatch.under_way[rng.choice(list(dispatch.under_way))]
                 dispatch.begin(order.task)
-                if order.left:
-                    settled += dispatch.answer(order.task, order.left[0], OK)
-                if not order.left:
+                if order.unanswered:
+                    settled += dispatch.answer(order.task, order.unanswered[0], OK)
+                if not order.unanswered:
                     settled += dispatch.end(order.task)
     assert dispatch.done
     assert sorted(settled) == list(range(dispatch.count))

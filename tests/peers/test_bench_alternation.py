@@ -17,7 +17,7 @@ from tilewright.schedules import operators
 from tilewright.schedules.primitives import Split
 from tilewright.schedules.rewrites import Winograd
 from tilewright.schedules.trace import Trace
-from tilewright.schedules.workload.constants import with_constants
+from tilewright.schedules.workload.computation import with_constants
 from tilewright.tuner.backend.cpu.loading.elf import undefined_symbols
 from tilewright.tuner.emit.kernel import compile_kernel
 from tilewright.tuner.judge.oracle import Oracle

@@ -16,7 +16,7 @@ from tilewright.peers.variants import NoPeerError
 from tilewright.schedules import operators
 from tilewright.schedules.reference.evaluate import evaluate
 from tilewright.schedules.spelling import parse_workload
-from tilewright.schedules.workload.constants import with_constants
+from tilewright.schedules.workload.computation import with_constants
 from tilewright.schedules.workload.workload import Workload
 from tilewright.tuner.judge.oracle import Oracle
 

@@ -169,7 +169,7 @@ def target() -> Target:
         "conv2d_nhwc:N=1,H=7,W=9,CI=3,CO=17,K=3,pad=1",
         "conv2d_nhwc:N=2,H=8,W=11,CI=4,CO=8,K=5,stride=2,pad=2",
         "conv2d_nhwc:N=1,H=9,W=13,CI=4,CO=8,K=3,pad=2,dilation=2",
-        "conv2d_nhwc:N=1,H=7,W=24,CI=3,CO=20,K=7,stride=2,pad=3",
+        "conv2d_nhwc:N=1,H=5,W=18,CI=3,CO=12,K=7,stride=2,pad=3",
         "conv3d_ndhwc:N=1,D=4,H=5,W=9,CI=2,CO=16,K=3,stride=2,pad=1,epilogue=bias+relu",
         "conv1d_nlc:N=1,L=12,CI=4,CO=8,K=3,stride=3,pad=2",
         "depthwise_conv2d_nhwc:N=1,H=6,W=10,C=20,K=3,pad=1",

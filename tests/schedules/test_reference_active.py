@@ -49,7 +49,7 @@ def workload_of(form: str) -> Workload:
 
 
 def _everything(stage: Stage, whole: IterationBox, max_points: int, finite: object) -> Active:
-    return Active(list(leading_tiles(whole, max_points)), [], None, apart=False)
+    return Active(list(leading_tiles(whole, max_points)), [], None, disjoint=False)
 
 
 def drawn(workload: Workload, seed: int, special: bool) -> list[np.ndarray]:

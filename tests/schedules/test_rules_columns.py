@@ -171,7 +171,7 @@ def test_blocks_are_as_many_as_keep_all_threads_busy() -> None:
     sketch = part_of(space_for(workload, target()).sketches[0])
     for setting in drawn(sketch, 20):
         width = sketch.block_vectors(sketch.values(setting)) * sketch.lanes
-        parallel = sketch.values(setting)["parallel"] > 0
+        parallel = sketch.values(setting).parallel > 0
         assert (-(-64 // width) % 2 == 0)[parallel].all()
 
 

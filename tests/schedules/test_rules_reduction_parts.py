@@ -11,7 +11,7 @@ from tests.support.schedules.workloads import check_meaning, notation
 from tilewright.schedules.lowering.lower import lower
 from tilewright.schedules.primitives import RFactor
 from tilewright.schedules.sketches import space_for
-from tilewright.schedules.sketches.tile import knobs as reduction_parts
+from tilewright.schedules.sketches.tile import settings as reduction_parts
 from tilewright.schedules.space import Sketch
 from tilewright.schedules.target import Target
 from tilewright.schedules.workload.workload import Workload

@@ -31,12 +31,12 @@ def grouped(**sizes: int | str) -> Workload:
 
 
 SHORT: dict[str, Workload] = {
-    "padded": grouped(pad=1),
+    "padded": grouped(pad=1, CO=6),
     "stepped": grouped(pad=1, stride=2, H=9),
     "few taps": grouped(K=2, CO=24),
-    "wide kernel": grouped(K=5, pad=2, H=7),
-    "dilated": grouped(dilation=2, pad=2),
-    "images": grouped(N=2, H=4, pad=1),
+    "wide kernel": grouped(K=5, pad=2, H=5, CO=6),
+    "dilated": grouped(dilation=2, pad=2, CO=6),
+    "images": grouped(N=2, H=3, CO=6, pad=1),
     "volume": operators.build(
         "conv3d_ndhwc", D=3, H=4, W=5, CI=48, CO=6, K=2, groups=3
     ).normalised(),

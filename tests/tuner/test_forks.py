@@ -15,7 +15,7 @@ from tests.support.paths import ROOT
 from tilewright.schedules import operators
 from tilewright.schedules.primitives import Parallel
 from tilewright.schedules.trace import Trace
-from tilewright.schedules.workload.constants import with_constants
+from tilewright.schedules.workload.computation import with_constants
 from tilewright.schedules.workload.workload import Workload
 from tilewright.tuner.backend.cpu.loading.elf import undefined_symbols
 from tilewright.tuner.emit.emitted import emit_kernel
@@ -32,7 +32,7 @@ import numpy as np
 from tilewright.schedules import operators
 from tilewright.schedules.primitives import Parallel
 from tilewright.schedules.trace import Trace
-from tilewright.schedules.workload.constants import with_constants
+from tilewright.schedules.workload.computation import with_constants
 from tilewright.tuner import compile
 from tilewright.tuner.machine.native_target import native_target
 

@@ -118,16 +118,16 @@ def test_a_buffer_that_is_used_again_lies_as_a_new_one_would(
     pool = GuardedPool()
     pages: dict[int, int] = {}
     for size_bytes, flush, skip_bytes in uses:
-        buffer = pool.take("B", size_bytes, flush, skip_bytes=skip_bytes)
+        buffer = pool.acquire("B", size_bytes, flush, skip_bytes=skip_bytes)
         fresh = guarded("B", size_bytes, flush, guard_bytes=GUARD, skip_bytes=skip_bytes)
         assert buffer.address - buffer.start == fresh.address - fresh.start
         assert buffer.pages_bytes == fresh.pages_bytes
         assert pages.setdefault(buffer.pages_bytes, buffer.start) == buffer.start
         fresh.free()
         buffer.protect(writable=False)
-        pool.give(buffer)
-        again = pool.take("C", size_bytes, flush, skip_bytes=skip_bytes)
+        pool.release(buffer)
+        again = pool.acquire("C", size_bytes, flush, skip_bytes=skip_bytes)
         again.view().fill(1)  # writable again
-        pool.give(again)
+        pool.release(again)
     for pages_bytes, start in pages.items():
         linux.release(start - GUARD_BYTES, pages_bytes + 2 * GUARD_BYTES)

@@ -12,7 +12,7 @@ from tests.support.schedules.workloads import notation
 from tilewright.schedules import operators
 from tilewright.schedules.primitives import Parallel
 from tilewright.schedules.trace import Trace
-from tilewright.schedules.workload.constants import with_constants
+from tilewright.schedules.workload.computation import with_constants
 from tilewright.tuner import compile
 from tilewright.tuner.kernel import CallError, Kernel
 from tilewright.tuner.machine.native_target import native_target

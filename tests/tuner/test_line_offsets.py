@@ -48,5 +48,5 @@ def test_a_buffer_begins_at_its_place_near_its_guard(flush: Flush, place: int) -
     end = buffer.start + buffer.pages_bytes
     near = buffer.address - buffer.start, end - buffer.address - buffer.size_bytes
     assert near[flush is Flush.RIGHT] < 64
-    pool.give(buffer)
+    pool.release(buffer)
     pool.free()

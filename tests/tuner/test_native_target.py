@@ -175,7 +175,7 @@ def test_another_machine_s_target_is_not_probed_here(tmp_path: Path) -> None:
     machine = ThisMachine(tmp_path, lambda: 1e9, prober)
     other = replace(detect(), cpu="some-other-cpu")
     assert machine.probe_again(other, 60.0, inf) is None
-    machine.keep(other)
+    machine.cache_probes(other)
     assert prober.calls == 0
 
 
@@ -185,7 +185,7 @@ def test_what_a_kernel_showed_is_kept_for_a_minute_and_joined_with_the_next_prob
     prober = CountingProber()
     target = native(tmp_path, prober)
     shown = replace(target, probes=Probes({"f32": [7.0]}, {}, 1e-6, doubtful=True))
-    ThisMachine(tmp_path, lambda: 1e9, prober).keep(shown)
+    ThisMachine(tmp_path, lambda: 1e9, prober).cache_probes(shown)
     assert native(tmp_path, prober, now=1e9 + 10).probes == shown.probes
     later = native(tmp_path, prober, now=1e9 + 100).probes
     assert later.peak(DType.F32, 1) == pytest.approx(7.0)

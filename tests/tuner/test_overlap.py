@@ -79,9 +79,9 @@ def test_halves_are_the_whole(op: UnaryOp, dtype: DType) -> None:
     function = math_function(op, dtype, 16, ZNVER5)
     halves = in_halves(function.lines, function.result)
     assert (*halves.first, *halves.second) == function.lines
-    assert 0 <= halves.kept <= 6 * max(op.function.calls, 1)
+    assert 0 <= halves.live_registers <= 6 * max(op.function.calls, 1)
     if op is UnaryOp.EXP and dtype is DType.F32:  # n, its table's entry, what is left of x
-        assert (len(halves.first), halves.kept) == (
+        assert (len(halves.first), halves.live_registers) == (
             6,
             3,
         )

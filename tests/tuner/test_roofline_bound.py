@@ -55,7 +55,7 @@ class FakeMachine:
         self.within.append(within_secs)
         return None if self.probes is None else replace(target, probes=self.probes)
 
-    def keep(self, target: Target) -> None:
+    def cache_probes(self, target: Target) -> None:
         self.kept.append(target.probes)
 
 

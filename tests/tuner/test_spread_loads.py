@@ -25,7 +25,7 @@ def test_every_lane_is_taken_once_and_nothing_outside_is_read(step: int, lanes: 
         n: f"element {n}" for n in range(min(0, step * (lanes - 1)), 1 + max(0, step * (lanes - 1)))
     }
     found = {}
-    for start, taken in zip(spread.starts, spread.taken, strict=True):
+    for start, taken in zip(spread.starts, spread.lanes_of, strict=True):
         vector = [data[start + n] for n in range(lanes)]
         for element, lane in zip(vector, taken, strict=True):
             if lane is not None:
@@ -48,7 +48,7 @@ def test_phases_share_their_vectors(step: int, lanes: int) -> None:
         assert spread.starts == tuple(n * lanes - phase for n in range(step))
         found = {
             lane: start + n
-            for start, taken in zip(spread.starts, spread.taken, strict=True)
+            for start, taken in zip(spread.starts, spread.lanes_of, strict=True)
             for n, lane in enumerate(taken)
             if lane is not None
         }

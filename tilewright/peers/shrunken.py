@@ -86,7 +86,7 @@ class _ExtentClasses:
 
     def __init__(self, workload: Workload) -> None:
         self._parent: dict[Dim, Dim] = {}
-        self._kept: set[Dim] = set()
+        self._fixed: set[Dim] = set()
         self._innermost: set[Dim] = set()
         made = {stage.name for stage in workload.stages}
         for stage in workload.stages:
@@ -110,7 +110,7 @@ class _ExtentClasses:
     def cut(self, stage: Stage, axis: Axis, innermost: int, others: int) -> int:
         """The new extent of an axis."""
         root = self._root(_axis(stage, axis.name))
-        if root in {self._root(each) for each in self._kept}:
+        if root in {self._root(each) for each in self._fixed}:
             return axis.extent
         inner = root in {self._root(each) for each in self._innermost}
         return min(axis.extent, innermost if inner else others)
@@ -128,15 +128,15 @@ class _ExtentClasses:
             fixed = name in summed and len(names) > 1
             turned = index.is_linear_in(name) and index.coefficient(name) < 1
             if fixed or is_made or turned:
-                self._kept.add(_axis(stage, name))
+                self._fixed.add(_axis(stage, name))
         if is_made:
-            self._kept.add(dim)
+            self._fixed.add(dim)
         self._keep_divided(stage, index)
 
     def _keep_divided(self, stage: Stage, index: Affine) -> None:
         for atom, _ in index.terms:
             if not isinstance(atom, Var) and len(index.terms) > 1:
-                self._kept.update(_axis(stage, name) for name in index.vars())
+                self._fixed.update(_axis(stage, name) for name in index.vars())
 
     def _root(self, dim: Dim) -> Dim:
         while dim in self._parent:

@@ -50,12 +50,12 @@ class Buffers(Protocol):
 class Launch(Protocol):
     """One way to run a loaded kernel: `loading.entries.Entry` is the CPU's.
 
-    Arguments are addresses in the machine's memory, inputs and then outputs; `taken` are the
-    positions of those that a call passes.
+    Arguments are addresses in the machine's memory, inputs and then outputs; `argument_positions`
+    are the positions of those that a call passes.
     """
 
     @property
-    def taken(self) -> tuple[int, ...]: ...
+    def argument_positions(self) -> tuple[int, ...]: ...
 
     @property
     def address(self) -> int:
@@ -132,7 +132,7 @@ class Backend(Protocol):
         ...
 
     def warm_up(self) -> None:
-        """Initialise what `generate` needs."""
+        """Initialise everything that `generate` needs."""
         ...
 
     def generate(

@@ -1,1 +1,1 @@
-"""From a loop nest to LLVM text: loops, leaves, vectors, math functions."""
+"""Generate LLVM IR text from a loop nest: loops, leaves, vectors, math functions."""

@@ -1,5 +1,6 @@
-"""What the functions of a kernel called NAME are called and what calling them takes, where programs
-that generate no code can read it too."""
+"""Names of the functions of a kernel NAME, and the memory its calls need.
+
+Programs that generate no code import this too."""
 
 from __future__ import annotations
 
@@ -8,8 +9,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What a kernel's entries need. `constants` are the positions of constant inputs; without
-    them there is one entry, and nothing but `workspace_bytes` has a meaning."""
+    """The memory that a kernel's entries need. `constants` are the positions of constant inputs;
+    without them there is one entry, and only `workspace_bytes` has a meaning."""
 
     workspace_bytes: int
     constants: tuple[int, ...] = ()
@@ -18,20 +19,20 @@ class Needs:
 
 
 def prepack_symbol(symbol: str) -> str:
-    """What packs constant inputs."""
+    """The function that packs constant inputs."""
     return f"{symbol}_prepack"
 
 
 def prepacked_symbol(symbol: str) -> str:
-    """What computes from packed constant inputs."""
+    """The function that computes from packed constant inputs."""
     return f"{symbol}_prepacked"
 
 
 def supported_symbol(symbol: str) -> str:
-    """What says whether this CPU can run the kernel."""
+    """The function that returns whether this CPU can run the kernel."""
     return f"{symbol}_supported"
 
 
 def variant_symbol(symbol: str) -> str:
-    """What names the variant that this CPU runs."""
+    """The function that returns the name of the variant for this CPU."""
     return f"{symbol}_variant"

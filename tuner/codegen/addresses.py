@@ -1,4 +1,4 @@
-"""Where elements of arrays are: their addresses, and what these are aligned to."""
+"""Addresses of elements of arrays, and their alignment."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .values import scalar_type
 
 @dataclass(frozen=True, slots=True)
 class Array:
-    """An array in memory. `align` is what its base is known to be aligned to, in bytes."""
+    """An array in memory. `align` is the known alignment of its base in bytes."""
 
     buffer: Buffer
     base: str
@@ -24,7 +24,7 @@ class Array:
 
 
 class Addresses:
-    """Addresses of elements in one function; what reads and writes arrays stands on it."""
+    """Addresses of elements in one function; the base of the classes that read and write arrays."""
 
     def __init__(self, text: FunctionText, indices: Indices, module: ModuleText) -> None:
         self.text = text
@@ -36,13 +36,13 @@ class Addresses:
         return self.indices.address(place.base, scalar_type(place.buffer.dtype), offset)
 
     def lane(self, offset: Affine, axis: VectorAxis, lane: int) -> Affine:
-        """The element that a lane of `axis` is at."""
+        """The number of the element in a lane of `axis`."""
         at = offset.substitute({axis.var: affine(lane)})
         return at if offset.is_linear_in(axis.var) else simplify(at, self.indices.ranges)
 
 
 def aligned_to(place: Array, offset: Affine, lanes: int) -> int:
-    """What the address of element `offset` is surely aligned to, at most one vector, in bytes."""
+    """The proven alignment of element `offset` in bytes, at most that of a vector."""
     size = place.buffer.dtype.bytes
     if place.buffer.scope is BufferScope.ARGUMENT:
         return size

@@ -1,4 +1,4 @@
-"""Reads of arrays: of one element, or one a lane, side by side, spread, repeated or anywhere."""
+"""Reads of arrays: one element, or one per lane, contiguous, spread, repeated or gathered."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from .values import Val, lane_choice, literal, scalar_type, suffix, type_text
 
 
 class ArrayLoads(Addresses):
-    """Instructions that read; lanes and elements outside of a mask are zero, and not touched."""
+    """Instructions that read. Elements outside of a mask are not accessed, and their lanes are
+    zero."""
 
     def one(self, place: Array, offset: Affine, dtype: DType, where: Val | None) -> Val:
-        """One element."""
+        """Read one element."""
         pointer = self.pointer(place, offset)
         if where is not None:
             pointer = self._redirect(pointer, self._any(where))
@@ -29,7 +30,7 @@ class ArrayLoads(Addresses):
     def lanes(
         self, place: Array, offset: Affine, dtype: DType, axis: VectorAxis, where: Val | None
     ) -> Val:
-        """One element a lane of `axis`."""
+        """Read one element per lane of `axis`."""
         lanes, vector = axis.lanes, type_text(dtype, axis.lanes)
         base = offset - Affine(((Var(axis.var), 1),), 0)
         if axis.var in base.vars():
@@ -59,12 +60,12 @@ class ArrayLoads(Addresses):
         where: Val | None,
         spread: Spread,
     ) -> Val:
-        """Lanes a few elements apart, from whole vectors that reach from the first to the last."""
+        """Lanes a few elements apart, from whole vectors between the first and the last element."""
         base = self.lane(offset, axis, 0)
         if where is None:
             spread = self._shared(place, base, offset.coefficient(axis.var), spread)
         result: Val | None = None
-        for start, lanes in zip(spread.starts, spread.taken, strict=True):
+        for start, lanes in zip(spread.starts, spread.lanes_of, strict=True):
             at = base + start
             if where is not None and where.lanes > 1:
                 loaded = self._load_masked(place, at, dtype, self._spread_mask(where, lanes))
@@ -83,8 +84,8 @@ class ArrayLoads(Addresses):
     def _load_repeated(
         self, place: Array, offset: Affine, dtype: DType, axis: VectorAxis, where: Val | None
     ) -> Val | None:
-        """Lanes that take the same few elements in turn, from one vector of these; None where they
-        are not neighbours, lanes are left out, or what fills up the vector may not exist."""
+        """Lanes that repeat the same few elements, from one vector of these. None if they are not
+        contiguous, lanes are masked, or the vector may reach beyond the array."""
         if where is not None and where.lanes > 1:
             return None
         first = self.lane(offset, axis, 0)
@@ -104,10 +105,10 @@ class ArrayLoads(Addresses):
         return self._shuffled(loaded, [a.const - low for a in away])
 
     def _shared(self, place: Array, base: Affine, step: int, spread: Spread) -> Spread:
-        """Vectors that reads of neighbouring elements share, if all of these vectors exist."""
+        """Vectors that reads of neighbouring elements share, if these are inside the array."""
         if step < 0:
             return spread
-        wide = Spread.shared(step, len(spread.taken[0]), base.const % step)
+        wide = Spread.shared(step, len(spread.lanes_of[0]), base.const % step)
         reach, (first, last) = interval(base, self.indices.ranges), wide.reach()
         exists = reach.lo + first >= 0 and reach.hi + last < place.buffer.elements
         return wide if exists else spread
@@ -115,7 +116,7 @@ class ArrayLoads(Addresses):
     def _load_whole(
         self, place: Array, at: Affine, dtype: DType, lanes: int, where: Val | None
     ) -> Val:
-        """A vector from element `at` on, loaded once for all that take lanes from it."""
+        """A vector from element `at` on, loaded once for all reads of its lanes."""
         loaded = self.text.levels[-1].loaded
         key = (place.buffer.name, at, lanes, where.name if where else None)
         if key not in loaded:
@@ -127,7 +128,7 @@ class ArrayLoads(Addresses):
         return loaded[key]
 
     def _spread_mask(self, mask: Val, lanes: Sequence[int | None]) -> Val:
-        """For each element of a vector, whether a lane takes it that is in `mask`."""
+        """A mask of the elements of a vector that lanes in `mask` take."""
         none = literal(0, DType.BOOL, mask.lanes)
         chosen = [mask.lanes if lane is None else lane for lane in lanes]
         text = f"shufflevector {mask.typed}, {none.typed}, {lane_choice(chosen)}"
@@ -135,7 +136,7 @@ class ArrayLoads(Addresses):
         return replace(Val(self.text.assign(text, "c"), DType.BOOL, mask.lanes), never=never)
 
     def _load_masked(self, place: Array, base: Affine, dtype: DType, mask: Val) -> Val:
-        """`mask.lanes` elements from element `base` on, in pieces if the target needs that."""
+        """`mask.lanes` elements from element `base` on, in parts if the target requires it."""
         most = self.module.instructions.masked_load_bits
         width = mask.lanes if most is None else most // (dtype.bytes * 8)
         if mask.lanes <= width:
@@ -210,7 +211,7 @@ class ArrayLoads(Addresses):
         )
 
     def _shuffled(self, vector: Val, lanes: list[int | None]) -> Val:
-        """A vector of these lanes of `vector`; None is a lane that is never looked at."""
+        """A vector of the given lanes of `vector`; None is a lane that is never used."""
         text = f"shufflevector {vector.typed}, {vector.type} poison, {lane_choice(lanes)}"
         return Val(self.text.assign(text, "l"), vector.dtype, len(lanes))
 

@@ -1,4 +1,4 @@
-"""Writes of arrays: of one element, or one a lane, masked, scattered or past the caches."""
+"""Writes of arrays: one element, or one per lane, masked, scattered or non-temporal."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .values import Val, scalar_type, suffix
 
 
 class ArrayStores(Addresses):
-    """Instructions that write; what is outside of a mask is not touched."""
+    """Instructions that write. Elements outside of a mask are not accessed."""
 
     def one(self, place: Array, offset: Affine, value: Val) -> None:
         """Write one element."""
@@ -30,7 +30,7 @@ class ArrayStores(Addresses):
         where: Val | None,
         streamed: bool,
     ) -> None:
-        """Write one element a lane of `axis`."""
+        """Write one element per lane of `axis`."""
         dtype, lanes = value.dtype, axis.lanes
         base = offset - Affine(((Var(axis.var), 1),), 0)
         if axis.var not in base.vars():
@@ -46,7 +46,7 @@ class ArrayStores(Addresses):
             only = _only_lane(where)
             if only is not None:
                 # LLVM 22 on x86 makes a masked store of one lane of a truncated vector a scalar
-                # store of the type before truncation: it writes over what is next.
+                # store of the type before truncation, which overwrites the next element.
                 element = self.text.assign(f"extractelement {value.typed}, i64 {only}")
                 one = self.pointer(place, self.lane(offset, axis, only))
                 self.text.add(
@@ -86,9 +86,9 @@ class ArrayStores(Addresses):
             )
 
     def keeps_alignment(self, place: Array, offset: Affine, axis: VectorAxis) -> bool:
-        """Whether all copies of a leaf write vectors that are aligned where the array itself is,
-        of a size that the machine streams. A line that is streamed in part costs more than one
-        that is not, so it is all copies or none."""
+        """Whether all copies of a leaf write vectors of a size that the target streams, aligned if
+        the array is. A partly streamed line costs more than an ordinary one, so either all copies
+        stream or none."""
         size = place.buffer.dtype.bytes
         rest = offset - Affine(((Var(axis.var), 1),), 0)
         step = gcd(rest.const * size, *(c * size for _, c in rest.terms))
@@ -96,8 +96,8 @@ class ArrayStores(Addresses):
         return step % whole == 0 and whole in self.module.instructions.streams
 
     def _store_streamed(self, place: Array, value: Val, pointer: str, plain: str) -> None:
-        """Such stores need an aligned address, which is known when the kernel runs: a test that
-        always goes the same way."""
+        """Non-temporal stores need an aligned address, which is tested at run time, always with the
+        same result."""
         text, whole = self.text, place.buffer.dtype.bytes * value.lanes
         memo = text.levels[0].memo
         key = ("aligned", place.base, whole)
@@ -118,6 +118,6 @@ class ArrayStores(Addresses):
 
 
 def _only_lane(mask: Val) -> int | None:
-    """The lane that `mask` allows, where it is a constant that allows one; else None."""
+    """The only lane of a constant mask with one lane; else None."""
     lanes = re.findall(r"i1 (true|false)", mask.name) if mask.name.startswith("<") else []
     return lanes.index("true") if lanes.count("true") == 1 else None

@@ -1,4 +1,4 @@
-"""What functions have that C calls: checked memory, and sizes that can be asked for."""
+"""Parts of functions that C calls: checks of pointers, and functions that return sizes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .text import FunctionText
 
 
 def refuse_bad_memory(text: FunctionText, pointer: str) -> None:
-    """Return 1 where the memory behind `pointer` is missing or not aligned."""
+    """Return 1 from the function if `pointer` is null or not aligned."""
     address = text.assign(f"ptrtoint ptr {pointer} to i64", "w")
     low = text.assign(f"and i64 {address}, {ALIGN_BYTES - 1}", "w")
     missing = text.assign(f"icmp eq i64 {address}, 0", "w")

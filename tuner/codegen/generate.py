@@ -1,4 +1,4 @@
-"""From a lowered nest to LLVM text: the one way in to code generation."""
+"""From a lowered nest to LLVM text: the entry point of code generation."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from .prepack import write_with_constants
 def generate(nest: Nest, target: Target, symbol: str) -> GeneratedModule:
     """The module that defines `symbol` with the kernel ABI. The same nest gives the same text.
 
-    ScheduleError where storage cannot be planned (workspace or stack too large), or a loop is run
-    by an instruction that `target` does not have.
+    ScheduleError if storage cannot be planned (workspace or stack too large), or if a loop uses an
+    instruction that `target` does not have.
     """
     check_target(nest, target)
     module = ModuleText(target)

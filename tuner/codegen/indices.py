@@ -1,7 +1,7 @@
 """Index arithmetic in generated code: scalars, addresses, lane conditions.
 
-An index is computed at the level of its deepest loop variable, outer parts first, so that an
-inner loop only adds what changes in it.
+An index is computed at the level of its deepest loop variable, outer parts first, so that an inner
+loop adds only the terms that change in it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .values import Val, lane_numbers, literal
 
 @dataclass(frozen=True, slots=True)
 class VectorAxis:
-    """The loop whose iterations are lanes."""
+    """The loop whose iterations are vector lanes."""
 
     var: str
     lanes: int
@@ -37,9 +37,9 @@ class VectorAxis:
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """An index taken apart once, since its unrolled variables change with every copy of it.
+    """An index split once into its parts, because unrolled variables differ in every copy of it.
 
-    Entries are found by the identity of `index`, which is therefore kept alive here.
+    Entries are keyed by the identity of `index`, which is therefore kept alive here.
     """
 
     index: Affine
@@ -59,7 +59,7 @@ class _Parts:
 
 class Indices:
     """Writes index arithmetic into a function. `ranges` bounds every loop variable; unrolled
-    variables are replaced by `fixed` values before anything else."""
+    variables are first replaced by their `fixed` values."""
 
     def __init__(
         self, text: FunctionText, ranges: Mapping[str, Interval], unrolled: frozenset[str]
@@ -76,11 +76,11 @@ class Indices:
         self._variables[name] = (register, level)
 
     def unbind(self, name: str) -> None:
-        """The loop is closed: its register means nothing from here on."""
+        """The loop is closed, so its register is no longer valid."""
         del self._variables[name]
 
     def bound(self) -> dict[str, tuple[str, int]]:
-        """The variables of the loops that are open, with their registers and levels."""
+        """The variables of the open loops, with their registers and levels."""
         return self._variables
 
     def fix(self, name: str, value: int) -> None:
@@ -107,7 +107,7 @@ class Indices:
         return Affine(known.moving, const)
 
     def level_of(self, index: Affine) -> int:
-        """The level at which `index` can first be computed."""
+        """The outermost level at which `index` can be computed."""
         return max((self._variables[n][1] for n in index.vars()), default=0)
 
     def scalar(self, index: Affine) -> Val:
@@ -167,7 +167,7 @@ class Indices:
             return pointer
         level = self.level_of(moving)
         memo = self.text.levels[level].memo
-        key = (base, element_type, offset)  # private arrays of two types may share a place
+        key = (base, element_type, offset)  # private arrays of two types may share memory
         if key not in memo:
             name = self.text.assign(
                 f"getelementptr {element_type}, ptr {pointer}, i64 {offset.const}", "p", level
@@ -194,7 +194,8 @@ class Indices:
         return name
 
     def cond(self, cond: Cond, axis: VectorAxis | None) -> Val | bool:
-        """A resolved condition: known, one i1, or a vector of i1 with a lane each."""
+        """A resolved condition: a known truth value, one i1, or a vector of i1 with one per
+        lane."""
         if axis is None or axis.var not in cond.index.vars():
             known = prove(cond, self.ranges)
             return known if known is not None else self._scalar_cond(cond)

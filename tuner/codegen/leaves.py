@@ -1,4 +1,4 @@
-"""Leaves of a nest in one function: a value computed, combined with what was there, and written."""
+"""Leaves of a nest in one function: compute a value, combine it with the old one, and write it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ from .values import Val, lane_choice, literal, suffix
 
 
 class LeafWriter:
-    """Writes leaves where the text stands; `streamed` are the buffers written past the caches."""
+    """Writes leaves at the current place; `streamed` are the buffers written by non-temporal
+    stores."""
 
     def __init__(
         self,
@@ -46,7 +47,7 @@ class LeafWriter:
         self.streamed = streamed
 
     def leaf(self, leaf: StoreElement | Update) -> None:
-        """One store or update, where its guards hold."""
+        """Write one store or update under its guards."""
         divisible = isinstance(leaf, StoreElement) or not _is_sum_of_products(leaf)
         reads = frozenset(load.tensor for load in loads(leaf.value))
         self.text.begin_statement(reads if divisible else None)
@@ -55,8 +56,8 @@ class LeafWriter:
     def _where_guards_hold(
         self, leaf: StoreElement | Update, write: Callable[[Val | None], None]
     ) -> None:
-        """What `write` writes for a mask of the lanes in which the guards of `leaf` hold, in a
-        branch where others must hold."""
+        """Call `write` with a mask of the lanes in which the guards of `leaf` hold, in a branch on
+        the guards that are equal for all lanes."""
         mask: Val | None = None
         scalar_guard: Val | None = None
         for guard in leaf.guards:
@@ -75,7 +76,7 @@ class LeafWriter:
             write(mask)
 
     def instruction(self, call: InstructionCall) -> None:
-        """The instruction that runs a loop, where the guards of its leaf hold."""
+        """Write the instruction that computes a loop, under the guards of its leaf."""
         self.text.begin_statement(None)
         self._where_guards_hold(call.leaf, lambda _: self._call(call))
 
@@ -94,7 +95,7 @@ class LeafWriter:
         self.memory.store(leaf.buffer, leaf.index, Val(new, row.sums, lanes), axis, None)
 
     def _operand(self, call: InstructionCall, load: Load) -> Val:
-        """The steps of all lanes as one vector; those that lanes share are repeated."""
+        """The steps of all lanes as one vector; steps that lanes share are repeated."""
         steps, lanes = call.instruction.steps, call.loop.extent
         first = {call.loop.var: ZERO, call.step: ZERO}
         index = tuple(i.substitute(first) for i in load.index)
@@ -133,7 +134,7 @@ class LeafWriter:
         self.memory.store(leaf.buffer, index, value, axis, mask)
 
     def _across_lanes(self, leaf: Update, mask: Val | None) -> Val:
-        """All lanes of the leaf's value combined; lanes outside the mask count as the identity."""
+        """All lanes of the leaf's value combined; lanes outside the mask are the identity."""
         axis = self.scalars.axis
         assert axis is not None
         value = self.scalars.broadcast(self.scalars.value(leaf.value, mask), axis.lanes)
@@ -145,7 +146,7 @@ class LeafWriter:
     def _old(
         self, leaf: Update, index: tuple[Affine, ...], axis: VectorAxis | None, mask: Val | None
     ) -> Val:
-        """What the leaf combines with: the identity if this is the element's first update."""
+        """The old value: the identity if this is the element's first update."""
         dtype = leaf.value.dtype
         identity = literal(leaf.reducer.identity(dtype), dtype)
         first: Val | None = None
@@ -163,7 +164,8 @@ class LeafWriter:
         return old if first is None else self.scalars.select(first, identity, old)
 
     def _combined(self, leaf: Update, mask: Val | None, old: Callable[[], Val]) -> Val:
-        """What the leaf writes; it reads `old` after its value unless it is made in one step."""
+        """The value that the leaf writes; `old` is read after the value unless one instruction
+        combines them."""
         value = leaf.value
         if _is_sum_of_products(leaf):
             if not isinstance(value, Select):
@@ -181,7 +183,7 @@ class LeafWriter:
         return self.scalars.multiply_add(a, b, old)
 
     def prefetch(self, leaf: PrefetchHint) -> None:
-        """Ask for the line of an element; nothing for one in registers."""
+        """Prefetch the line of an element; nothing for one in registers."""
         if not isinstance(self.memory.places[leaf.buffer], Array):
             return
         axis = self.scalars.axis
@@ -189,14 +191,14 @@ class LeafWriter:
         index = tuple(i.substitute(first_lane) for i in leaf.index)
         pointer = self.memory.pointer(leaf.buffer, index)
         function = self.module.intrinsic("llvm.prefetch.p0", "void", ("ptr", "i32", "i32", "i32"))
-        kept = 2 if leaf.far else 3  # LLVM's locality: from the second cache on, or everywhere
+        kept = 2 if leaf.far else 3  # LLVM's locality: 2 from L2 on, 3 all levels
         self.text.add(
             f"  call void {function}(ptr {pointer}, i32 {int(leaf.for_write)}, i32 {kept}, i32 1)"
         )
 
 
 def _is_sum_of_products(leaf: Update) -> bool:
-    """Whether multiplying and adding is one step."""
+    """Whether the leaf is a multiplication and addition in one instruction."""
     value = leaf.value
     if leaf.reducer is not Reducer.SUM or value.dtype not in MULTIPLY_ADDS:
         return False

@@ -1,4 +1,4 @@
-"""What the math functions are written with: a float format's constants, an instruction writer."""
+"""Tools to write math functions: constants of float formats, and a writer of instructions."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class FloatFormat:
         return self.bias << self.mantissa
 
 
-# exp_low and exp_high lie just beyond the arguments where exp becomes 0 and infinity;
+# exp_low and exp_high are just beyond the arguments where exp becomes 0 and infinity;
 # beyond tanh_high and erf_high the result rounds to 1.
 FORMATS = {
     DType.F32: FloatFormat(
@@ -77,7 +77,7 @@ _VALUE = re.compile(r"%(?:x|v\d+(?:\.\d+)*)(?![\w.])")
 
 
 class Body:
-    """Writes the instructions of one function. Methods return the name of the value they make."""
+    """Writes the instructions of one function. Methods return the name of their value."""
 
     def __init__(self, fmt: FloatFormat, lanes: int) -> None:
         self.fmt = fmt
@@ -94,7 +94,7 @@ class Body:
         return f"<{lanes} x {element}>" if lanes > 1 else element
 
     def const(self, value: float) -> str:
-        """A float constant, exact: written as the bits of the double of the same value."""
+        """An exact float constant, written as the bits of the double of the same value."""
         text = self._bits(value)
         return f"splat ({self.fmt.element} {text})" if self._lanes > 1 else text
 
@@ -129,7 +129,8 @@ class Body:
         return self._new(f"{op} {self.ints} {a}, {b}")
 
     def muladd(self, a: str, b: str, c: str) -> str:
-        """`a * b + c`: fused where the target can, so never relied on for an exact product."""
+        """`a * b + c`, fused if the target can, so it must not be relied on for an exact
+        product."""
         t = self.floats
         return self._new(f"call {t} @llvm.fmuladd.{self._suffix}({t} {a}, {t} {b}, {t} {c})")
 
@@ -148,8 +149,8 @@ class Body:
         )
 
     def limited(self, x: str, limit: float) -> str:
-        """`x` with a magnitude of at most `limit`, which is also what a NaN becomes: an
-        instruction of AVX-512DQ."""
+        """`x` limited to a magnitude of `limit`; NaN becomes `limit`. An instruction of
+        AVX-512DQ."""
         t, element = self.floats, "ps" if self.fmt.bits == 32 else "pd"
         bits = self._lanes * self.fmt.bits
         mask = f"i{max(self._lanes, 8)} -1"
@@ -173,7 +174,7 @@ class Body:
         return self._lanes
 
     def part(self, x: str, start: int, width: int) -> str:
-        """A vector of `width` lanes of `x` from `start` on; lanes beyond its end are anything."""
+        """A vector of `width` lanes of `x` from `start` on; lanes beyond its end are undefined."""
         element = self.fmt.element
         if self._lanes == 1:
             vector = f"<{width} x {element}> poison"
@@ -182,12 +183,12 @@ class Body:
         return self._shuffled(x, x, self._lanes, [i if i < self._lanes else None for i in lanes])
 
     def joined(self, parts: list[str], width: int) -> str:
-        """The vector that `part` took apart into vectors of `width`."""
+        """The vector that `part` split into vectors of `width`."""
         element = self.fmt.element
         if self._lanes == 1:
             return self._new(f"extractelement <{width} x {element}> {parts[0]}, i32 0")
         while len(parts) > 1:
-            parts = [*parts, *parts[-1:] * (len(parts) % 2)]  # lanes beyond the end are anything
+            parts = [*parts, *parts[-1:] * (len(parts) % 2)]  # lanes beyond the end are undefined
             pairs = zip(parts[::2], parts[1::2], strict=True)
             parts = [self._shuffled(a, b, width, list(range(2 * width))) for a, b in pairs]
             width *= 2
@@ -201,8 +202,8 @@ class Body:
         return self._new(f"shufflevector {t} {a}, {t} {b}, <{len(chosen)} x i32> <{mask}>")
 
     def beside(self, lines: Sequence[str], result: str, x: str) -> tuple[list[str], str]:
-        """`lines`, a body whose argument is `%x` and whose result is `result`, with values of
-        names of their own and `x` as their argument; the new name of the result."""
+        """Add `lines`, a body with argument `%x` and result `result`, with new names of values and
+        argument `x`; returns the new name of the result."""
         self._copies += 1
         return renamed(lines, result, x, f".{self._copies}")
 
@@ -230,7 +231,7 @@ class Body:
         return self._new(f"bitcast {self.ints} {x} to {self.floats}")
 
     def polynomial(self, coefficients: tuple[float, ...], x: str) -> str:
-        """Horner's rule: fewest operations; other vectors of the loop fill the latency."""
+        """Horner's rule, with the fewest operations; other vectors of the loop fill the latency."""
         value = self.const(coefficients[-1])
         for c in reversed(coefficients[:-1]):
             value = self.muladd(value, x, self.const(c))
@@ -238,7 +239,7 @@ class Body:
 
 
 def renamed(lines: Sequence[str], result: str, x: str, suffix: str) -> tuple[list[str], str]:
-    """A body's `lines` and its `result` with `x` as the argument; `suffix` is added to the names of
+    """A body's `lines` and `result` with `x` as the argument; `suffix` is appended to the names of
     all its values."""
 
     def anew(text: str) -> str:

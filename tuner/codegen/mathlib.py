@@ -1,9 +1,9 @@
 """Vector math functions of generated kernels, as LLVM text, for every lane count.
 
-Branch-free, without tables, gathers or calls of libm: range reduction, a polynomial, and bit
-operations that every target has. `docs/math.md` states and measures the errors. Results are the
-same for every lane count of a target; targets with and without fused multiply-add may differ in
-the last bit.
+Branch-free, without tables in memory, gathers or calls of libm: range reduction, a polynomial, and
+bit operations that every target has. `docs/math.md` states and measures the errors. Results are the
+same for every lane count of a target; targets with and without fused multiply-add may differ in the
+last bit.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from .sine import sine
 class MathFunction:
     """`define internal VECTOR @name(VECTOR %x)`, always inlined: `lines` with their `result`.
 
-    Emit `text` once a module, after that of everything in `needs`. The intrinsics it calls need
-    no declaration: LLVM's parser knows them.
+    Emit `text` once per module, after the functions in `needs`. The intrinsics it calls need no
+    declaration: LLVM's parser knows them.
     """
 
     name: str
@@ -43,9 +43,9 @@ def math_function(
 ) -> MathFunction:
     """`op` on `lanes` values of f32 or f64: `<lanes x float>`, or plain `float` for one lane.
 
-    `target` matters where a target lacks an instruction (FLOOR before SSE4.1); None assumes that
-    it does not. ValueError for operations that are one LLVM instruction (neg, abs) and for types
-    other than f32 and f64: narrow floats are computed in f32.
+    `target` matters if it lacks an instruction (FLOOR before SSE4.1); None assumes that it lacks
+    none. ValueError for operations that are one LLVM instruction (neg, abs) and for types other
+    than f32 and f64: narrow floats are computed in f32.
     """
     if op not in _EMITTERS or dtype not in FORMATS or lanes < 1:
         raise ValueError(
@@ -70,8 +70,8 @@ def math_function(
 
 
 def _side_by_side(emit: Callable[[Body, str], str], body: Body, x: str, width: int) -> str:
-    """What `emit` makes, which is for vectors of `width`, of any number of lanes: an instruction
-    for the first of them, then the same one for the next, so that none waits for its own chain."""
+    """The function that `emit` writes for vectors of `width`, for any number of lanes. Instructions
+    of the vectors alternate, so that their chains overlap."""
     if body.lanes == width:
         return emit(body, x)
     one = Body(body.fmt, width)
@@ -84,28 +84,28 @@ def _side_by_side(emit: Callable[[Body, str], str], body: Body, x: str, width: i
 
 
 def is_math_function(op: UnaryOp) -> bool:
-    """Whether `math_function` makes `op`; the others are one LLVM instruction."""
+    """Whether `op` needs `math_function`; other operations are one LLVM instruction."""
     return op in _EMITTERS
 
 
 def _scales(target: Target, dtype: DType, lanes: int) -> bool:
-    """Whether vectors of `lanes` are scaled by powers of two, and limited on both sides, in one
-    instruction each of AVX-512."""
+    """Whether AVX-512 instructions scale vectors of `lanes` by powers of two and limit their
+    magnitude."""
     return lanes * dtype.bytes * 8 in instruction_set(target).scaled_bits
 
 
 def _looks_up(target: Target, dtype: DType) -> bool:
-    """Whether a table of 16 floats fits a register and is looked up in one instruction. Then exp
-    is computed so for every number of lanes, as its bits must not depend on that."""
+    """Whether one instruction looks up a table of 16 floats in a register. Then exp uses it for
+    every number of lanes, because its bits must not depend on that."""
     return dtype is DType.F32 and _scales(target, dtype, len(_SIXTEENTHS))
 
 
 def _reduce(b: Body, x: str, offset: int, sign: int = 1) -> tuple[str, str]:
     """`(sign * p, z)`: exp(sign * x) = 2**n * (1 + p); the low bits of z hold n + offset.
 
-    n = round(sign * x / ln 2) leaves |r| <= ln(2)/2 when n ln 2 is taken off in two parts (Cody
-    and Waite, 1980), p = r + r^2 q(r). With sign = -1 all of it is done on -r, by other constants:
-    a negated argument would move into the clamp before it and undo its `minps`.
+    n = round(sign * x / ln 2) leaves |r| <= ln(2)/2 when n ln 2 is subtracted in two parts (Cody
+    and Waite, 1980), p = r + r^2 q(r). With sign = -1 everything is computed on -r by other
+    constants: LLVM would move a negated argument into the clamp before it and undo its `minps`.
     """
     f = b.fmt
     magic = b.const(f.magic + offset)
@@ -127,8 +127,8 @@ def _reduced(b: Body, x: str) -> tuple[str, str]:
 
 
 def _remainder(b: Body, x: str, n: str, step: float) -> str:
-    """x - n ln 2 for the n nearest to x / ln 2 in multiples of `step`; where x is so large that
-    this says nothing, or is no number, something finite of that size."""
+    """x - n ln 2 for the n nearest to x / ln 2 in multiples of `step`; a finite value of that size
+    if x is too large or NaN."""
     f = b.fmt
     r = b.muladd(n, b.const(-f.ln2_high), x)
     r = b.muladd(n, b.const(-f.ln2_low), r)
@@ -146,8 +146,8 @@ def _power_of_two(b: Body, biased: str) -> str:
 def _exp_in_range(b: Body, x: str) -> str:
     """exp for arguments clamped to exp_low..exp_high.
 
-    2**n is applied as a product of two halves, each a normal number: results come out gradually
-    denormal, and infinite, with a single rounding. One factor 2**n would be neither at the ends.
+    2**n is applied as two factors, each a normal number, so that results become denormal or
+    infinite with a single rounding. One factor 2**n is not representable at the ends.
     """
     p, z = _reduce(b, x, 2 * b.fmt.bias)
     half = b.int_op("lshr", z, b.int_const(1))
@@ -157,18 +157,18 @@ def _exp_in_range(b: Body, x: str) -> str:
 
 
 def _exp_scaled(b: Body, x: str) -> str:
-    """exp where one instruction scales by a power of two, with one rounding at the ends: the same
-    bits as two factors give. Beyond the ends n alone makes the result 0, infinity or NaN,
-    whatever is scaled, as long as that is finite: so r is limited, and not x on either side."""
+    """exp with one instruction that scales by a power of two, with one rounding at the ends: the
+    same bits as with two factors. Beyond the ends n alone decides whether the result is 0, infinity
+    or NaN, if the scaled number is finite: so r is limited instead of x."""
     p, n = _reduced(b, x)
     return b.scalef(b.add(p, b.const(1.0)), n)
 
 
 def _exp_by_table(b: Body, x: str) -> str:
-    """As `_exp_scaled`, with n in steps of 1/16 and 2**(j/16) from a table that fits a register:
-    |r| <= ln(2)/32 leaves exp(r) = 1 + r (1 + r/2 + r^2/6), to 2^-26.7.
+    """As `_exp_scaled`, with n in steps of 1/16 and 2**(j/16) from a table in a register: for
+    |r| <= ln(2)/32, exp(r) = 1 + r (1 + r/2 + r^2/6) to 2^-26.7.
 
-    n is rounded as in `_reduce`, to its 16ths: the low four bits are j, `scalef` takes floor(n).
+    n is rounded to sixteenths as in `_reduce`: the low four bits are j, `scalef` uses floor(n).
     """
     f = b.fmt
     magic = b.const(f.magic / len(_SIXTEENTHS))
@@ -192,8 +192,8 @@ def _exp(b: Body, x: str) -> str:
 def _sigmoid(b: Body, x: str) -> str:
     """c / (c + c exp(-x)) with c = 2**-sigmoid_shift.
 
-    c keeps the exponential finite down to where the result becomes 0, so small results come out
-    right, denormal ones too; and the power of two is a normal number over the whole range.
+    c keeps the exponential finite for all x with a result above 0, so small and denormal results
+    are right, and the power of two is a normal number over the whole range.
     """
     f = b.fmt
     clamped = b.at_most(b.at_least(x, b.const(f.exp_low)), b.const(-f.exp_low / 2))
@@ -206,8 +206,8 @@ def _sigmoid(b: Body, x: str) -> str:
 def _tanh(b: Body, x: str) -> str:
     """t / (t+2) with t = expm1(2|x|): no cancellation anywhere, as 2**n - 1 is exact.
 
-    The roundings of t, t+2 and the division may add up to 2.5 units where |x| is small; f32,
-    held to 2, takes x + x^3 p(x^2) there.
+    The roundings of t, t+2 and the division may add up to 2.5 units for small |x|; f32, which is
+    allowed 2, uses x + x^3 p(x^2) there.
     """
     f = b.fmt
     size = b.intrinsic("fabs", x)
@@ -224,7 +224,7 @@ def _tanh(b: Body, x: str) -> str:
 
 
 def _erf(b: Body, x: str) -> str:
-    """x + x p(x^2) near zero, 1 - exp(p(|x|)) beyond; both are computed, one is taken."""
+    """x + x p(x^2) near zero, 1 - exp(p(|x|)) beyond; both are computed and one is selected."""
     f = b.fmt
     magnitude = b.intrinsic("fabs", x)
     square = b.mul(magnitude, magnitude)
@@ -241,8 +241,8 @@ def _erf(b: Body, x: str) -> str:
 def _log_parts(b: Body, x: str) -> tuple[str, str]:
     """`(k, f)`: x = 2**k * (1+f), sqrt(1/2) <= 1+f < sqrt(2), for x > 0, denormal or not.
 
-    k is made by writing the exponent into the mantissa of 2**mantissa: conversions of 64-bit
-    integers, and their arithmetic shifts, are slow or missing before AVX-512.
+    k is converted by writing the exponent into the mantissa of 2**mantissa: conversions and
+    arithmetic shifts of 64-bit integers are slow or missing before AVX-512.
     """
     f = b.fmt
     smallest = b.const(2.0 ** (1 - f.bias))
@@ -261,7 +261,8 @@ def _log_parts(b: Body, x: str) -> tuple[str, str]:
 
 
 def _log(b: Body, x: str) -> str:
-    """k ln 2 + log(1+f); zero, negative, infinite and NaN arguments are put right at the end."""
+    """k ln 2 + log(1+f); results of zero, negative, infinite and NaN arguments are selected at the
+    end."""
     k, f = _log_parts(b, x)
     finite = _log_of_parts_f32(b, k, f) if b.fmt.bits == 32 else _log_of_parts_f64(b, k, f)
     zero, infinity = b.const(0.0), b.const(math.inf)
@@ -279,7 +280,7 @@ def _log_of_parts_f32(b: Body, k: str, f: str) -> str:
 
 
 def _log_of_parts_f64(b: Body, k: str, f: str) -> str:
-    """Through s = f / (2+f), where 2 atanh(s) = log(1+f): a division saves ten multiply-adds.
+    """log by s = f / (2+f), as 2 atanh(s) = log(1+f): one division saves ten multiply-adds.
 
     Source: K. C. Ng, `e_log.c` of FDLIBM (Sun Microsystems, 1993), for the order of the sum.
     """
@@ -296,7 +297,7 @@ def _sqrt(b: Body, x: str) -> str:
 
 
 def _rsqrt(b: Body, x: str) -> str:
-    """1 / sqrt(x): two correctly rounded operations."""
+    """1 / sqrt(x) by two correctly rounded operations."""
     return b.div(b.const(1.0), b.intrinsic("sqrt", x))
 
 
@@ -305,10 +306,10 @@ def _floor(b: Body, x: str) -> str:
 
 
 def _floor_by_adding(b: Body, x: str) -> str:
-    """floor without a rounding instruction, where `llvm.floor` would call libm.
+    """floor without a rounding instruction, on targets where `llvm.floor` calls libm.
 
-    Adding and subtracting 2**mantissa rounds to an integer; one too high is corrected. Larger
-    magnitudes, infinities and NaN are integers or themselves already.
+    Adding and subtracting 2**mantissa rounds to an integer, which is corrected if it is too high.
+    Larger magnitudes, infinities and NaN are returned unchanged.
     """
     large = b.const(2.0**b.fmt.mantissa)
     magnitude = b.intrinsic("fabs", x)

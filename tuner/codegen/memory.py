@@ -1,4 +1,4 @@
-"""Where each buffer of a nest is, in memory or in registers: reads and writes by its name."""
+"""Reads and writes of the buffers of a nest by name, in memory or in registers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .values import Val
 
 
 class BufferAddresses:
-    """Where each buffer is in one function, and how its elements are read and written."""
+    """Reads and writes elements of all buffers in one function."""
 
     def __init__(self, text: FunctionText, indices: Indices, module: ModuleText) -> None:
         self.text = text
@@ -29,7 +29,7 @@ class BufferAddresses:
         self._flat: dict[tuple[str, int], tuple[tuple[Affine, ...], Affine]] = {}
 
     def _offset(self, buffer: Buffer, index: tuple[Affine, ...]) -> Affine:
-        """The element number for the present copy; flattened once for all copies of a leaf."""
+        """The element number for the current copy; flattened once for all copies of a leaf."""
         key = (buffer.name, id(index))
         if key not in self._flat:
             self._flat[key] = (index, buffer.flat_offset(index))
@@ -43,7 +43,7 @@ class BufferAddresses:
         axis: VectorAxis | None,
         where: Val | None,
     ) -> Val:
-        """The element, or one a lane where the index moves with `axis`; zero outside `where`."""
+        """The element, or one per lane if the index depends on `axis`; zero outside `where`."""
         place = self.places[tensor]
         offset = self._offset(place.buffer, index)
         if axis is not None and axis.var not in offset.vars():
@@ -85,8 +85,8 @@ class BufferAddresses:
         where: Val | None,
         streamed: bool = False,
     ) -> None:
-        """Write `value` (one a lane where the index moves with `axis`) where `where` is true;
-        `streamed`: past the caches, if the address turns out to be aligned."""
+        """Write `value` (one per lane if the index depends on `axis`) where `where` is true;
+        `streamed`: by non-temporal stores if the address is aligned at run time."""
         place = self.places[tensor]
         offset = self._offset(place.buffer, index)
         if axis is not None and axis.var not in offset.vars():
@@ -103,9 +103,9 @@ class BufferAddresses:
             self._stores.lanes(place, offset, value, axis, where, streamed)
 
     def home(self, tensor: str, index: tuple[Affine, ...], axis: VectorAxis | None) -> int:
-        """The outermost level where this element may be read in advance, or those of all lanes
-        that lie side by side: nothing from there on writes the buffer, and the element exists
-        whatever the loops and guards inside do."""
+        """The outermost level at which this element, or the contiguous elements of all lanes, may
+        be read in advance: nothing inside that level writes the buffer, and the element exists in
+        all iterations."""
         depth, place = self.text.depth, self.places[tensor]
         offset = self._offset(place.buffer, index)
         reach = interval(offset, self.indices.ranges)
@@ -121,8 +121,8 @@ class BufferAddresses:
         return depth
 
     def exists(self, tensor: str, index: tuple[Affine, ...]) -> bool:
-        """Whether the element is one of the buffer's whatever the loops do, conditions aside: it
-        may be read where nobody asks for it."""
+        """Whether the element is inside the buffer in all iterations, regardless of conditions, so
+        that reading it is always safe."""
         place = self.places[tensor]
         if isinstance(place, Registers):
             return False
@@ -130,7 +130,7 @@ class BufferAddresses:
         return reach.lo >= 0 and reach.hi < place.buffer.elements
 
     def forget(self, tensor: str) -> None:
-        """Values read from `tensor` before are no longer known."""
+        """Drop the values that were read from `tensor` before."""
         for level in self.text.levels:
             for key in [k for k in level.loaded if isinstance(k, tuple) and k[0] == tensor]:
                 del level.loaded[key]

@@ -1,5 +1,5 @@
-"""The LLVM module of a kernel: what it needs besides its functions (declarations, math functions, a
-page of zeros), and the finished text with what its caller must provide."""
+"""The LLVM module of a kernel: declarations, math functions, a page of zeros, and the finished text
+with the memory that the caller must provide."""
 
 from __future__ import annotations
 
@@ -7,26 +7,28 @@ from dataclasses import dataclass, field
 
 from tilewright.schedules.algebra.scalar import UnaryOp
 from tilewright.schedules.dtypes import DType
+from tilewright.schedules.lowering.storage import ALIGN_BYTES
 from tilewright.schedules.target import Target
 
 from ..isa.instruction_set import InstructionSet, instruction_set
 from .math_body import renamed
 from .mathlib import math_function
 from .overlap import Halves, in_halves
+from .text import FunctionText
 from .values import Val
 
 ZERO_BYTES = 512
-"""Size of the constant that redirected reads look at: the widest vector, 64 lanes of 8 bytes."""
+"""Size of the constant that redirected reads access: the widest vector, 64 lanes of 8 bytes."""
 
 
 MOST_INLINED_LINES = 12_000
-"""Instructions that math functions may take in a module where they are written out at each use.
-LLVM's time grows faster than a block does: beyond this they are called, each compiled once."""
+"""Instructions of math functions in a module up to which they are inlined at each use. Beyond it
+they are called, because LLVM's time grows faster than the size of a block."""
 
 
 @dataclass(slots=True)
 class ModuleText:
-    """Collects the top level of an LLVM module; functions are added as finished text."""
+    """Collects the top level of an LLVM module. Functions are added as finished text."""
 
     target: Target
     instructions: InstructionSet = field(init=False)
@@ -41,17 +43,17 @@ class ModuleText:
         self.instructions = instruction_set(self.target)
 
     def nontemporal(self) -> str:
-        """The metadata of a store past the caches."""
+        """The metadata of a non-temporal store."""
         self.uses_streams = True
         return "!0"
 
     def intrinsic(self, name: str, result: str, arguments: tuple[str, ...]) -> str:
-        """Declare an external function; its name with the `@`."""
+        """Declare an external function; returns its name with the `@`."""
         self.declarations[name] = f"declare {result} @{name}({', '.join(arguments)})"
         return f"@{name}"
 
     def math_function(self, op: UnaryOp, dtype: DType, lanes: int) -> str:
-        """Define the vector function that computes `op`; its name with the `@`."""
+        """Define the vector function that computes `op`; returns its name with the `@`."""
 
         def define(function: object) -> str:
             name, text = function.name, function.text  # type: ignore[attr-defined]
@@ -65,16 +67,16 @@ class ModuleText:
         return define(function)
 
     def math_halves(self, op: UnaryOp, x: Val, number: str) -> Halves:
-        """The instructions that compute `op` of `x`, in two halves; `number` is new in the
+        """The instructions that compute `op` of `x`, in two halves; `number` is unique in the
         function."""
         function = math_function(op, x.dtype, x.lanes, self.target)
         halves = in_halves(function.lines, function.result)
         first, _ = renamed(halves.first, "", x.name, f".{number}")
         second, result = renamed(halves.second, halves.result, x.name, f".{number}")
-        return Halves(tuple(first), tuple(second), result, halves.kept)
+        return Halves(tuple(first), tuple(second), result, halves.live_registers)
 
     def zeros(self) -> str:
-        """The address of a constant full of zeros."""
+        """The address of a constant of zeros."""
         self.definitions.setdefault(
             "zeros",
             f"@zeros = private unnamed_addr constant [{ZERO_BYTES} x i8] zeroinitializer, align 64",
@@ -100,11 +102,30 @@ class ModuleText:
 
 @dataclass(frozen=True, slots=True)
 class GeneratedModule:
-    """LLVM IR text of one kernel and what its caller must provide: the last two for the entry
-    that finds constant inputs packed, if the kernel has constant inputs."""
+    """LLVM IR text of one kernel and the memory that its caller must provide. The last two sizes
+    are for the entry with packed constant inputs."""
 
     text: str
     workspace_bytes: int
     uses_openmp: bool
     packed_bytes: int = 0
     prepacked_workspace_bytes: int = 0
+
+
+def refuse_bad_memory(text: FunctionText, pointer: str) -> None:
+    """Write code that returns 1 if `pointer` is null or not aligned."""
+    address = text.assign(f"ptrtoint ptr {pointer} to i64", "w")
+    low = text.assign(f"and i64 {address}, {ALIGN_BYTES - 1}", "w")
+    missing = text.assign(f"icmp eq i64 {address}, 0", "w")
+    crooked = text.assign(f"icmp ne i64 {low}, 0", "w")
+    bad = text.assign(f"or i1 {missing}, {crooked}", "w")
+    refused, accepted = f"refused.{pointer[1:]}", f"accepted.{pointer[1:]}"
+    text.add(f"  br i1 {bad}, label %{refused}, label %{accepted}")
+    text.start_block(refused)
+    text.add("  ret i32 1")
+    text.start_block(accepted)
+
+
+def size_function(name: str, size: int) -> str:
+    """A function without arguments that returns `size`."""
+    return f"define i64 @{name}() nounwind {{\n  ret i64 {size}\n}}"

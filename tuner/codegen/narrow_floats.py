@@ -1,4 +1,4 @@
-"""Values of float types that are stored and not computed in: from their bits to f32, and back.
+"""Conversions of narrow float types, which are stored only, between their bits and f32.
 
 Rounding is to nearest, ties to even; NaN stays NaN.
 """
@@ -16,13 +16,13 @@ from .text import FunctionText
 from .values import Val, literal, type_text
 
 Conversion: TypeAlias = Callable[[FunctionText, ModuleText, Val], Val]
-"""Writes the instructions that convert a value, in all its lanes, for a module's target."""
+"""Writes the instructions that convert a value in all lanes, for a module's target."""
 
 
 _F32_BITS, _F64_BITS = 24, 53
-"""Of significands."""
+"""Bits of significands."""
 _LOST = 0xFFF
-"""The bits of a 64-bit integer that 53 bits have no room for, and one more."""
+"""The bits of a 64-bit integer beyond 53 bits, and one more."""
 
 
 def _bf16_to_f32(text: FunctionText, module: ModuleText, x: Val) -> Val:
@@ -52,8 +52,8 @@ def _f32_to_bf16(text: FunctionText, module: ModuleText, x: Val) -> Val:
 
 
 def _f16_to_f32(text: FunctionText, module: ModuleText, x: Val) -> Val:
-    """By the target's instruction, or in bits: the exponent is moved on, and where it is the least
-    or the greatest (denormal numbers, infinity and NaN) put right."""
+    """By the target's instruction, or on bits: the exponent is shifted, and corrected if it is the
+    least or the greatest (denormal numbers, infinity and NaN)."""
     w, assign, floats = _Words(text, x.lanes), text.assign, type_text(DType.F32, x.lanes)
     if module.instructions.halves:
         half = assign(f"bitcast {x.typed} to {_half(x.lanes)}")
@@ -72,7 +72,7 @@ def _f16_to_f32(text: FunctionText, module: ModuleText, x: Val) -> Val:
 
 
 def _f32_to_f16(text: FunctionText, module: ModuleText, x: Val) -> Val:
-    """By the target's instruction, or in bits (F. Giesen, "Float to half done quic", 2012): below
+    """By the target's instruction, or on bits (F. Giesen, "Float to half done quic", 2012): below
     2**-14 adding 1/2 rounds to multiples of 2**-24, from 65520 on the result is infinite."""
     w, assign, narrow = _Words(text, x.lanes), text.assign, type_text(DType.F16, x.lanes)
     if module.instructions.halves:
@@ -94,12 +94,13 @@ def _f32_to_f16(text: FunctionText, module: ModuleText, x: Val) -> Val:
 
 
 def before_narrowing(text: FunctionText, x: Val, to: DType) -> Val | None:
-    """f32 that rounds to the narrow float `to` as `x`, an f64 or integer, does: by rounding to odd
-    (Boldo and Melquiond, "Emulation of FMA and correctly rounded sums: proved algorithms using
-    rounding to odd", IEEE Trans. Comput. 57 (2008)). None where f32 rounds nothing that matters."""
+    """The f32 that rounds to the narrow float `to` as `x`, an f64 or integer, does: by rounding to
+    odd (Boldo and Melquiond, "Emulation of FMA and correctly rounded sums: proved algorithms using
+    rounding to odd", IEEE Trans. Comput. 57 (2008)). None if conversion to f32 cannot change the
+    result."""
     if x.dtype is DType.F64:
         return _f64_to_odd_f32(text, x)
-    # Of a type that ends below 2**24, f32 holds every whole number but those beyond its end.
+    # f32 has every whole number in the range of a type that ends below 2**24.
     if x.dtype.is_float or x.dtype.bits <= _F32_BITS or to.binary.max_exponent <= _F32_BITS:
         return None
     whole = _i64_in_53_bits(text, x) if x.dtype.bits > _F64_BITS else x
@@ -109,8 +110,8 @@ def before_narrowing(text: FunctionText, x: Val, to: DType) -> Val | None:
 
 
 def _f64_to_odd_f32(text: FunctionText, x: Val) -> Val:
-    """The f32 next to `x` whose last bit is set, or `x` where that is an f32: infinities and NaN,
-    too. Denormal numbers keep enough bits; beyond the range it is the largest number."""
+    """The f32 next to `x` whose last bit is set, or `x` if it is an f32 (also infinity or NaN).
+    Denormal numbers keep enough bits; beyond the range it is the largest number."""
     w, assign, floats = _Words(text, x.lanes), text.assign, type_text(DType.F32, x.lanes)
     bools = type_text(DType.BOOL, x.lanes)
     near = assign(f"fptrunc {x.typed} to {floats}")
@@ -129,15 +130,15 @@ def _f64_to_odd_f32(text: FunctionText, x: Val) -> Val:
 
 
 def _i64_in_53_bits(text: FunctionText, x: Val) -> Val:
-    """A number that f64 holds and that rounds to fewer bits as `x` does: `x` up to 2**53, above
-    without its last 12 bits, the last one kept being set where they were not zero."""
+    """A number of at most 53 bits that rounds to fewer bits as `x` does: `x` up to 2**53, above
+    that without its last 12 bits, whose last remaining bit is set if these were not zero."""
 
     def number(value: int) -> str:
         return literal(value, x.dtype, x.lanes).name
 
     assign, type_ = text.assign, x.type
     lost = assign(f"and {x.typed}, {number(_LOST)}")
-    # Adding 4095 carries into the bit above unless all of the lost ones are zero.
+    # Adding 4095 carries into the bit above unless all dropped bits are zero.
     carried = assign(f"add {type_} {lost}, {number(_LOST)}")
     sticky = assign(f"or {x.typed}, {carried}")
     odd = assign(f"and {type_} {sticky}, {number(~_LOST)}")
@@ -153,7 +154,7 @@ def _half(lanes: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Words:
-    """Arithmetic on the 32 bits of each lane."""
+    """Integer arithmetic on the 32 bits of each lane."""
 
     text: FunctionText
     lanes: int
@@ -177,7 +178,7 @@ class _Words:
 
 
 WIDENED: dict[DType, Conversion] = {DType.BF16: _bf16_to_f32, DType.F16: _f16_to_f32}
-"""f32 of a narrow float's bits."""
+"""Converts a narrow float's bits to f32."""
 
 NARROWED: dict[DType, Conversion] = {DType.BF16: _f32_to_bf16, DType.F16: _f32_to_f16}
-"""The bits of the narrow float nearest to an f32."""
+"""Converts an f32 to the bits of the nearest narrow float."""

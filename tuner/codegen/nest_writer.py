@@ -1,7 +1,7 @@
-"""From a loop nest to LLVM IR: it sees loops, buffers and vectors, and nothing else.
+"""From a loop nest to LLVM IR.
 
-Serial loops become loops, unrolled ones copies, vectorised ones lanes; a parallel loop becomes a
-function of its own that OpenMP's runtime calls on every thread with a share of the iterations.
+Serial loops become loops, unrolled loops copies, vectorised loops lanes. A parallel loop becomes a
+separate function that OpenMP's runtime calls on every thread with a share of the iterations.
 """
 
 from __future__ import annotations
@@ -30,11 +30,10 @@ from tilewright.schedules.nest.loop_ir import (
 )
 
 from .addresses import Array
-from .entries import refuse_bad_memory, size_function
 from .indices import Indices, VectorAxis
 from .leaves import LeafWriter
 from .memory import BufferAddresses
-from .module import ModuleText
+from .module import ModuleText, refuse_bad_memory, size_function
 from .registers import Registers
 from .scalars import Scalars
 from .shares import thread_function
@@ -44,7 +43,7 @@ from .values import Val, literal, scalar_type
 
 
 class NestWriter:
-    """Writes the kernel function and, through copies of itself, its parallel regions."""
+    """Writes the kernel function and, by copies of itself, its parallel regions."""
 
     def __init__(
         self,
@@ -94,8 +93,8 @@ class NestWriter:
         self.module.functions.append(size_function(f"{self.symbol}_workspace_bytes", size))
 
     def write_part(self) -> None:
-        """Add the function `symbol` for other functions of the module: nothing is checked, and
-        what it takes is `parameters`."""
+        """Add the function `symbol` for other functions of the module: it checks nothing and takes
+        `parameters`."""
         self._place_arguments()
         self.statements(self.nest.body)
         self._finish_streams()
@@ -106,11 +105,11 @@ class NestWriter:
         )
 
     def parameters(self) -> list[str]:
-        """What a part of the kernel is given: arguments, packed memory if there is, workspace."""
+        """The parameters of a part of the kernel: arguments, packed memory if any, workspace."""
         return [*self._argument_parameters(), "ptr noalias %workspace"]
 
     def _finish_streams(self, always: bool = False) -> None:
-        """A fence orders stores past the caches with others: one for each thread's share."""
+        """A fence orders non-temporal stores with others: one per thread's share."""
         if always or self.module.uses_streams:
             fence = self.module.intrinsic(self.module.instructions.stream_fence, "void", ())
             self.text.add(f"  call void {fence}()")
@@ -124,7 +123,7 @@ class NestWriter:
         return arguments if self.storage.prepacked is None else [*arguments, "ptr noalias %packed"]
 
     def _argument_pointers(self) -> list[str]:
-        """The registers of the parameters, the workspace's excepted."""
+        """The registers of the parameters except the workspace."""
         pointers = [f"%arg{n}" for n in range(len(self.nest.argument_buffers))]
         return pointers if self.storage.prepacked is None else [*pointers, "%packed"]
 
@@ -174,7 +173,7 @@ class NestWriter:
         self.memory.places[buffer.name] = Array(buffer, base, ALIGN_BYTES)
 
     def _loop(self, loop: For) -> None:
-        """A loop, entered only where those of its bounds hold that do not speak of it."""
+        """A loop, entered only if those of its bounds hold that do not depend on its variable."""
         condition: Val | None = None
         for bound in loop.bounds:
             if loop.var in bound.index.vars():
@@ -219,7 +218,7 @@ class NestWriter:
                 assert_never(loop.kind)
 
     def _trips(self, loop: For) -> Val:
-        """How many iterations a serial loop has: its extent, or fewer where its bounds say so."""
+        """The number of iterations of a serial loop: its extent, or fewer if its bounds say so."""
         bounds = [bound for bound in loop.bounds if loop.var in bound.index.vars()]
         if not bounds:
             return literal(loop.extent, DType.I64)
@@ -246,7 +245,7 @@ class NestWriter:
         return self.text.assign(f"add i64 {quotient}, {1 - shift}", "n")
 
     def _serial(self, loop: For, start: str, stop: Val) -> None:
-        """A loop from `start` to below `stop`; entered without a test if it must run."""
+        """A loop from `start` to below `stop`; entered without a test if it runs at least once."""
         text = self.text
         certain = not stop.name.startswith("%")
         head, done = text.label("loop"), text.label("done")
@@ -272,7 +271,8 @@ class NestWriter:
         text.start_block(done)
 
     def _shifted(self, loop: For, shift: Shift) -> None:
-        """A loop on pointers that begin at a line of its output, then both its ends as they are."""
+        """A loop on pointers that begin at a line of its output, then both ends at the original
+        pointers."""
         text = self.text
         address = text.assign(f"ptrtoint ptr %arg{shift.output} to i64", "w")
         behind = text.assign(f"sub i64 0, {address}", "w")
@@ -293,22 +293,22 @@ class NestWriter:
         else:
             self.regions += 1
             name = f"{self.symbol}_flat{self.regions}"
-            self._write_region(loop, name, [], fenced=False)  # the kernel's own end has a fence
+            self._write_region(loop, name, [], fenced=False)  # the kernel ends with a fence
             self._call_region(name, given, "0", trips)
         with self.text.only_where(Val(moved, DType.BOOL), written(loop.body)):
             for first in (loop.extent - 1, 0):
                 self._call_region(name, pointers, str(first), str(first + 1))
 
     def _call_region(self, name: str, pointers: list[str], start: str, stop: str) -> None:
-        """Iterations `start` to `stop` of a region without private memory, on this thread."""
+        """Call a region without private memory for iterations `start` to `stop`, on this thread."""
         given = ", ".join(f"ptr {p}" for p in (*pointers, "%workspace", "%workspace"))
         self.text.add(f"  call void @{name}({given}, i64 {start}, i64 {stop})")
         self.memory.forget_all()
 
     def _parallel(self, loop: For, pointers: list[str] | None = None, trips: str = "") -> str:
-        """Call the runtime with a record of everything the region's threads need; the region's
-        name. `pointers` are the arguments' if not those of the kernel, `trips` is how many
-        iterations there are if it is not the loop's extent."""
+        """Call the runtime with a record of everything the region's threads need; returns the
+        region's name. `pointers` are the arguments if not those of the kernel, `trips` is the
+        number of iterations if not the loop's extent."""
         self.regions += 1
         name = f"{self.symbol}_region{self.regions}"
         outer = sorted(self.indices.bound().items(), key=lambda item: item[1][1])
@@ -321,7 +321,7 @@ class NestWriter:
             slot = self.text.assign(f"getelementptr i64, ptr {record}, i64 {n}", "p")
             self.text.add(f"  store {type_} {value}, ptr {slot}, align 8")
         if self.streamed & written_alone(self.nest.body):
-            self._finish_streams(always=True)  # this thread's stores are done before others begin
+            self._finish_streams(always=True)  # this thread's stores complete before others begin
         threads = self.module.target.threads
         run = self.module.intrinsic("GOMP_parallel", "void", ("ptr", "ptr", "i32", "i32"))
         self.text.add(f"  call void {run}(ptr @{name}_thread, ptr {record}, i32 {threads}, i32 0)")
@@ -341,7 +341,7 @@ class NestWriter:
         return name
 
     def _write_region(self, loop: For, name: str, outer: list[str], *, fenced: bool = True) -> None:
-        """`name`: the iterations `%start` to `%stop` of the loop, for one thread."""
+        """The function `name`: iterations `%start` to `%stop` of the loop, for one thread."""
         inner = NestWriter(self.nest, self.module, name, self.storage)
         inner._place_arguments()
         for buffer_name in self.memory.places:
@@ -367,7 +367,7 @@ class NestWriter:
 
 
 def written(stmts: tuple[Stmt, ...]) -> frozenset[str]:
-    """Every buffer that is written somewhere in `stmts`."""
+    """All buffers written in `stmts`."""
     return frozenset(s.buffer for s in leaves(stmts) if isinstance(s, StoreElement | Update))
 
 

@@ -1,8 +1,8 @@
-"""Statements written one after another, in an order in which their long chains overlap.
+"""An order of statements in which their long dependence chains overlap.
 
-A math function is a chain of dependent instructions, longer than what a core looks ahead: copies
-of a statement written one after another wait for each other. So the first half of each is written
-a few statements early, beside the second half of another.
+A math function is a chain of dependent instructions, longer than a core's window: copies of a
+statement in sequence wait for each other. So the first half of each is written a few statements
+early, next to the second half of another.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import TypeAlias
 Lines: TypeAlias = list["str | Lines"]
 
 MOST_AHEAD = 4
-"""How many statements early a first half is written, at most: enough to cover its latency."""
+"""The greatest number of statements by which a first half is early: enough to cover its latency."""
 
 REGISTERS_FOR_OTHERS = 12
-"""Vector registers left to constants and to what is being computed."""
+"""Vector registers reserved for constants and values in computation."""
 
 _NAME = re.compile(r"%[\w.]+")
 _SLOT = re.compile(r"%slot\d+")
@@ -27,19 +27,19 @@ _SLOT = re.compile(r"%slot\d+")
 
 @dataclass(slots=True)
 class LineGroup:
-    """Lines that stay together. A `head` may be written earlier than it stands, where its
-    operands exist: it reads nothing that is written meanwhile. `kept` is the number of registers
-    that hold its values until the statement goes on."""
+    """Lines that stay together. A `head` may move earlier, to where its operands exist, because it
+    reads nothing that is written in between. `live_registers` is the number of registers that hold
+    its values until the statement continues."""
 
     lines: Lines = field(default_factory=list)
     is_head: bool = False
-    kept: int = 0
+    live_registers: int = 0
 
 
 @dataclass(slots=True)
 class Statements:
-    """A sequence of statements that is being written, at one depth of loops and branches;
-    `writes` are the buffers they write. `divisible` is about the one that is written now."""
+    """A sequence of statements that is being written, at one depth of loops and branches; `writes`
+    are the buffers they write. `divisible` applies to the current statement."""
 
     depth: int
     writes: frozenset[str]
@@ -47,17 +47,17 @@ class Statements:
     divisible: bool = False
 
     def begin(self, reads: frozenset[str] | None) -> Lines:
-        """Where the next statement is written, which reads these buffers before it writes; None
-        for one that is not to be divided."""
+        """Begin the next statement, which reads these buffers before it writes; None for one that
+        must not be divided."""
         self.divisible = reads is not None and not reads & self.writes
         self.pieces.append(LineGroup())
         return self.pieces[-1].lines
 
-    def divide(self, kept: int) -> Lines:
-        """Where the statement goes on; what there is of it is its first half."""
+    def divide(self, live_registers: int) -> Lines:
+        """End the statement's first half; the rest is its second half."""
         self.divisible = False
         head = self.pieces[-1]
-        head.kept = kept
+        head.live_registers = live_registers
         head.is_head = all(isinstance(line, str) and not _ends_block(line) for line in head.lines)
         self.pieces.append(LineGroup())
         return self.pieces[-1].lines
@@ -65,37 +65,37 @@ class Statements:
 
 @dataclass(frozen=True, slots=True)
 class Halves:
-    """A chain in two parts; `kept` values of the first are needed by the second."""
+    """A chain in two parts; `live_registers` values of the first are needed by the second."""
 
     first: tuple[str, ...]
     second: tuple[str, ...]
     result: str
-    kept: int
+    live_registers: int
 
 
 @lru_cache(maxsize=256)
 def in_halves(lines: tuple[str, ...], result: str) -> Halves:
-    """A chain divided in its middle third, where fewest values live on."""
+    """A chain divided in its middle third, where the fewest values are live."""
 
-    def kept(at: int) -> int:
+    def live_at(at: int) -> int:
         rest = lines[at:]
         return len(set(_NAME.findall(" ".join([*rest, result]))) - set(map(_defined, rest)))
 
     third = len(lines) // 3
     places = range(third, len(lines) - third + 1)
-    at = min(places, key=lambda at: (kept(at), abs(2 * at - len(lines))))
-    return Halves(lines[:at], lines[at:], result, kept(at))
+    at = min(places, key=lambda at: (live_at(at), abs(2 * at - len(lines))))
+    return Halves(lines[:at], lines[at:], result, live_at(at))
 
 
 def in_order(pieces: Sequence[LineGroup], registers: int) -> Lines:
-    """The lines of `pieces`, heads earlier by as many heads as `registers` have room for."""
+    """The lines of `pieces`, with heads moved as early as `registers` allow."""
     heads = [piece for piece in pieces if piece.is_head]
     ahead = _room(pieces, heads, registers)
     if ahead <= 0:
         return [piece.lines for piece in pieces]
     missing = {name for piece in pieces for name in _defined_in(piece)}
     order: Lines = []
-    passed = placed = 0  # heads, in the order they stand in and in the new one
+    passed = placed = 0  # numbers of heads, in the old and in the new order
     for piece in pieces:
         if piece.is_head:
             passed += 1
@@ -112,17 +112,17 @@ def in_order(pieces: Sequence[LineGroup], registers: int) -> Lines:
 
 
 def _room(pieces: Sequence[LineGroup], heads: Sequence[LineGroup], registers: int) -> int:
-    """How many statements ahead of their place heads may be: their values, and everything else
-    that lives in registers throughout, must leave some to others."""
+    """The number of statements by which heads may be early: their values and all values that live
+    in registers throughout must leave some registers free."""
     if len(heads) < 2:
         return 0
     held = {slot for piece in pieces for line in flat(piece.lines) for slot in _SLOT.findall(line)}
     free = registers - REGISTERS_FOR_OTHERS - len(held)
-    return min(MOST_AHEAD, free // max(head.kept for head in heads) - 1)
+    return min(MOST_AHEAD, free // max(head.live_registers for head in heads) - 1)
 
 
 def flat(lines: Lines) -> Iterator[str]:
-    """All lines, those of nested lists in their places."""
+    """All lines, with nested lists flattened."""
     for line in lines:
         if isinstance(line, str):
             yield line
@@ -135,7 +135,7 @@ def _ends_block(line: str) -> bool:
 
 
 def _defined(line: str) -> str:
-    """The name a line gives a value; "" if it gives none."""
+    """The name of the value that a line defines, "" if none."""
     name, equals, _ = line.partition(" = ")
     return name.strip() if equals else ""
 
@@ -145,5 +145,5 @@ def _defined_in(piece: LineGroup) -> set[str]:
 
 
 def _used_in(piece: LineGroup) -> set[str]:
-    """What `piece` uses and does not define."""
+    """The values that `piece` uses and does not define."""
     return {name for line in flat(piece.lines) for name in _NAME.findall(line)} - _defined_in(piece)

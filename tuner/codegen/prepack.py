@@ -1,12 +1,12 @@
-"""The entries of a kernel with constant inputs: packing inside the call, or once ahead of all.
+"""The entries of a kernel with constant inputs: packing in every call, or once before all calls.
 
     NAME(inputs, outputs, workspace)                      packs into the workspace, then computes
     NAME_prepack(constant inputs, packed)                 packs
     NAME_prepacked(other inputs, outputs, packed, workspace)   computes
 
-Both ways run the same two internal functions, `NAME_pack` and `NAME_main`, so neither can give a
-result the other does not. What takes part depends on the workload alone: a constant input that the
-schedule reads as it is is copied into `packed` unchanged, so `NAME_prepacked` needs none of them.
+Both call the same two internal functions, `NAME_pack` and `NAME_main`, so their results are equal.
+The parameters depend on the workload alone: a constant input that the schedule does not pack is
+copied into `packed` unchanged, so `NAME_prepacked` needs no constant input.
 """
 
 from __future__ import annotations
@@ -18,14 +18,13 @@ from tilewright.schedules.nest.loop_ir import Nest
 from tilewright.schedules.nest.prepacking import split_prepack
 
 from .abi import prepack_symbol, prepacked_symbol
-from .entries import refuse_bad_memory, size_function
-from .module import GeneratedModule, ModuleText
+from .module import GeneratedModule, ModuleText, refuse_bad_memory, size_function
 from .nest_writer import NestWriter
 from .text import FunctionText
 
 
 def write_with_constants(nest: Nest, module: ModuleText, symbol: str) -> GeneratedModule:
-    """The module of a nest some of whose inputs are constant: the kernel and its two halves."""
+    """The module of a nest with constant inputs: the kernel and its two parts."""
     parts = split_prepack(nest)
     packed = plan_packed(nest, parts)
     ahead = tuple((buffer, packed.buffers[buffer.name]) for buffer in parts.buffers)
@@ -35,7 +34,7 @@ def write_with_constants(nest: Nest, module: ModuleText, symbol: str) -> Generat
     if parts.copies:
         pack = replace(nest, body=parts.copies)
         pack_storage = plan_storage(pack, ahead)
-        assert not pack_storage.workspace.total_bytes(module.target.threads)  # it is given none
+        assert not pack_storage.workspace.total_bytes(module.target.threads)  # it gets none
         NestWriter(pack, module, f"{symbol}_pack", pack_storage).write_part()
     own_bytes = storage.workspace.total_bytes(module.target.threads)
     entries = _Entries(nest, symbol, packed, own_bytes)
@@ -57,8 +56,8 @@ def write_with_constants(nest: Nest, module: ModuleText, symbol: str) -> Generat
 
 
 class _Entries:
-    """Writes the exported functions. `own_bytes` is the workspace of the main part; where the
-    whole kernel packs for itself, what it makes lies behind that."""
+    """Writes the exported functions. `own_bytes` is the workspace of the main part; if the whole
+    kernel packs, the packed data follows it."""
 
     def __init__(self, nest: Nest, symbol: str, packed: PackedPlan, own_bytes: int) -> None:
         self.symbol = symbol

@@ -1,4 +1,4 @@
-"""Small arrays that are registers: slots of the stack that LLVM makes values of."""
+"""Small arrays in registers: stack slots that LLVM promotes to values."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .values import Val, type_text
 
 @dataclass(slots=True)
 class Registers:
-    """A small array kept in slots of `lanes` elements; slot n holds elements n*lanes onwards."""
+    """A small array in slots of `lanes` elements; slot n has the elements from n*lanes on."""
 
     buffer: Buffer
     lanes: int
@@ -23,14 +23,14 @@ class Registers:
 
 
 class RegisterAccess:
-    """How elements of registers are read and written in one function; indices are constants once
-    loops are unrolled."""
+    """Reads and writes elements of registers in one function; indices are constants after
+    unrolling."""
 
     def __init__(self, text: FunctionText) -> None:
         self.text = text
 
     def load(self, place: Registers, offset: Affine, axis: VectorAxis | None) -> Val:
-        """The element, or one a lane."""
+        """The element, or one per lane."""
         dtype, lanes = place.buffer.dtype, place.lanes
         if axis is not None:
             step = offset.coefficient(axis.var)
@@ -50,7 +50,7 @@ class RegisterAccess:
         return Val(self.text.assign(f"extractelement {vector.typed}, i64 {lane}", "r"), dtype)
 
     def _load_transposed(self, place: Registers, start: int, step: int, count: int) -> Val:
-        """One lane of `count` registers, `step` apart: a column of the block they hold."""
+        """One lane of `count` registers that are `step` apart: a column of the block they form."""
         first, lane = divmod(start, place.lanes)
         numbers = tuple(range(first, first + step * count, step))
         blocks = self.text.levels[-1].transposed
@@ -73,7 +73,7 @@ class RegisterAccess:
         axis: VectorAxis | None,
         where: Val | None,
     ) -> None:
-        """Write the element, or one a lane where `where` is true."""
+        """Write the element, or one per lane, where `where` is true."""
         dtype, lanes = place.buffer.dtype, place.lanes
         vector = type_text(dtype, lanes)
         if axis is not None:

@@ -1,7 +1,7 @@
-"""Arithmetic in generated code: one LLVM value for each node of a scalar expression.
+"""Arithmetic in generated code: one LLVM value per node of a scalar expression.
 
-A node that does not depend on the vector axis stays scalar until it meets one that does. Reads
-under a condition are made safe (masked, or redirected to zeros), never branched around.
+A node that does not depend on the vector axis stays scalar until it is combined with one that does.
+Conditional reads are made safe (masked or redirected to zeros) without branches.
 """
 
 from __future__ import annotations
@@ -88,13 +88,14 @@ class Scalars:
 
     @contextmanager
     def _before_jump(self, jumps: bool) -> Iterator[None]:
-        """Quotients meanwhile are rounded once: where the result jumps, 3/3 must not be below 1."""
+        """In this context quotients are rounded once: before a discontinuous function, 3/3 must not
+        be below 1."""
         before, self._is_before_jump = self._is_before_jump, self._is_before_jump or jumps
         yield
         self._is_before_jump = before
 
     def all_of(self, node: All) -> Val | bool:
-        """Whether every condition holds: known, an i1, or a mask."""
+        """The conjunction of the conditions: a known truth value, an i1, or a mask."""
         result: Val | bool = True
         for cond in node.conds:
             index = self.indices.resolve(cond.index)
@@ -120,7 +121,7 @@ class Scalars:
         combine: Callable[[Scalar, Val | None], Val],
         otherwise: Val,
     ) -> Val:
-        """`combine` of the true side where the condition holds, `otherwise` elsewhere."""
+        """`combine` of the true branch where the condition holds, `otherwise` elsewhere."""
         cond = self._condition(node, where)
         if isinstance(cond, bool):
             return combine(node.on_true, where) if cond else otherwise
@@ -140,11 +141,11 @@ class Scalars:
         inside = cond if where is None else self.both(where, cond)
         other = node.on_false
         is_padding = isinstance(other, Const) and other.is_plus_zero
-        if is_padding and isinstance(node.on_true, Load):  # a read that may not happen gives zero
+        if is_padding and isinstance(node.on_true, Load):  # a masked read gives zero
             is_shared = cond.lanes > 1 and not self._is_moving(node.on_true)
             free = is_shared and self._may_always_read(node.on_true)
             loaded = self.value(node.on_true, where if free else inside)
-            # Registers are read whole, and one element is the same in every lane.
+            # Registers are loaded whole, and a scalar is the same in every lane.
             if loaded.lanes < cond.lanes or self.memory.in_registers(node.on_true.tensor):
                 return self.select(cond, loaded, literal(0, loaded.dtype))
             return loaded
@@ -162,8 +163,9 @@ class Scalars:
         return self.select(cond, on_true, on_false)
 
     def _may_always_read(self, node: Scalar) -> bool:
-        """Whether all reads in `node` are of elements that exist, condition or not: a read without
-        one is cheaper, and several choices share it. Choices in `node` keep their own."""
+        """Whether all reads in `node` are inside their buffers regardless of the condition. An
+        unconditional read is cheaper and can be shared. Selects inside `node` keep their
+        conditions."""
         return all(self.memory.exists(load.tensor, load.index) for load in loads(node))
 
     def select(self, cond: Val, on_true: Val, on_false: Val) -> Val:
@@ -175,7 +177,7 @@ class Scalars:
         return Val(name, on_true.dtype, on_true.lanes)
 
     def broadcast(self, value: Val, lanes: int) -> Val:
-        """`value` in every one of `lanes` lanes."""
+        """`value` in all `lanes` lanes."""
         if value.lanes == lanes:
             return value
         assert value.lanes == 1
@@ -254,11 +256,12 @@ class Scalars:
         return self.multiply_add(a, high, self.binary(BinaryOp.MUL, a, low))
 
     def _reciprocal(self, node: Scalar, where: Val | None) -> tuple[Val, Val]:
-        """`(s, r)` with x / node = (x * s) * r for all x it divides, as far outside as may be.
+        """`(s, r)` with x / node = (x * s) * r for all x it divides, computed at the outermost
+        possible level.
 
-        Two roundings, which is what the error bound of a division has room for. s is a power of
-        two that brings the divisor near 1: neither r nor a product with it overflows, or loses
-        bits, unless the quotient does.
+        Two roundings are within the error bound of a division. s is a power of two that brings the
+        divisor near 1, so neither r nor a product with it overflows or loses bits unless the
+        quotient does.
         """
         home = self._home(node)
         where = where if home == self.text.depth else None
@@ -285,11 +288,11 @@ class Scalars:
         return self.axis is not None and self.axis.var in vars_of(node)
 
     def _is_settled(self, node: Scalar) -> bool:
-        """Whether `node` is the same in every iteration of the loop that is written now."""
+        """Whether `node` is the same in every iteration of the current loop."""
         return self._home(node) < self.text.depth
 
     def _home(self, node: Scalar) -> int:
-        """The outermost level where `node` can be computed for the lanes there are."""
+        """The outermost level at which `node` can be computed for the current lanes."""
         level = 0
         for part in walk(node):
             match part:
@@ -306,8 +309,8 @@ class Scalars:
         return level
 
     def _once(self, node: Unary, where: Val | None) -> Val:
-        """A slow operation on what other lanes or iterations have as well, as far outside as may
-        be."""
+        """A slow operation that other lanes or iterations share, at the outermost possible
+        level."""
         home = self._home(node)
         where = where if home == self.text.depth else None
         with self.text.outside(home):
@@ -318,7 +321,7 @@ class Scalars:
             return memo[key]
 
     def multiply_add(self, a: Val, b: Val, c: Val) -> Val:
-        """`a * b + c` with one rounding where the target has the instruction."""
+        """`a * b + c`, with one rounding if the target has the instruction."""
         lanes = max(a.lanes, b.lanes, c.lanes)
         a, b, c = (self.broadcast(v, lanes) for v in (a, b, c))
         (fused,) = MULTIPLY_ADDS[c.dtype].forms
@@ -355,11 +358,11 @@ class Scalars:
         return Val(self.text.assign(f"call {x.type} {function}({x.typed})"), x.dtype, x.lanes)
 
     def _divided(self, op: UnaryOp, x: Val) -> Val:
-        """A math function's value whose first half may be written before other statements."""
+        """A math function's value, whose first half may be written before other statements."""
         halves = self.module.math_halves(op, x, self.text.new("m")[2:])
         self.text.here.extend(halves.first)
         self.text.divide(
-            halves.kept * max(1, x.lanes * x.dtype.bits // self.module.target.vector_bits)
+            halves.live_registers * max(1, x.lanes * x.dtype.bits // self.module.target.vector_bits)
         )
         self.text.here.extend(halves.second)
         return Val(halves.result, x.dtype, x.lanes)
@@ -413,7 +416,7 @@ class Scalars:
         return Val(self.text.assign(f"{op} {x.typed} to {target}"), to, x.lanes)
 
     def horizontal(self, op: BinaryOp, vector: Val) -> Val:
-        """All lanes combined into one value, as a tree where the count is a power of two."""
+        """All lanes combined into one value, as a tree if their number is a power of two."""
         lanes, current = vector.lanes, vector
         while lanes > 1 and lanes % 2 == 0:
             half = lanes // 2
@@ -440,7 +443,7 @@ class Scalars:
 
 
 def is_zero(node: Scalar) -> bool:
-    """Whether `node` is written as zero, of either sign: a sum may leave it out."""
+    """Whether `node` is a constant zero of either sign, which a sum may omit."""
     return isinstance(node, Const) and node.value == 0
 
 

@@ -1,4 +1,4 @@
-"""The function that OpenMP's runtime calls on every thread: which share of a loop is whose."""
+"""The function that OpenMP's runtime calls on every thread, which computes the thread's share."""
 
 from __future__ import annotations
 
@@ -16,13 +16,12 @@ def thread_function(
     outer: int,
     trips: int | None,
 ) -> str:
-    """`name_thread`: unpack the record and run this thread's share of `trips` iterations, whose
-    number is the last value of the record if it is None.
+    """`name_thread`: unpack the record and run this thread's share of `trips` iterations; if that
+    is None, the last value of the record is their number.
 
-    The record holds `arguments` pointers, the workspace and `outer` loop variables.
-
-    The share follows from the number of threads the runtime really gives, so a caller that
-    is nested or limited still gets the whole output.
+    The record has `arguments` pointers, the workspace and `outer` loop variables. The share depends
+    on the number of threads that the runtime provides, so a nested or limited caller still gets the
+    whole output.
     """
     text = FunctionText()
     call: list[str] = []

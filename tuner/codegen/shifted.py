@@ -1,11 +1,10 @@
-"""Loops that may begin anywhere: elementwise code for arrays that do not begin at a cache line.
+"""Shifted loops: elementwise code for arrays that do not begin at a cache line.
 
-Where every access of a loop is to the same place of its array, shifting all arrays by some
-elements shifts what is computed and nothing else. So the loop runs on pointers that begin at the
-output's first whole line, one iteration less, and what that leaves out at both ends is computed by
-two iterations on the pointers as they came, afterwards: they write some elements again, with the
-same values. Vectors are then aligned for arrays that lie alike, as those of one allocator mostly
-do, and the output may be written past the caches.
+If every access of a loop is to the same place of its array, shifting all arrays by some elements
+only shifts the result. So the loop runs on pointers that begin at the output's first whole line,
+with one iteration less. Two more iterations on the original pointers then compute both ends; they
+write some elements again, with the same values. Vectors are then aligned for arrays with equal
+alignment, as usual with one allocator, and the output may be written by non-temporal stores.
 """
 
 from __future__ import annotations
@@ -19,22 +18,22 @@ from tilewright.schedules.nest.loop_ir import For, LoopKind, Nest, StoreElement,
 
 LINE_BYTES = 64
 LEAST_TRIPS = 8
-"""Loops of fewer iterations are not worth two more."""
+"""The least number of iterations for which two more pay off."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shift:
-    """The numbers of the arguments that are shifted with a loop, and of the one it writes."""
+    """The positions of the arguments that are shifted with a loop, and of the one it writes."""
 
     arguments: frozenset[int]
     output: int
 
 
 def shift_of(nest: Nest, loop: For) -> Shift | None:
-    """How `loop`, a statement of the nest itself, may be shifted; None where it may not.
+    """The shift of `loop`, a top-level statement of the nest; None if it cannot be shifted.
 
-    It may if it is one store in loops that together write an argument's elements in order, whole
-    lines in each iteration, and every value is made of constants and of the same element of other
+    It can if it is one store in loops that together write an argument's elements in order, whole
+    lines in each iteration, and every value depends only on constants and the same element of other
     arguments.
     """
     if loop.extent < LEAST_TRIPS or loop.kind not in (LoopKind.SERIAL, LoopKind.PARALLEL):
@@ -58,7 +57,7 @@ def shift_of(nest: Nest, loop: For) -> Shift | None:
         match node:
             case Load():
                 if node.tensor not in arguments or node.tensor == leaf.buffer:
-                    return None  # what is written twice must not depend on what was there
+                    return None  # elements written twice must not depend on the old value
                 other, read = arguments[node.tensor]
                 if read.flat_offset(node.index) != place:
                     return None
@@ -71,8 +70,8 @@ def shift_of(nest: Nest, loop: For) -> Shift | None:
 
 
 def _only_store(loop: For) -> tuple[list[For], StoreElement] | None:
-    """The loops inside of `loop`, outermost first, and the store they end in, if nothing else is
-    there."""
+    """The loops inside of `loop`, outermost first, and the store inside, if there is nothing
+    else."""
     statements = list(walk(loop.body))
     *loops, leaf = statements
     inner = [s for s in loops if isinstance(s, For) and not s.bounds]
@@ -82,7 +81,7 @@ def _only_store(loop: For) -> tuple[list[For], StoreElement] | None:
 
 
 def _block_elements(place: Affine, inner: list[For]) -> int | None:
-    """How many elements the loops `inner` write, if side by side; None if they leave gaps."""
+    """The number of contiguous elements that the loops `inner` write; None if there are gaps."""
     by_step = sorted((place.coefficient(loop.var), loop.extent) for loop in inner)
     block = 1
     for step, extent in by_step:
@@ -93,7 +92,7 @@ def _block_elements(place: Affine, inner: list[For]) -> int | None:
 
 
 def _in_order(place: Affine, name: str, block: int) -> Affine:
-    """`place` as it is if iteration n of loop `name` begins `block` elements behind that of n - 1,
-    at the array's beginning."""
+    """`place` if iteration n of loop `name` begins `block` elements behind iteration n - 1, and the
+    first at the array's beginning."""
     rest = tuple((v, c) for v, c in place.terms if isinstance(v, Var) and v.name != name)
     return Affine((), 0) + Affine(rest, 0) + Affine(((Var(name), block),), 0)

@@ -1,10 +1,10 @@
 """sin of every argument, as LLVM text: no branch, no table in memory, f32 computed in f64.
 
 The argument becomes f = x / pi - n with |f| <= 1/2, by the digits of 1/pi (M. Payne and R. Hanek,
-ACM SIGNUM Newsletter 18(1), 1983). Products of x with its first digits are multiples of two where x
-is large: a few selects, by the exponent of x, leave a window of the digits that count. Digits have
-so few bits that their products are exact, fused or not. Then sin(x) = (-1)**n sin(pi f), a Taylor
-polynomial: two terms longer than the best fit, and nothing to fit.
+ACM SIGNUM Newsletter 18(1), 1983). For large x the products with the first digits are multiples of
+two, so a few selects by the exponent of x leave a window of significant digits. Digits have so few
+bits that their products are exact, fused or not. Then sin(x) = (-1)**n sin(pi f) by a Taylor
+polynomial, which has two terms more than the best fit and needs no fitting.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from .math_body import FORMATS, Body
 
 @dataclass(frozen=True, slots=True)
 class _Window:
-    """How 1/pi is cut into digits of `bits` bits, and which of them count for an argument.
+    """How 1/pi is divided into digits of `bits` bits, and which are significant for an argument.
 
-    From |x| = 2**`first` on, and from each `bits` binary orders on again, one digit less in front.
-    Digits are dropped in `steps`, `count` are left for each part of x. A part's product with its
-    first digit is below 2**`tops`, with the next one below 2**(`tops` - `bits`). Constants are
-    2**`scale` too large, the argument as much too small: no digit is denormal.
+    From |x| = 2**`first` on, and again every `bits` binary orders, one leading digit is dropped.
+    Digits are dropped in `steps`; `count` remain for each part of x. A part's product with its
+    first digit is below 2**`tops`, with the next below 2**(`tops` - `bits`). Constants are scaled
+    by 2**`scale` and the argument by its inverse, so that no digit is denormal.
     """
 
     bits: int
@@ -39,7 +39,7 @@ class _Window:
 _NARROW = _Window(bits=27, first=24, steps=(2, 1), count=4, tops=(51,), scale=0)
 _WIDE = _Window(bits=24, first=29, steps=(21, 10, 5, 3, 1, 1), count=8, tops=(51, 53), scale=600)
 _LEAST_SUMMED = -60
-"""Products below 2**this are added up for themselves: they are beyond the last place of f."""
+"""The exponent below which products are summed separately: they are below the last place of f."""
 _LOW_HALF = (1 << 27) - 1
 _PI_HIGH = float.fromhex("0x1.921fb5p+1")
 _PI_LOW = float.fromhex("0x1.110b4611a6263p-25")
@@ -48,7 +48,7 @@ _PI_LOW = float.fromhex("0x1.110b4611a6263p-25")
 def sine(b: Body, x: str) -> str:
     """sin of `x`, f32 or f64; NaN for infinities."""
     y = _of_f32(b, x) if b.fmt.bits == 32 else _of_f64(b, x)
-    # x - x**3 / 6 is x where that is below a quarter of the last place: zeros keep their sign.
+    # x - x**3 / 6 is x if the cube is below a quarter of the last place: zeros keep their sign.
     small = 2.0 ** -(b.fmt.mantissa // 2 + 2)
     return b.select(b.compare("olt", b.intrinsic("fabs", x), b.const(small)), x, y)
 
@@ -64,7 +64,7 @@ def _of_f32(b: Body, x: str) -> str:
 
 
 def _of_f64(b: Body, x: str) -> str:
-    """pi f is taken in two parts: its rounding, up to pi / 2, would be the largest error."""
+    """sin of an f64. pi f has two parts: its rounding, up to pi / 2, would be the largest error."""
     high = _without_low_half(b, x)
     turns, rest, sign = _half_turns(b, (b.sub(x, high), high), _WIDE)
     turns_high = _without_low_half(b, turns)
@@ -81,8 +81,8 @@ def _half_turns(b: Body, parts: tuple[str, ...], w: _Window) -> tuple[str, str, 
     """`(f, rest, sign)`: x / pi = n + f + rest for some integer n, x being the sum of `parts`, the
     smallest first; the lowest bit of `sign` is that of n. `rest` is below the last place of f.
 
-    Each sum is exact where it comes near zero, and is brought to within 1/2 before smaller products
-    are added: what is left of arguments near a multiple of pi has all its bits.
+    Each sum is exact near zero and is reduced to within 1/2 before smaller products are added, so
+    the remainder of arguments near a multiple of pi has all its bits.
     """
     digits = _digits(b, parts[-1], len(parts) - 1, w)
     parts = tuple(b.mul(part, b.const(2.0**-w.scale)) for part in parts) if w.scale else parts
@@ -95,7 +95,7 @@ def _half_turns(b: Body, parts: tuple[str, ...], w: _Window) -> tuple[str, str, 
         if top < _LEAST_SUMMED and is_double:
             rest = b.muladd(part, digit, rest)
             continue
-        if top > b.fmt.mantissa - 1:  # leave out a multiple of four: it tells nothing of the sign
+        if top > b.fmt.mantissa - 1:  # drop a multiple of four, which does not change the sign
             even = b.const(4 * b.fmt.magic)
             term = b.muladd(part, digit, b.sub(even, b.muladd(part, digit, even)))
         elif top > -2:
@@ -115,7 +115,7 @@ def _half_turns(b: Body, parts: tuple[str, ...], w: _Window) -> tuple[str, str, 
 
 
 def _digits(b: Body, x: str, leading_zeros: int, w: _Window) -> list[str]:
-    """The window of digits of 1/pi, 2**scale times their values, for the magnitude of `x`."""
+    """The significant digits of 1/pi for the magnitude of `x`, times 2**scale."""
     left = sum(w.steps)
     wanted = w.count + leading_zeros
     values = (0.0,) * leading_zeros + _inverse_pi(w.bits, wanted + left, w.scale)

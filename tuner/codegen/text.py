@@ -1,7 +1,7 @@
-"""Writing LLVM IR as text: functions whose invariant code goes where it belongs.
+"""Writing LLVM IR as text, with loop-invariant code moved out of loops.
 
-A function is written front to back, but pure arithmetic is put at the outermost place where its
-operands exist: every open loop or branch is a `OpenBlock` with a list of lines just before it.
+A function is written front to back, but pure arithmetic goes to the outermost place where its
+operands exist: every open loop or branch is an `OpenBlock` with a list of lines just before it.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from .values import Val
 
 @dataclass(slots=True)
 class OpenBlock:
-    """An open loop or branch. `before` is just outside it; `writes` names the buffers that are
-    written in it; `memo` holds pure values computed in it, `loaded` values read from memory in
-    it, which a write may end, `transposed` blocks of registers that were read by columns, by
-    buffer and numbers, which a write ends as well."""
+    """An open loop or branch.
+
+    `before` has the lines just outside it, `writes` the buffers written in it. `memo` has pure
+    values computed in it; `loaded` values read from memory and `transposed` blocks of registers
+    read by columns, by buffer and numbers, both of which a write invalidates."""
 
     before: Lines
     writes: frozenset[str] = frozenset()
@@ -55,14 +56,14 @@ class FunctionText:
         return f"{hint}{self._count}"
 
     def at(self, level: int) -> Lines:
-        """Where code that belongs to `level` is written now."""
+        """The list of lines for code of `level`."""
         return self.here if level >= self.depth else self.levels[level + 1].before
 
     def add(self, line: str, level: int | None = None) -> None:
         (self.here if level is None else self.at(level)).append(line)
 
     def assign(self, expression: str, hint: str = "v", level: int | None = None) -> str:
-        """Write `%new = expression` and give the new name."""
+        """Write `%new = expression`; returns the new name."""
         name = self.new(hint)
         self.add(f"  {name} = {expression}", level)
         return name
@@ -72,7 +73,7 @@ class FunctionText:
         self.block = label
 
     def open_level(self, writes: frozenset[str] = frozenset()) -> OpenBlock:
-        """A new level; what it may use from outside is written before this point."""
+        """Open a new level; values it uses from outside are written before this point."""
         before: Lines = []
         self.here.append(before)
         level = OpenBlock(before, writes)
@@ -81,10 +82,10 @@ class FunctionText:
 
     @contextmanager
     def outside(self, level: int) -> Iterator[None]:
-        """Write values (no branches) where `level` is written now, as if it were the deepest.
+        """In this context values (no branches) are written at `level`, as if it were the deepest.
 
-        That place lies inside of a statement, before a loop or branch of it: it is no place where
-        a statement of a sequence could be divided, also where the sequence is at `level`.
+        That place is inside of a statement, before a loop or branch of it, so a statement of a
+        sequence cannot be divided there, even if the sequence is at `level`.
         """
         if level >= self.depth:
             yield
@@ -105,9 +106,9 @@ class FunctionText:
 
     @contextmanager
     def sequence(self, writes: frozenset[str], registers: int) -> Iterator[None]:
-        """Statements written meanwhile follow each other, and the first halves of their chains
-        may be written early; `writes` are all buffers they write."""
-        if self._sequence() is not None:  # this one is part of a longer one
+        """Statements written in this context form a sequence, in which the first halves of chains
+        may be moved early; `writes` are all buffers they write."""
+        if self._sequence() is not None:  # part of a longer sequence
             yield
             return
         here, outer = self.here, self.statements
@@ -125,18 +126,19 @@ class FunctionText:
 
     @property
     def is_divisible(self) -> bool:
-        """Whether what is written now is the first half of a statement if `divide` is called."""
+        """Whether `divide` may end the first half of the current statement here."""
         sequence = self._sequence()
         return sequence is not None and sequence.divisible
 
-    def divide(self, kept: int) -> None:
-        """The statement's first half ends here; `kept` registers hold what the second needs."""
+    def divide(self, live_registers: int) -> None:
+        """End the statement's first half; `live_registers` registers hold values that the second
+        needs."""
         sequence = self._sequence()
         assert sequence is not None
-        self.here = sequence.divide(kept)
+        self.here = sequence.divide(live_registers)
 
     def _sequence(self) -> Statements | None:
-        """The sequence of the loop or branch that is written now."""
+        """The sequence of the current loop or branch."""
         found = self.statements
         return found if found is not None and found.depth == self.depth else None
 
@@ -145,7 +147,7 @@ class FunctionText:
 
     @contextmanager
     def only_where(self, condition: Val | None, writes: frozenset[str]) -> Iterator[None]:
-        """What is written meanwhile runs only where `condition` holds; None is always. `writes`
+        """Code written in this context runs only if `condition` holds; None means always. `writes`
         are the buffers it writes."""
         if condition is None:
             yield

@@ -1,9 +1,9 @@
-"""Transposing a block of registers: vectors that hold rows become vectors that hold columns.
+"""Transpose a block of registers: vectors of rows become vectors of columns.
 
 A network of two-operand shuffles, log2(n) for each of n vectors: neighbours are interleaved in
-growing pieces within 128 bits, then whole 128-bit parts are sorted, because shuffles within 128
-bits are one cheap instruction on every x86 and the others are the ones that move such parts.
-The network is worked out on labels, so a column is found by what it holds, not by a formula.
+growing pieces within 128 bits, then whole 128-bit parts are sorted. Shuffles within 128 bits are
+one cheap instruction on every x86; the others only move whole 128-bit parts. The network is
+simulated on labels, so a column is found by its contents instead of by a formula.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Label: TypeAlias = tuple[int, int]
 """Row and column of the element in a lane."""
 
 Halves: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]
-"""The lanes that the two results of a pair of vectors take."""
+"""The lanes of a pair of vectors that form its two results."""
 
 PART_BITS = 128
 
@@ -71,7 +71,7 @@ def network(size: int, bits: int) -> Network:
 
 
 def _interleaved(size: int, part: int, piece: int) -> Halves:
-    """Pieces of two vectors alternating, from the lower and from the upper half of each part."""
+    """Alternating pieces of two vectors, from the lower and from the upper half of each part."""
     low: list[int] = []
     high: list[int] = []
     for start in range(0, size, part):
@@ -82,7 +82,7 @@ def _interleaved(size: int, part: int, piece: int) -> Halves:
 
 
 def _parted(size: int, part: int) -> Halves:
-    """The even parts of two vectors, and the odd ones."""
+    """The even parts of two vectors, and the odd parts."""
     parts = [tuple(range(start, start + part)) for start in range(0, 2 * size, part)]
     even = tuple(lane for p in parts[0::2] for lane in p)
     odd = tuple(lane for p in parts[1::2] for lane in p)
@@ -95,7 +95,7 @@ def _paired(
     shuffle: Callable[[int, int, tuple[int, ...]], int],
     halves: Halves,
 ) -> list[int]:
-    """Both halves of every two vectors that are `distance` apart, in their places."""
+    """`vectors` after shuffling all pairs that are `distance` apart."""
     result = list(vectors)
     for start in range(0, len(vectors), 2 * distance):
         for n in range(start, start + distance):
@@ -105,7 +105,8 @@ def _paired(
 
 
 class Transposed:
-    """Columns of `rows`, vectors of one type; only the shuffles that a column needs are written."""
+    """Columns of `rows`, vectors of one type. Only the shuffles that a requested column needs are
+    written."""
 
     def __init__(self, assign: Callable[[str, str], str], rows: Sequence[Val]) -> None:
         self._assign = assign
@@ -114,7 +115,7 @@ class Transposed:
         while size < max(self._count, self._lanes):
             size *= 2
         self._network = network(size, self._dtype.bytes * 8)
-        self._made: dict[int, str] = {n: self._widened(row) for n, row in enumerate(rows)}
+        self._names: dict[int, str] = {n: self._widened(row) for n, row in enumerate(rows)}
 
     def column(self, number: int) -> Val:
         """Lane `number` of every row, as one vector."""
@@ -135,16 +136,16 @@ class Transposed:
         return self._assign(f"shufflevector {row.typed}, {row.type} poison, {choice}", "t")
 
     def _vector(self, number: int) -> str:
-        if number in self._made:
-            return self._made[number]
+        if number in self._names:
+            return self._names[number]
         size = self._network.size
         kind = type_text(self._dtype, size)
-        if number < size:  # a row there is none of
+        if number < size:  # beyond the last row
             return "poison"
         shuffle = self._network.shuffles[number - size]
         a, b = self._vector(shuffle.a), self._vector(shuffle.b)
         name = self._assign(
             f"shufflevector {kind} {a}, {kind} {b}, {lane_choice(shuffle.lanes)}", "t"
         )
-        self._made[number] = name
+        self._names[number] = name
         return name

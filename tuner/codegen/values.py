@@ -1,4 +1,4 @@
-"""Values in LLVM IR: their types, literals, and the lanes that shuffles take of them."""
+"""Values in LLVM IR: types, literals, and masks of shuffles."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tilewright.schedules.dtypes import DType
 
 
 def scalar_type(dtype: DType) -> str:
-    """LLVM's type for one value; narrow floats are carried as their bits."""
+    """LLVM's type for one value; narrow floats are represented by their bits."""
     return dtype.llvm
 
 
@@ -24,15 +24,15 @@ def type_text(dtype: DType, lanes: int) -> str:
 
 
 def suffix(dtype: DType, lanes: int) -> str:
-    """The part of an intrinsic's name that says its type, as in `v16f32`."""
+    """The type in an intrinsic's name, such as `v16f32`."""
     element = {"float": "f32", "double": "f64"}.get(dtype.llvm, dtype.llvm)
     return element if lanes == 1 else f"v{lanes}{element}"
 
 
 @dataclass(frozen=True, slots=True)
 class Val:
-    """An LLVM value: a register name or a literal, with its type. `never` are the lanes of a
-    mask that are false whatever happens."""
+    """An LLVM value: a register name or a literal, with its type. `never` are the lanes of a mask
+    that are always false."""
 
     name: str
     dtype: DType
@@ -49,7 +49,7 @@ class Val:
 
 
 def literal(value: int | float | bool, dtype: DType, lanes: int = 1) -> Val:
-    """A constant, the same in every lane. Floats are rounded to the type first."""
+    """A constant, equal in every lane. Floats are rounded to the type first."""
     if dtype is DType.BOOL:
         text = "true" if value else "false"
     elif dtype in (DType.F32, DType.F64):
@@ -79,6 +79,6 @@ def lane_numbers(dtype: DType, lanes: int, step: int, start: int = 0) -> str:
 
 
 def lane_choice(lanes: Sequence[int | None]) -> str:
-    """The mask of a shufflevector that takes these lanes; None leaves a lane open."""
+    """The mask of a shufflevector that takes these lanes; None is an undefined lane."""
     inner = ", ".join("i32 poison" if n is None else f"i32 {n}" for n in lanes)
     return f"<{len(lanes)} x i32> <{inner}>"

@@ -1,20 +1,20 @@
-"""The code generator's version, where programs that generate no code can read it too."""
+"""The code generator's version, which programs that generate no code import too."""
 
 from __future__ import annotations
 
 from importlib import import_module
 
 CODEGEN_VERSION = 8
-"""Raised with every change of generated code; records of another version are verified again."""
+"""Increased with every change of generated code; records of another version are verified again."""
 
 EMIT_VERSION = 2
-"""Raised with every change of what an emitted object has around a kernel's code: entries, header.
-Records do not depend on it; the bytes of files that are emitted again do."""
+"""Increased with every change of an emitted object around the kernel's code: entries, header.
+Records do not depend on it; the bytes of emitted files do."""
 
 
 def llvmlite_version() -> str:
-    """The release of llvmlite that is installed, "" if none is. Its package is imported, which
-    loads no LLVM: asking the metadata of what is installed takes ten times as long."""
+    """The installed release of llvmlite, "" if none. Its package is imported, which does not load
+    LLVM; reading the metadata of the installed package takes ten times as long."""
     try:
         return str(import_module("llvmlite").__version__)
     except ImportError:

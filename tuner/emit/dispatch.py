@@ -109,14 +109,14 @@ class _Writer:
     def forward(self, suffix: str, name: str, pointers: int) -> None:
         """A function that calls the chosen variant's function with that suffix, with `pointers`."""
         types = ", ".join(["ptr"] * pointers)
-        taken = ", ".join(f"ptr %a{n}" for n in range(pointers))
+        parameters = ", ".join(f"ptr %a{n}" for n in range(pointers))
         bodies = []
         for choice in self.choices:
             self.declarations.append(f"declare i32 @{choice.symbol}{suffix}({types})")
             watch = f"  call void @{self.symbol}.watch()\n" if self.uses_openmp else ""
-            call = f"  %r# = tail call i32 @{choice.symbol}{suffix}({taken})\n  ret i32 %r#"
+            call = f"  %r# = tail call i32 @{choice.symbol}{suffix}({parameters})\n  ret i32 %r#"
             bodies.append(watch + call)
-        self._define("i32", name, taken, bodies, f"  ret i32 {NOT_SUPPORTED}")
+        self._define("i32", name, parameters, bodies, f"  ret i32 {NOT_SUPPORTED}")
 
     def supported(self) -> None:
         bodies = ["  ret i32 1"] * len(self.choices)
@@ -133,11 +133,11 @@ class _Writer:
         self._define("ptr", variant_symbol(self.symbol), "", bodies, unsupported)
 
     def _define(
-        self, result: str, name: str, taken: str, bodies: Sequence[str], unsupported: str
+        self, result: str, name: str, parameters: str, bodies: Sequence[str], unsupported: str
     ) -> None:
         """The function `name`, which switches to the body of the chosen variant, numbered from
         1."""
-        head = f"define {result} @{name}({taken}) nounwind {{\nentry:\n"
+        head = f"define {result} @{name}({parameters}) nounwind {{\nentry:\n"
         if not self.asks:
             self.parts.append(head + bodies[0].replace("#", "0") + "\n}")
             return
@@ -174,12 +174,12 @@ done:
         highest supported one, so its bits count only if the CPU has that leaf."""
         lines = [
             "  %out = alloca [4 x i32], align 16",
-            *self._asked("l0", 0, 0),
-            *self._asked("l1", 1, 0),
-            *self._asked("l7", 7, 0),
-            *self._asked("l71", 7, 1),
-            *self._asked("e0", 0x80000000, 0),
-            *self._asked("e1", 0x80000001, 0),
+            *self._cpuid_leaf("l0", 0, 0),
+            *self._cpuid_leaf("l1", 1, 0),
+            *self._cpuid_leaf("l7", 7, 0),
+            *self._cpuid_leaf("l71", 7, 1),
+            *self._cpuid_leaf("e0", 0x80000000, 0),
+            *self._cpuid_leaf("e1", 0x80000001, 0),
             "  %has7 = icmp uge i32 %l0.eax, 7",
             "  %some71 = icmp uge i32 %l7.eax, 1",
             "  %has71 = and i1 %has7, %some71",
@@ -210,7 +210,7 @@ done:
             f"  ret i32 {best}\n}}"
         )
 
-    def _asked(self, name: str, leaf: int, subleaf: int) -> list[str]:
+    def _cpuid_leaf(self, name: str, leaf: int, subleaf: int) -> list[str]:
         """Call CPUID for one leaf, with results `%name.eax` and so on."""
         lines = [
             f"  call void @{self.symbol}.cpuid(ptr %out, i32 u0x{leaf:08x}, i32 {subleaf})",

@@ -1,1 +1,1 @@
-"""All facts about instruction sets: what code for a target may use, and how its CPUs are asked."""
+"""Facts about instruction sets: what code for a target may use, and how to query its CPUs."""

@@ -1,7 +1,7 @@
-"""What code generation asks of a target's instructions, answered in one place.
+"""The properties of a target's instructions that code generation needs.
 
-A new instruction set is a function here, or a module beside `x86.py` where it has much to say, and
-a line in `instruction_set`; whoever writes code asks the answers and knows no names of features.
+A new instruction set is a function here, or a module next to `x86.py` if it is long, and a line in
+`instruction_set`. Code generation uses these properties and no names of features.
 """
 
 from __future__ import annotations
@@ -18,15 +18,16 @@ from . import x86
 
 @dataclass(frozen=True, slots=True)
 class InstructionSet:
-    """What a target's vectors can do in one instruction, where code differs by it.
+    """The operations that a target's vectors have as one instruction, as far as code depends on it.
 
-    `multiply_add`: `a * b + c`, with one rounding. `floor`: `llvm.floor`, of every lane. `halves`:
-    LLVM's conversions between half and float.
-    `masked_load_bits` is the widest masked load that is worth leaving whole, None if any is.
-    `streams` are sizes in bytes of aligned vectors that can be stored past the caches, none where
-    there is no such store; `stream_fence` is the intrinsic that orders these with later stores.
-    `scaled_bits` are widths of vectors that AVX-512 scales by powers of two (`x86.SCALE`) and
-    limits in magnitude (`x86.RANGE`); in vectors of 512 it looks tables up as well.
+    - `multiply_add`: `a * b + c` with one rounding
+    - `floor`: `llvm.floor` of every lane
+    - `halves`: LLVM's conversions between half and float
+    - `masked_load_bits`: the widest masked load that is not split, None without a limit
+    - `streams`: sizes in bytes of aligned vectors with non-temporal stores, empty if there are none
+    - `stream_fence`: the intrinsic that orders these stores with later ones
+    - `scaled_bits`: widths of vectors that AVX-512 scales by powers of two (`x86.SCALE`) and limits
+      in magnitude (`x86.RANGE`); vectors of 512 bits also look up tables
     """
 
     multiply_add: bool
@@ -39,7 +40,7 @@ class InstructionSet:
 
 
 def instruction_set(target: Target) -> InstructionSet:
-    """The answers for `target`, by its architecture, features and widest vectors."""
+    """The properties of `target`, by its architecture, features and widest vectors."""
     return _instruction_set(target.architecture, target.features, target.vector_bits)
 
 
@@ -50,7 +51,7 @@ def _instruction_set(
     names = frozenset(name.lstrip("+") for name in features)
     if architecture in x86.ARCHITECTURES:
         return _x86(architecture, names, vector_bits)
-    # AArch64, and a safe reading of every other vector unit.
+    # AArch64, and a safe assumption for every other vector unit.
     has_floats = not names.isdisjoint({"neon", "v8a", "fp-armv8"})
     fma = FMA_F32.has_form_on(names)
     return InstructionSet(multiply_add=fma, floor=True, halves=has_floats)
@@ -60,7 +61,8 @@ def _x86(architecture: str, features: frozenset[str], vector_bits: int) -> Instr
     streams = architecture == x86.X86_64
     return InstructionSet(
         multiply_add=FMA_F32.has_form_on(features),
-        floor=vector_bits > 128 or "sse4.1" in features,  # what a CPU implies need not be listed
+        # Wider vectors imply SSE 4.1, which need not be listed then.
+        floor=vector_bits > 128 or "sse4.1" in features,
         halves=not features.isdisjoint({"f16c", "avx512f"}),
         masked_load_bits=x86.masked_load_bits(features),
         streams=tuple(size for size in x86.STREAMS if size * 8 <= vector_bits) if streams else (),
@@ -73,19 +75,19 @@ def vector_shape(architecture: str, features: Iterable[str]) -> tuple[int, int]:
     """`(vector_bits, vector_registers)` of a CPU with these LLVM features."""
     if architecture in x86.ARCHITECTURES:
         return x86.vector_shape(frozenset(features))
-    return 128, 32  # NEON, and a safe reading of every other vector unit
+    return 128, 32  # NEON, and a safe assumption for every other vector unit
 
 
 def feature_text(architecture: str, features: Sequence[str]) -> str:
-    """LLVM's feature string for code that uses none but `features`. LLVM turns on all that a CPU of
-    the name has; a description of an x86-64 CPU may promise less, and what it leaves out is off."""
+    """LLVM's feature string for code that uses only `features`. LLVM enables all features of a CPU
+    by its name; features that the description of an x86-64 CPU omits are disabled."""
     if architecture == x86.X86_64:
         return x86.switches(features)
     return ",".join(f"+{name}" for name in features)
 
 
 def instructions(target: Target) -> frozenset[str]:
-    """The features of `target` that decide which instructions its code may have."""
+    """The features of `target` that decide which instructions its code may use."""
     if target.architecture != x86.X86_64:
         return frozenset(target.features)
     return x86.closed(name for name in target.features if name in x86.BITS)

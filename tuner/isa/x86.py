@@ -1,8 +1,7 @@
-"""What x86 CPUs can do: what code may use, which instructions it does use, and how a program asks
-the CPU for them.
+"""Features of x86 CPUs: which code may use, which it uses, and how a program queries the CPU.
 
-Names are LLVM's. What matters is what code generation makes of plain arithmetic: it never writes
-an instruction of a feature that is not here (encryption, cache control, locks, ...).
+Names are LLVM's. Only features that code generation uses for arithmetic are listed: it never writes
+instructions of others (encryption, cache control, locks, ...).
 
 Bits of CPUID: Intel SDM vol. 2A, CPUID; AMD APM vol. 3, appendix E. State that the operating
 system must save (XCR0): Intel SDM vol. 1, 13.3 and 14.
@@ -20,25 +19,25 @@ X86_64 = "x86_64"
 ARCHITECTURES = (X86_64, "i686", "i386")
 
 BASE_CPU = "x86-64"
-"""LLVM's name for what every 64-bit x86 CPU can do."""
+"""LLVM's name of the features of every 64-bit x86 CPU."""
 
 STREAMS = (16, 32, 64)
-"""Bytes of the vectors that `movntps` and its wider forms store past the caches."""
+"""Bytes of the vectors of `movntps` and its wider forms, the non-temporal stores."""
 
 STREAM_FENCE = "llvm.x86.sse.sfence"
-"""Orders such stores with others."""
+"""Orders non-temporal stores with others."""
 
 SCALE, RANGE, PERMUTE = (
     "llvm.x86.avx512.mask.scalef",
     "llvm.x86.avx512.mask.range",
     "llvm.x86.avx512.permvar.sf.512",
 )
-"""Of AVX-512: `x * 2**floor(n)` with one rounding; the one of smaller magnitude (DQ); sixteen
-floats by their numbers."""
+"""Intrinsics of AVX-512: `x * 2**floor(n)` with one rounding; the value of smaller magnitude (DQ);
+lookup in sixteen floats."""
 
 
 class Word(IntEnum):
-    """The 32-bit words a program asks for; each holds features as bits."""
+    """The 32-bit words that a program queries; each has features as bits."""
 
     LEAF1_ECX = 0
     LEAF7_EBX = 1
@@ -89,13 +88,13 @@ BITS: dict[str, tuple[Word, int]] = {
     "fma4": (Word.EXTENDED1_ECX, 16),
     "tbm": (Word.EXTENDED1_ECX, 21),
 }
-"""Every feature that code generation uses where it may, beyond what each x86-64 CPU has."""
+"""All features that code generation may use beyond those of every x86-64 CPU."""
 
 OSXSAVE_BIT = 27
-"""Of `Word.LEAF1_ECX`: XCR0 may be read."""
+"""The bit of `Word.LEAF1_ECX` which says that XCR0 may be read."""
 
 YMM_STATE, ZMM_STATE = 0x6, 0xE6
-"""Bits of XCR0: the system saves xmm and ymm; masks, zmm and the upper sixteen as well."""
+"""Bits of XCR0: the system saves xmm and ymm; also masks, zmm and the upper sixteen registers."""
 
 _IMPLIES: dict[str, tuple[str, ...]] = {
     "ssse3": ("sse3",),
@@ -125,7 +124,7 @@ _IMPLIES: dict[str, tuple[str, ...]] = {
     "avx512bf16": ("avx512bw",),
     "avx512fp16": ("avx512bw", "avx512dq", "avx512vl"),
 }
-"""What LLVM turns on with a feature (X86.td)."""
+"""The features that LLVM enables with a feature (X86.td)."""
 
 _AVX = frozenset({"avx", "avx2"})
 _AVX512 = frozenset({"avx512f", "avx512cd", "avx512dq", "avx512bw", "avx512vl"})
@@ -168,7 +167,7 @@ _AVX512_OPERANDS = re.compile(
 
 
 def closed(features: Iterable[str]) -> frozenset[str]:
-    """`features` and all that they imply."""
+    """`features` and all features that they imply."""
     found: set[str] = set()
     left = list(features)
     while left:
@@ -180,19 +179,19 @@ def closed(features: Iterable[str]) -> frozenset[str]:
 
 
 def essential(features: Iterable[str]) -> tuple[str, ...]:
-    """`features` without those that others of them imply, sorted; AVX-512F is told all the same,
-    for it names the family."""
+    """`features` without those that others of them imply, sorted; AVX-512F is always listed,
+    because it names the family."""
     names = set(features)
     implied = {name for feature in names for name in closed(_IMPLIES.get(feature, ()))}
     return tuple(sorted(names - (implied - {"avx512f"})))
 
 
 def features_in(assembly: str, available: Iterable[str]) -> frozenset[str]:
-    """The features of `available` that instructions of `assembly` (AT&T syntax) may be of.
+    """The features of `available` that instructions of `assembly` (AT&T syntax) may need.
 
-    Those that come together on every CPU of a generation (AVX with AVX2, the five of x86-64-v4) are
-    found together. Whether nothing was missed is for the caller to prove, by compiling with only
-    what was found.
+    Features that are always together on a generation of CPUs (AVX with AVX2, the five of x86-64-v4)
+    are returned together. The caller must prove that none is missing, by compiling with only the
+    returned features.
     """
     instructions = {(found[1], found[2]) for found in _INSTRUCTION.finditer(assembly)}
     mnemonics = {name for name, _ in instructions}
@@ -213,7 +212,8 @@ def switches(needed: Iterable[str]) -> str:
 
 
 def required_bits(needed: Iterable[str]) -> dict[Word, int]:
-    """What each word must have set for code of these features to run, the system's part too."""
+    """The bits that each word must have for code with these features to run, including the
+    system's."""
     masks: dict[Word, int] = {}
     allowed = closed(needed)
     for name in allowed:
@@ -233,21 +233,21 @@ def vector_shape(features: frozenset[str]) -> tuple[int, int]:
 
 
 def masked_load_bits(features: frozenset[str]) -> int | None:
-    """The widest masked load that is left whole; None if any may be.
+    """The widest masked load that need not be split; None without a limit.
 
-    Where masks are kept in vector registers (AVX without AVX-512), LLVM 22 splits a wider load, and
-    reads all of a half whose mask it finds to be empty.
+    If masks are in vector registers (AVX without AVX-512), LLVM 22 splits a wider load, and reads
+    all of a half whose mask is constantly empty.
     """
     return 256 if "avx" in features and "avx512f" not in features else None
 
 
 def scaled_bits(features: frozenset[str]) -> frozenset[int]:
-    """Widths of the vectors that `SCALE` and `RANGE` are there for."""
+    """Widths of the vectors that have `SCALE` and `RANGE`."""
     needed = {512: {"avx512dq"}, 256: {"avx512dq", "avx512vl"}}
     return frozenset(bits for bits, names in needed.items() if names <= features)
 
 
 def asks_cpu(target: Target) -> bool:
-    """Whether an object can ask the CPU itself what it can do, as `emit.dispatch` does: x86-64 with
-    the System V calling convention."""
+    """Whether an object can query the CPU's features itself, as in `emit.dispatch`: x86-64 with the
+    System V calling convention."""
     return target.architecture == X86_64 and "windows" not in target.triple

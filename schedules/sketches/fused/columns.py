@@ -8,10 +8,11 @@ own caches when the next one needs it. Reductions over the rows stay in register
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
+from typing import Generic
 
 import numpy as np
 
@@ -19,7 +20,6 @@ from ...arrays import IntArray
 from ...leaves import Leaf, LeafLoop, Statement
 from ...plan import Level, LoopLevel, Plan
 from ...primitives import CacheWrite, ComputeAt, Merge
-from ...space import Knob
 from ..analysis.reductions import contiguous_reduction
 from ..analysis.stages import SHORT_AXIS, StageLoop, StageView
 from ..analysis.tile_roles import is_product
@@ -32,7 +32,7 @@ from ..groups import (
     merged,
     reads_boxes,
 )
-from ..knobs import POWERS, Values
+from ..knobs import POWERS, N, knob, nontemporal_knob, parallel_knob, settings, switch
 from ..statements import own_place, statement_of
 from ..writer import BLOCKS, STEPS, UNROLLED, VECTORIZED, WRITTEN_OUT, TraceWriter, called
 from .rows import RowPart
@@ -79,12 +79,27 @@ def _shared_beside_last(tensor: str, reader: StageView) -> int:
     return min(leading_axes(tensor, reader), *others)
 
 
+@settings
+class ColumnSettings(Generic[N]):
+    """Knobs of blocks of columns."""
+
+    vectors: N = knob(lambda sketch: sketch.widths, usual=len(POWERS))
+    """Vectors of a block, at most: there are as many blocks as that needs, all equally wide, and a
+    multiple of the threads."""
+    parallel: N = parallel_knob(lambda sketch: sketch.group.repeats * sketch.most > 1)
+    fuse_loops: N = knob(lambda sketch: switch(sketch.merged), usual=1)
+    """Whether a reduction and the elementwise stage before it are one walk."""
+    nontemporal_stores: N = nontemporal_knob(
+        lambda sketch: (0,) if sketch.group.last.is_reduction else sketch.nontemporal_choices
+    )
+
+
 @dataclass(frozen=True)
-class ColumnSketch(RowPart):
-    """See the module. Knob `vectors` says how wide a block is at most: blocks are as many as that
-    needs, all as wide, and a multiple of the threads."""
+class ColumnSketch(RowPart[ColumnSettings[IntArray], ColumnSettings[int]]):
+    """See the module."""
 
     name = "columns"
+    SETTINGS = ColumnSettings
 
     @property
     def most(self) -> int:
@@ -101,17 +116,10 @@ class ColumnSketch(RowPart):
 
         return merged(self.group, along_rows)
 
-    @cached_property
-    def knobs(self) -> tuple[Knob, ...]:
-        fitting = (n for n in POWERS if n == 1 or (n <= self.most and self._keeps(n)))
-        return (
-            Knob("vectors", tuple(fitting)),
-            self.parallel_knob(self.group.repeats * self.most > 1),
-            Knob("fuse_loops", (0, 1) if self.merged else (0,)),
-            Knob(
-                "nontemporal_stores", (0,) if self.group.last.is_reduction else self.stream_choices
-            ),
-        )
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Vectors of columns that a block may have, at most."""
+        return tuple(n for n in POWERS if n == 1 or (n <= self.most and self._keeps(n)))
 
     def _keeps(self, vectors: int) -> bool:
         """Whether values between stages, of so many vectors of columns, stay in a core's own caches
@@ -120,10 +128,10 @@ class ColumnSketch(RowPart):
         column = sum(prod(row.extent for row in rows) * x.dtype.bytes for x, rows in kept)
         return 2 * column * vectors * self.lanes <= self.target.own_cache_bytes
 
-    def block_vectors(self, v: Values) -> IntArray:
+    def block_vectors(self, v: ColumnSettings[IntArray]) -> IntArray:
         """(P,) how many vectors wide blocks are, all of the same size."""
-        blocks = -(-self.most // v["vectors"])
-        threads = np.where(v["parallel"] > 0, self.target.threads, 1)
+        blocks = -(-self.most // v.vectors)
+        threads = np.where(v.parallel > 0, self.target.threads, 1)
         if self.group.repeats == 1:
             blocks = np.minimum(-(-blocks // threads) * threads, self.most)
         return -(-self.most // blocks)
@@ -135,17 +143,14 @@ class ColumnSketch(RowPart):
         return [*others, *view.reduce, column]
 
     def plan(self, settings: IntArray) -> Plan:
-        """See `_plan`."""
-        return self._plan(self.values(settings))
-
-    def _plan(self, v: Values) -> Plan:
         """Matrices and blocks of columns; in these, for stage after stage, rows, and the vectors of
         a block in each."""
+        v = self.values(settings)
         *axes, column = range(len(self._outline.axes))
         lead, width, shared = (
             self.group.shared_axes,
             self.block_vectors(v) * self.lanes,
-            v["parallel"],
+            v.parallel,
         )
         levels = (
             *(Level(axis, 1, shared > 0, BLOCKS) for axis in axes[:lead]),
@@ -154,7 +159,7 @@ class ColumnSketch(RowPart):
             Level(column, self.lanes, role=WRITTEN_OUT, kind=UNROLLED),
             Level(column, 1, role=WRITTEN_OUT, kind=VECTORIZED),
         )
-        return Plan(self._outline, levels, len(width), nontemporal=self.streamed(v))
+        return Plan(self._outline, levels, len(width), nontemporal=v.nontemporal_stores > 0)
 
     def _axes(self, view: StageView) -> dict[str, StageLoop]:
         """The axes of a stage, by those of the plan: it has the last of what stages walk along."""
@@ -163,14 +168,10 @@ class ColumnSketch(RowPart):
         every = (*view.spatial[:lead], *own)
         return dict(zip((*names[:lead], *names[-len(own) :]), every, strict=True))
 
-    def default(self) -> tuple[int, ...]:
-        """As many vectors at once as there may be."""
-        return self.with_defaults({"vectors": len(POWERS), "fuse_loops": 1})
-
     def leaves(self, settings: IntArray) -> Iterator[Leaf]:
         """Those of the plan's levels, stage after stage. Lanes beyond the last column are computed
         and thrown away, but for results."""
-        plan, merge = self.plan(settings), self.values(settings)["fuse_loops"] > 0
+        plan, merge = self.plan(settings), self.values(settings).fuse_loops > 0
         levels, copies = plan.loops(), plan.unroll_factors()
         around, column = [x.loop for x in levels if x.role == BLOCKS], levels[-1].loop
         blocks = plan.trips[:, : len(around)].prod(axis=1)
@@ -193,18 +194,17 @@ class ColumnSketch(RowPart):
                 result = Statement(writes=own_place(view, names))
                 yield Leaf(outside, result, *vectors, 1, filled)
 
-    def _loops(self, w: TraceWriter, v: dict[str, int]) -> str:
-        levels = self._plan({name: np.asarray([x]) for name, x in v.items()}).loops()
+    def _loops(self, w: TraceWriter, setting: Sequence[int]) -> str:
+        levels, fuse = self.plan(np.asarray([setting])).loops(), self.chosen(setting).fuse_loops
         around = [level for level in levels if level.role == BLOCKS]
         inside, last = levels[len(around) :], self.group.last
         made = w.arrange([*around, *(LoopLevel(axis.name) for axis in self._own_axes(last))])
         place = w.fuse_all(called(made, BLOCKS))
+        now = {last.spatial[-1].name: made[-1][1]}
         for view in reversed(self.group.producers):
-            w.do(ComputeAt(view.name, place))
-        now = {
-            x.name: f"{view.name}.{x.dim}" for view in self.group.producers for x in view.spatial
-        }
-        now[last.spatial[-1].name], walks = made[-1][1], dict[str, list[str]]()
+            now |= dict.fromkeys((x.name for x in view.spatial), "")
+            now |= {old: new for old, (new,) in w.remake(ComputeAt(view.name, place)).items()}
+        walks: dict[str, list[str]] = {}
         for view in self.group.stages:
             names = {name: now.get(x.name, x.name) for name, x in self._axes(view).items()}
             made = w.arrange(x._replace(loop=names[x.loop]) for x in inside if x.loop in names)
@@ -215,6 +215,6 @@ class ColumnSketch(RowPart):
             # Where a stage was moved, it has no loop over one row.
             short = [row for row in rows if w.loop(row).extent == 1]
             walks[view.name] = [loop for _, loop in made if loop not in short]
-        for reduced, name in self.merged.items() if v["fuse_loops"] else ():
+        for reduced, name in self.merged.items() if fuse else ():
             w.do(*(Merge(*pair) for pair in zip(walks[name], walks[reduced], strict=True)))
         return place

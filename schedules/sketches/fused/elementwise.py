@@ -8,38 +8,45 @@ Rows that are too few for the threads are divided.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
+from typing import Generic
 
 import numpy as np
 
 from ...arrays import IntArray, map_unique
 from ...leaves import Leaf, LeafLoop
-from ...space import Knob
 from ..analysis.stages import StageLoop
 from ..groups import TASKS_A_THREAD
-from ..knobs import stream_values
+from ..knobs import POWERS, N, knob, nontemporal_knob, nontemporal_values, parallel_knob, settings
 from ..statements import axis_names
 from ..vectors import row_pieces, share_of, vector_axis
 from ..writer import TraceWriter
-from .rows import VECTORS, RowPart
+from .rows import RowPart
 from .walks import RowStage, VectorSegment
 
 
+@settings
+class ElementwiseSettings(Generic[N]):
+    """Vectors at once, whether threads share rows, and how results are stored."""
+
+    vectors: N = knob(lambda sketch: POWERS, usual=2)
+    parallel: N = parallel_knob(lambda sketch: sketch.group.last.outputs > 1)
+    nontemporal_stores: N = nontemporal_knob(lambda sketch: sketch.nontemporal_choices)
+
+
 @dataclass(frozen=True)
-class ElementwiseSketch(RowPart):
+class ElementwiseSketch(RowPart[ElementwiseSettings[IntArray], ElementwiseSettings[int]]):
     """See the module."""
 
-    @cached_property
-    def knobs(self) -> tuple[Knob, ...]:
-        parallel = self.parallel_knob(self.group.last.outputs > 1)
-        return (VECTORS, parallel, Knob("nontemporal_stores", self.stream_choices))
+    SETTINGS = ElementwiseSettings
 
     @cached_property
-    def stream_choices(self) -> tuple[int, ...]:
-        return stream_values(self.workload, self.group.last.name, self.target, flat=self.is_flat)
+    def nontemporal_choices(self) -> tuple[int, ...]:
+        flat = self.is_flat
+        return nontemporal_values(self.workload, self.group.last.name, self.target, flat=flat)
 
     @cached_property
     def row(self) -> tuple[StageLoop, ...]:
@@ -89,19 +96,20 @@ class ElementwiseSketch(RowPart):
             walk = (groups / many, most, lanes, every / (groups * most))
             return (1, rows * every / (piece // lanes), rows * many, *walk, 0, 1, 1, 1)
 
-        is_cut, tasks, trips, *numbers = map_unique(count, v["vectors"], v["parallel"])
+        is_cut, tasks, trips, *numbers = map_unique(count, v.vectors, v.parallel)
         names = [*axis_names([axis.name for axis in view.spatial]).values()]
         # A loop over pieces moves along a row as well, one over rows does not.
-        shared, outer = v["parallel"] > 0, frozenset(names[: -len(self.row)])
+        shared, outer = v.parallel > 0, frozenset(names[: -len(self.row)])
         outside = LeafLoop(outer, np.where(is_cut > 0, 1, trips), None, shared, tasks)
         task = LeafLoop(frozenset(names), np.where(is_cut > 0, trips, 1), outside, shared, tasks)
         walk = VectorSegment(*numbers[:4]), VectorSegment(*numbers[4:])
         loops = [LeafLoop(frozenset(names) - outer, piece.trips, task) for piece in walk]
-        stage = RowStage(view, task, len(outer), self.lanes, v["vectors"])
+        stage = RowStage(view, task, len(outer), self.lanes, v.vectors)
         yield from stage.walked(names[-1], walk, loops)
 
-    def _loops(self, w: TraceWriter, v: dict[str, int]) -> str:
-        view, piece = self.group.last, self._piece(v["vectors"], v["parallel"])
+    def _loops(self, w: TraceWriter, setting: Sequence[int]) -> str:
+        view, v = self.group.last, self.chosen(setting)
+        piece = self._piece(v.vectors, v.parallel)
         w.do(*view.phase_steps, *view.axis_splits)
         loops = w.spatial_loops(view.name)
         row, task = w.fuse_all(loops[-len(self.row) :]), w.fuse_all(loops[: -len(self.row)])
@@ -109,5 +117,5 @@ class ElementwiseSketch(RowPart):
             outer, _ = w.split(row, piece)
             task = w.fuse(task, outer) if task else outer
         # A cut through rows that are one walk hides from proofs that its halves lie apart.
-        w.vectorise_writer(view.name, self.lanes, v["vectors"], inside=task, cut=not self.is_flat)
+        w.vectorise_writer(view.name, self.lanes, v.vectors, inside=task, cut=not self.is_flat)
         return task

@@ -104,13 +104,13 @@ class ReductionSteps:
         width = lanes * vectors
         walk, within = w.split(loop, width)
         wide = f"{buffer}.wide"
-        w.do(RFactor(within, wide))
+        (last,) = w.remake(RFactor(within, wide))[within]
         if vectors == 1:
-            return Partials(wide, wide, walk, extent, width, f"{within}.rf", "")
-        combine, lane_loop = w.split(f"{within}.rf", lanes)
+            return Partials(wide, wide, walk, extent, width, last, "")
+        combine, lane_loop = w.split(last, lanes)
         vector = f"{buffer}.vector"
-        w.do(RFactor(lane_loop, vector))
-        return Partials(wide, vector, walk, extent, width, f"{lane_loop}.rf", combine)
+        (last,) = w.remake(RFactor(lane_loop, vector))[lane_loop]
+        return Partials(wide, vector, walk, extent, width, last, combine)
 
     def add_up(self, buffer: str, partials: Partials, place: str) -> None:
         """Compute partial results in loop `place`, and the result of them."""

@@ -11,27 +11,68 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from math import ceil, log2
-from typing import NamedTuple
+from typing import Generic, NamedTuple
 
 import numpy as np
 
-from ...arrays import map_unique
+from ...arrays import IntArray, map_unique
 from ...leaves import AccessPattern, Leaf, LeafLoop, Operations, Statement
 from ...primitives import ComputeAt, Merge, Partition, Unroll, Vectorize
 from ..analysis.reductions import contiguous_reduction
 from ..analysis.stages import StageLoop, StageView
 from ..groups import TASKS_A_THREAD, FusionGroup, merged
-from ..knobs import Values
+from ..knobs import POWERS, N, knob, nontemporal_knob, parallel_knob, settings, switch
 from ..statements import axis_names, own_place
 from ..vectors import fitting
 from ..writer import TraceWriter
-from .reductions import ReductionSteps, divided
+from .reductions import ReductionSteps, chunks_of, divided
 from .staggered import Steps, can_block, row_length, stagger_steps, staggered_steps
 from .walks import RowStage, in_steps
 
-SIZED_BY = ("vectors", "parallel", "split_reduction", "interleave_rows", "software_pipelining")
-SIZES = ("vectors", "task", "threads", "divided", "part", "parts")
-"""The knobs that sizes of nests follow from, and these, see `Rows.sizes`."""
+
+@settings
+class RowSettings(Generic[N]):
+    """One reduction has no knobs for what several stages do in a row."""
+
+    vectors: N = knob(lambda sketch: POWERS, usual=2)
+    parallel: N = parallel_knob(
+        lambda sketch: sketch.group.last.outputs > 1 or sketch.rows.can_divide
+    )
+    split_reduction: N = knob(lambda sketch: sketch.rows.reduction_parts, usual=1)
+    """Parts of a reduction that threads share."""
+    interleave_rows: N = knob(
+        lambda sketch: sketch.blocks if sketch.group.producers else (),
+        usual=lambda sketch: sketch.default_block,
+        absent=1,
+    )
+    """Rows whose stages are computed together."""
+    reduction_chunk: N = knob(lambda sketch: chunks_of(sketch.stages), usual=len(POWERS))
+    """Rows that a reduction along columns adds up at a time, 0 for all."""
+    software_pipelining: N = knob(
+        lambda sketch: switch(sketch.can_stagger) if sketch.group.producers else (), usual=1
+    )
+    """Whether several rows are at work at once, each at another step."""
+    nontemporal_stores: N = nontemporal_knob(lambda sketch: sketch.nontemporal_choices)
+
+
+class RowSizes(NamedTuple, Generic[N]):
+    """`vectors` at once; the rows of a `task`; how many `threads` share the columns of a reduction;
+    and which loop of the first one they share, how long a part of it is, and how many `parts` there
+    are (`reductions.divided`)."""
+
+    vectors: N
+    task: N
+    threads: N
+    divided: N
+    part: N
+    parts: N
+
+
+def sized_by(v: RowSettings[N]) -> tuple[N, N, N, N, N]:
+    """The knobs that sizes follow from, see `Rows.sizes`."""
+    return (
+        v.vectors, v.parallel, v.split_reduction, v.interleave_rows, v.software_pipelining,
+    )  # fmt: skip
 
 
 class Visit(NamedTuple):
@@ -91,19 +132,23 @@ class Rows:
                 return rows // tasks if rows // tasks >= least else 0
         return 0
 
+    @property
+    def reduction_parts(self) -> tuple[int, ...]:
+        """Numbers of parts of the reduction that threads may share."""
+        several = tuple(n * self.threads for n in POWERS[:3])
+        return (1, *several) if self.can_divide else (1,)
+
     def sizes(
         self, vectors: int, parallel: int, split_k: int, block: int, stagger: int
-    ) -> tuple[int, ...]:
-        """Vectors at once; the rows of a task; how many threads share the columns of a reduction;
-        and which loop of the first one they share, how long a part of it is, and how many there
-        are (`divided`)."""
+    ) -> RowSizes[int]:
+        """The sizes of one setting, from these knobs of it."""
         task, threads = block, self.threads if parallel else 1
         if stagger:  # every walk along a row takes two iterations or more
             vectors = fitting(vectors, row_length(self.steps) // (2 * self.lanes))
             task = self.rows_a_task(threads, block) or self.group.repeats
         first, step = self.group.stages[0], self.lanes * vectors
         parts = divided(first, split_k, step) if self.can_divide else (-1, 0, 1)
-        return vectors, task, threads if self.are_few else 1, *parts
+        return RowSizes(vectors, task, threads if self.are_few else 1, *parts)
 
     def visits(self, is_staggered: bool) -> list[Visit]:
         """The stages that have walks of their own, in the order of the program. Of staggered steps
@@ -123,26 +168,24 @@ class Rows:
         """Whether a stage has more than one value a row, or is made of more."""
         return view.is_reduction or len(view.spatial) > self.group.shared_axes
 
-    def leaves(self, v: Values) -> Iterator[Leaf]:
+    def leaves(self, v: RowSettings[IntArray]) -> Iterator[Leaf]:
         """Row by row, or a block of rows at a time, each stage walks along them; or steps of
         several rows in one walk."""
-        found = (
-            x.astype(np.int64) for x in map_unique(self.sizes, *(v[name] for name in SIZED_BY))
-        )
-        v = v | dict(zip(SIZES, found, strict=True))
-        group, lanes, vectors, block = self.group, self.lanes, v["vectors"], v["interleave_rows"]
+        found = (x.astype(np.int64) for x in map_unique(self.sizes, *sized_by(v)))
+        s = RowSizes(*found)
+        group, lanes, vectors, block = self.group, self.lanes, s.vectors, v.interleave_rows
         axes, along = frozenset(map(str, range(group.shared_axes))), str(group.shared_axes)
         sums = [view for view in group.stages if contiguous_reduction(view)]
         summed = {read.tensor for view in sums for read in view.reads}
         if self.can_divide:
-            yield from self._parts(v)
+            yield from self._parts(s)
         for is_staggered in (False, True):
-            there = (v["software_pipelining"] > 0) == is_staggered
+            there = (v.software_pipelining > 0) == is_staggered
             if not there.any():
                 continue
-            shared = (v["parallel"] > 0) & (v["parts"] == 1)
-            task = LeafLoop(axes, there * group.repeats / v["task"], None, shared)
-            row = blocks = LeafLoop(axes, v["task"] / block, task)
+            shared = (v.parallel > 0) & (s.parts == 1)
+            task = LeafLoop(axes, there * group.repeats / s.task, None, shared)
+            row = blocks = LeafLoop(axes, s.task / block, task)
             walk = in_steps(row_length(self.steps), lanes, vectors) if is_staggered else None
             loops: list[LeafLoop] = []
             for view, also, step, is_joined in self.visits(is_staggered):
@@ -156,11 +199,11 @@ class Rows:
                 elif not walks:
                     yield Leaf(blocks, stage.does, {}, str(group.shared_axes - 1), block)
                 elif view in sums:
-                    whole = v["parts"] == 1 if view is group.stages[0] else 1
+                    whole = s.parts == 1 if view is group.stages[0] else 1
                     does = replace(stage, view=also).does if also else None
                     yield from stage.sum_along(does, loops, times=whole)
                 elif view.is_reduction:
-                    yield from stage.along_columns(v["reduction_chunk"], v["threads"])
+                    yield from stage.along_columns(v.reduction_chunk, s.threads)
                 elif walk:
                     yield from stage.walked(along, walk, loops)
                 else:
@@ -176,17 +219,17 @@ class Rows:
         sums = [contiguous_reduction(view) is not None for view in self.group.stages]
         return sum(one and max(self.walks[n + 1 :], default=1) > 1 for n, one in enumerate(sums))
 
-    def _parts(self, v: Values) -> Iterator[Leaf]:
+    def _parts(self, v: RowSizes[IntArray]) -> Iterator[Leaf]:
         """Threads share a reduction, and what they find is added up."""
-        view, repeats, parts = self.group.stages[0], self.group.repeats, v["parts"]
+        view, repeats, parts = self.group.stages[0], self.group.repeats, v.parts
         rows = frozenset(map(str, range(len(view.spatial))))
         for n, loop in enumerate(view.reduce):
-            fits = v["divided"] == n
+            fits = v.divided == n
             if not fits.any():
                 continue
             task = LeafLoop(rows | {"parts"}, np.where(fits, repeats * parts, 0), None, True)
-            stage = RowStage(view, task, len(view.spatial), self.lanes, v["vectors"])
-            yield from stage.sum_along(parts={loop.name: np.where(fits, v["part"], loop.extent)})
+            stage = RowStage(view, task, len(view.spatial), self.lanes, v.vectors)
+            yield from stage.sum_along(parts={loop.name: np.where(fits, v.part, loop.extent)})
         names = axis_names([loop.name for loop in (*view.spatial, *view.reduce)])
         around = LeafLoop(rows, repeats)
         inner = LeafLoop(frozenset({"parts"}), np.where(parts > 1, parts, 0), around)
@@ -209,12 +252,11 @@ class RowWriter:
     """Writes the loops of one setting: one row, or a block of rows, after the other; or steps of
     several rows as merged walks, whose last vectors alone are masked."""
 
-    def __init__(self, writer: TraceWriter, rows: Rows, v: dict[str, int]) -> None:
-        sizes = rows.sizes(*(v[name] for name in SIZED_BY))
+    def __init__(self, writer: TraceWriter, rows: Rows, v: RowSettings[int]) -> None:
         self.w, self.rows, self.group = writer, rows, rows.group
-        self.v = v | dict(zip(SIZES, sizes, strict=True))
-        self.steps = ReductionSteps(writer, rows.lanes, self.v["vectors"])
-        self.visits = rows.visits(v["software_pipelining"] > 0)
+        self.v, self.s = v, rows.sizes(*sized_by(v))
+        self.steps = ReductionSteps(writer, rows.lanes, self.s.vectors)
+        self.visits = rows.visits(v.software_pipelining > 0)
         self.walks: dict[str, list[str]] = {}
 
     def write(self) -> str:
@@ -222,9 +264,9 @@ class RowWriter:
         w, stages, steps = self.w, self.group.stages, self.steps
         for view in stages:
             w.do(*view.phase_steps)
-        is_divided = self.v["parts"] > 1
+        is_divided = self.s.parts > 1
         if is_divided:
-            steps.divide(stages[0], self.v["divided"], self.v["part"])
+            steps.divide(stages[0], self.s.divided, self.s.part)
         whole = stages[1:] if is_divided else stages
         along = {view.name: contiguous_reduction(view) for view in whole}
         partials = {name: steps.factor(name, loop) for name, loop in along.items() if loop}
@@ -251,20 +293,20 @@ class RowWriter:
             if visit.also:  # where its values are added up: its loops in the same form, then merged
                 loops = self._walk(visit.also.name, row, partials[name].width)
                 w.do(*(Merge(one, other) for one, other in zip(loops, walk, strict=True)))
-            if self.v["software_pipelining"]:
+            if self.v.software_pipelining:
                 self.walks[name] = walk
             else:
                 steps.cut(partials[name])
-        if self.v["software_pipelining"]:
+        if self.v.software_pipelining:
             self._stagger(row)
         return "" if is_divided else task
 
     def _rows(self, row: str) -> tuple[str, str]:
         """The loop that threads share, and the one in which stages are computed. Staggered rows are
         divided among the threads, for each of them to run one after the other."""
-        task, block, stagger = "", self.v["interleave_rows"], self.v["software_pipelining"]
-        if stagger and self.v["parallel"]:
-            task, row = self.w.split(row, self.v["task"])
+        task, block, stagger = "", self.v.interleave_rows, self.v.software_pipelining
+        if stagger and self.v.parallel:
+            task, row = self.w.split(row, self.s.task)
         if block > 1:
             row, _ = self.w.split(row, block)
         return task if stagger else row, row
@@ -274,8 +316,8 @@ class RowWriter:
         of one reduction that has few, "" if there is none."""
         w, steps, view = self.w, self.steps, visit.view
         if view.is_reduction:
-            return steps.along_columns(view, row, self.v["reduction_chunk"], self.v["threads"])
-        if not self.v["software_pipelining"]:
+            return steps.along_columns(view, row, self.v.reduction_chunk, self.s.threads)
+        if not self.v.software_pipelining:
             w.vectorise_writer(view.name, steps.lanes, steps.vectors, inside=row, cut=True)
         elif self.rows.walks_along(view):
             self.walks[view.name] = self._walk(view.name, row, steps.width)
@@ -294,7 +336,7 @@ class RowWriter:
                 self.w.do(*(Merge(one, other) for one, other in pairs))
         length, width = row_length(self.rows.steps), self.steps.width
         if length % width:
-            self.w.do(Partition(walk[int(self.v["interleave_rows"] > 1)], length // width))
+            self.w.do(Partition(walk[int(self.v.interleave_rows > 1)], length // width))
 
     def _walk(self, stage: str, row: str, width: int) -> list[str]:
         """The loops of a stage in a row, the last one in steps of `width`, of some vectors each."""

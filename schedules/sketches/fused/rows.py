@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import zip_longest
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -25,17 +26,27 @@ from ...arrays import BoolArray, IntArray
 from ...leaves import Leaf
 from ...plan import Access, Level, Outline, Plan, access_of, axes_of
 from ...primitives import Parallel, Stream
-from ...space import Knob
 from ..analysis.reductions import contiguous_reduction, is_along_columns
 from ..analysis.stages import StageLoop, StageView
 from ..analysis.tile_roles import is_product
 from ..groups import FusionGroup, GroupSketch, Stages, absorb_producers, leading_axes, reads_boxes
-from ..knobs import POWERS, Values
+from ..knobs import POWERS
 from ..writer import TraceWriter
-from .reductions import chunks_of
-from .row_nests import Rows, RowWriter
+from .row_nests import Rows, RowSettings, RowWriter
 
-VECTORS = Knob("vectors", POWERS)
+
+class StoreKnobs(Protocol):
+    """What settings of all groups of rows have."""
+
+    @property
+    def parallel(self) -> Any: ...
+
+    @property
+    def nontemporal_stores(self) -> Any: ...
+
+
+StoreArrays = TypeVar("StoreArrays", bound=StoreKnobs)
+StoreInts = TypeVar("StoreInts", bound=StoreKnobs)
 
 
 def own_rows(view: StageView) -> int:
@@ -62,7 +73,7 @@ def row_group(stages: Stages, view: StageView) -> FusionGroup | None:
 
 
 @dataclass(frozen=True)
-class RowPart(GroupSketch, ABC):
+class RowPart(GroupSketch[StoreArrays, StoreInts], ABC):
     """Stages of a group, whose shared axes are the rows."""
 
     name = "rows"
@@ -104,28 +115,25 @@ class RowPart(GroupSketch, ABC):
 
     def plan(self, settings: IntArray) -> Plan:
         """Row by row, each walked along."""
-        v = self.values(settings)
         levels = tuple(Level(n, 1) for n in range(len(self._outline.axes)))
-        return Plan(self._outline, levels, len(v["vectors"]), nontemporal=self.streamed(v))
+        stores = self.nontemporal(settings)
+        return Plan(self._outline, levels, len(stores), nontemporal=stores)
 
-    def streamed(self, v: Values) -> BoolArray:
-        """(P,) whether the result is written past the caches."""
-        return v["nontemporal_stores"] > 0
-
-    def default(self) -> tuple[int, ...]:
-        """Four vectors at once, every thread."""
-        return self.with_defaults({"vectors": 2})
+    def nontemporal(self, settings: IntArray) -> BoolArray:
+        """(P,) whether the result is stored past the caches."""
+        stores: IntArray = self.values(settings).nontemporal_stores
+        return stores > 0
 
     def write(self, writer: TraceWriter, setting: Sequence[int]) -> None:
-        v = {name: int(value[0]) for name, value in self.values(np.asarray([setting])).items()}
-        task = self._loops(writer, v)
-        if v["parallel"] and task:
+        v = self.chosen(setting)
+        task = self._loops(writer, setting)
+        if v.parallel and task:
             writer.do(Parallel(task))
-        if v["nontemporal_stores"]:
+        if v.nontemporal_stores:
             writer.do(Stream(self.group.last.name))
 
     @abstractmethod
-    def _loops(self, w: TraceWriter, v: dict[str, int]) -> str:
+    def _loops(self, w: TraceWriter, setting: Sequence[int]) -> str:
         """Make the loops of a setting. The one that threads share, "" if that is done."""
 
 
@@ -135,35 +143,14 @@ def _reach(access: Access) -> int:
 
 
 @dataclass(frozen=True)
-class RowSketch(RowPart):
-    """See the module. One knob setting schedules every stage of the group alike; one reduction has
-    no knobs for what several stages do in a row."""
+class RowSketch(RowPart[RowSettings[IntArray], RowSettings[int]]):
+    """See the module. One knob setting schedules every stage of the group alike."""
+
+    SETTINGS = RowSettings
 
     @cached_property
     def rows(self) -> Rows:
         return Rows(self.group, self.lanes, self.target.threads)
-
-    @cached_property
-    def knobs(self) -> tuple[Knob, ...]:
-        """Among them `split_k`: into how many parts a reduction is divided that threads share."""
-        threads, divides = self.target.threads, self.rows.can_divide
-        parts = (1, *(n * threads for n in POWERS[:3])) if divides else (1,)
-        parallel = self.parallel_knob(self.group.last.outputs > 1 or divides)
-        shared = (VECTORS, parallel, Knob("split_reduction", parts))
-        chunk, stream = (
-            Knob("reduction_chunk", chunks_of(self.stages)),
-            Knob("nontemporal_stores", self.stream_choices),
-        )
-        if not self.group.producers:
-            return (*shared, chunk, stream)
-        stagger = Knob("software_pipelining", (0, 1) if self.can_stagger else (0,))
-        return (*shared, Knob("interleave_rows", self.blocks), chunk, stagger, stream)
-
-    def values(self, settings: IntArray) -> Values:
-        """The value of every knob, also of those that one stage has not."""
-        v = super().values(settings)
-        none = np.zeros_like(v["vectors"])
-        return {"interleave_rows": none + 1, "software_pipelining": none, **v}
 
     @cached_property
     def blocks(self) -> tuple[int, ...]:
@@ -190,34 +177,29 @@ class RowSketch(RowPart):
         """(P,) whether a setting is worth a try; every one is legal. A reduction is divided for the
         threads if for anything. As many rows at once are staggered as can be shared out."""
         v = self.values(settings)
-        ok: BoolArray = (v["split_reduction"] == 1) | (v["parallel"] > 0)
+        ok: BoolArray = (v.split_reduction == 1) | (v.parallel > 0)
         if self.group.repeats == 1 and self.rows.can_divide:  # threads share nothing else
-            ok &= (v["split_reduction"] > 1) | (v["parallel"] == 0)
+            ok &= (v.split_reduction > 1) | (v.parallel == 0)
         if self.can_stagger:
             fits = [block for block in self.blocks if self._has_tasks(block)]
-            ok &= (v["software_pipelining"] == 0) | np.isin(v["interleave_rows"], fits)
+            ok &= (v.software_pipelining == 0) | np.isin(v.interleave_rows, fits)
         return ok
 
-    def default(self) -> tuple[int, ...]:
-        """Four vectors at once, every thread; a few rows at once, staggered where they can be."""
+    @property
+    def default_block(self) -> int:
+        """The place of the default among `blocks`: as many as can be staggered."""
         fits = (n for n, rows in enumerate(self.blocks) if self._has_tasks(rows))
-        block = max(fits) if self.can_stagger else len(POWERS)
-        places = {
-            "vectors": 2,
-            "split_reduction": 1,
-            "interleave_rows": block,
-            "software_pipelining": 1,
-        }
-        return self.with_defaults(places | {"reduction_chunk": len(POWERS)})
+        return max(fits) if self.can_stagger else len(POWERS)
 
-    def streamed(self, v: Values) -> BoolArray:
+    def nontemporal(self, settings: IntArray) -> BoolArray:
         """(P,) the same: nothing that each chunk of a reduction adds to."""
-        whole = v["reduction_chunk"] == 0 if is_along_columns(self.group.last) else True
-        return super().streamed(v) & whole
+        is_chunked = is_along_columns(self.group.last)
+        whole = self.values(settings).reduction_chunk == 0 if is_chunked else True
+        return super().nontemporal(settings) & whole
 
     def leaves(self, settings: IntArray) -> tuple[Leaf, ...]:
         """See `Rows`."""
         return tuple(self.rows.leaves(self.values(settings)))
 
-    def _loops(self, w: TraceWriter, v: dict[str, int]) -> str:
-        return RowWriter(w, self.rows, v).write()
+    def _loops(self, w: TraceWriter, setting: Sequence[int]) -> str:
+        return RowWriter(w, self.rows, self.chosen(setting)).write()

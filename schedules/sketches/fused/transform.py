@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
+from typing import Generic
 
 import numpy as np
 
@@ -27,9 +28,9 @@ from ...memory_use import MemoryUse, StridedRows
 from ...nest.loop_ir import LoopKind
 from ...plan import Level, Outline, Plan, access_of, axes_of
 from ...primitives import ComputeAt, Parallel, Unroll, Vectorize
-from ...space import Knob
 from ..analysis.stages import SHORT_AXIS, StageLoop, StageView
 from ..groups import TASKS_A_THREAD, FusionGroup, GroupSketch, Stages, absorb_producers
+from ..knobs import N, knob, parallel_knob, settings
 from ..statements import own_names, own_place
 from ..vectors import fitting, vector_loop
 from ..writer import TraceWriter
@@ -103,18 +104,27 @@ def transform_group(stages: Stages, view: StageView) -> FusionGroup | None:
     )
 
 
+@settings
+class TransformSettings(Generic[N]):
+    """Knobs of transforms."""
+
+    compute_at: N = knob(lambda sketch: sketch.places, usual=2)
+    """Where stages inside are computed, see `AROUND`: by default formulas of the first axis are
+    apart, outside all loops where they can be. All three transforms of four Winograd forms on Zen 5
+    reach 0.96 of the best places so, and 0.68 with everything around the formulas."""
+    parallel: N = parallel_knob(lambda sketch: sketch.tasks > 1)
+
+
 @dataclass(frozen=True)
-class TransformSketch(GroupSketch):
-    """See the module. Knob `place` says where stages inside are computed:
-    see `AROUND`."""
+class TransformSketch(GroupSketch[TransformSettings[IntArray], TransformSettings[int]]):
+    """See the module."""
 
     name = "transform"
+    SETTINGS = TransformSettings
 
-    @cached_property
-    def knobs(self) -> tuple[Knob, ...]:
-        return Knob("compute_at", self._places()), self.parallel_knob(self.tasks > 1)
-
-    def _places(self) -> tuple[int, ...]:
+    @property
+    def places(self) -> tuple[int, ...]:
+        """The values of `compute_at`."""
         within = (WITHIN,) if self.group.producers else ()
         whole = all(period == 0 for period in self.choices.values())
         return (AROUND, *within, *((OUTSIDE,) if whole else ()))
@@ -260,7 +270,7 @@ class TransformSketch(GroupSketch):
         # Values between stages are computed for whole tiles.
         part = {} if self.group.producers else filled
         parts = [n * part.get(name, 1) for name, n in self.walked.items()]
-        is_outside, parallel = v["compute_at"] == OUTSIDE, v["parallel"] > 0
+        is_outside, parallel = v.compute_at == OUTSIDE, v.parallel > 0
         shared = [parallel & (~is_outside | (n < self.enough)) for n in range(len(tiles))]
         steps, tasks = (
             prod(np.where(is_shared, n, 1) for is_shared, n in zip(shared, found, strict=True))
@@ -271,7 +281,7 @@ class TransformSketch(GroupSketch):
         for is_shared, n in zip(shared, tiles, strict=True):
             loop = LeafLoop(_TILES, np.where(is_shared, 1, n), loop)
         # One body holds all formulas of the first axis where nothing is left to be inside of it.
-        place = np.where(is_outside, np.where(apart > 1, OUTSIDE, WITHIN), v["compute_at"])
+        place = np.where(is_outside, np.where(apart > 1, OUTSIDE, WITHIN), v.compute_at)
         ops, flops, math, masked, loaded, live = map_unique(self.code.__getitem__, place)
         name, width, share = self.group.last.name, self.width, prod(filled.values()) / apart
         moving = dict.fromkeys((*_FORMULAS, *_TILES, *_LANES), 1)
@@ -290,7 +300,7 @@ class TransformSketch(GroupSketch):
         """Planes, which formulas of one tile are stored to, at one distance from each other."""
         last, planes = self.group.last, self.planes
         distance = prod(last.shape[planes[-1].dim + 1 :]) * last.dtype.bytes
-        is_outside = self.values(settings)["compute_at"] == OUTSIDE
+        is_outside = self.values(settings).compute_at == OUTSIDE
         at_once = self.written / np.where(is_outside, float(planes[0].extent), 1.0)
         lines = last.points / self.lanes
         return MemoryUse(strided=(StridedRows(distance, 1, at_once, lines),))
@@ -302,12 +312,6 @@ class TransformSketch(GroupSketch):
         axes = (x for x in self.planes if x.name in self.cut and x.name != self.lane)
         return {x.name: x.extent / (self.tiles[x.name] * self.cut[x.name]) for x in axes}
 
-    def default(self) -> tuple[int, ...]:
-        """Formulas of the first axis apart, outside all loops where they can be; every thread. All
-        three transforms of four Winograd forms on Zen 5 reach 0.96 of the best places so, and 0.68
-        with everything around the formulas."""
-        return self.with_defaults({"compute_at": 2})
-
     def write(self, writer: TraceWriter, setting: Sequence[int]) -> None:
         v, w, last = self.chosen(setting), writer, self.group.last
         w.do(*last.axis_splits)
@@ -318,11 +322,11 @@ class TransformSketch(GroupSketch):
         if self.lane:
             outer[-1], *inner = w.split(outer[-1], self.width)
         outside, within = (
-            (formulas[:1], formulas[1:]) if v["compute_at"] == OUTSIDE else ([], formulas)
+            (formulas[:1], formulas[1:]) if v.compute_at == OUTSIDE else ([], formulas)
         )
         w.reorder(*outside, *outer, *within, *inner)
         place = outer[-1] if outer else formulas[0]
-        if v["compute_at"] == WITHIN and len(formulas) > 1:
+        if v.compute_at == WITHIN and len(formulas) > 1:
             place = formulas[0]
         for view in reversed(self.group.producers):
             w.do(ComputeAt(view.name, place, register=True))
@@ -331,7 +335,7 @@ class TransformSketch(GroupSketch):
         if not inner:
             _write_out(w, last.name, place, self.lanes)
         w.do(*(Vectorize(name) for name in inner if w.loop(name).extent > 1))
-        if v["parallel"] and outer:
+        if v.parallel and outer:
             tasks = outer[: self.enough] if outside else outer
             if outside:
                 w.reorder(*tasks, *outside)

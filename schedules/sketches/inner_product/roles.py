@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from math import lcm, prod
+from typing import Generic
 
 from ...algebra.affine import Affine, Mod
 from ...algebra.scalar import index_conds
@@ -12,7 +13,7 @@ from ...hardware import PAGE_BYTES, USABLE_SHARE
 from ...target import Target
 from ...workload.workload import Workload
 from ..analysis.stages import SHORT_AXIS, StageLoop, StageRead, StageView, once
-from ..knobs import POWERS
+from ..knobs import POWERS, N, knob, parallel_knob, settings, switch
 
 MOST_USES = 16
 """An element that is used more often than this pays for packing its operand: 32x4096 by 4096x1024
@@ -23,6 +24,10 @@ MOST_COLUMNS = MOST_USES // 2
 
 MOST_BLOCK_COLUMNS = 128
 """Columns whose partial sums wait in the second cache for the next part."""
+
+
+TILE_ROWS, TILE_COLUMNS = range(1, MOST_USES + 1), range(1, MOST_COLUMNS + 1)
+"""Sizes of tiles that are tried, where they divide their axes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,3 +170,16 @@ class InnerProductStage:
         large, along = self.roles.large, self.roles.along
         long = along.extent * large.dtype.bytes >= PAGE_BYTES
         return long and large.bytes > self.target.own_cache_bytes // 2
+
+
+@settings
+class InnerProductSettings(Generic[N]):
+    """Knobs of inner products. Tiles are whole: nothing in them is tested."""
+
+    tile_rows: N = knob(lambda sketch: [n for n in TILE_ROWS if sketch.roles.few.extent % n == 0])
+    tile_columns: N = knob(lambda sketch: sketch.tile_widths)
+    parallel: N = parallel_knob()
+    prefetch: N = knob(lambda sketch: switch(sketch.is_far))
+    reduction_blocks: N = knob(lambda sketch: (1, *sketch.blocks))
+    pack_rows: N = knob(lambda sketch: switch(sketch.blocks and sketch.shared))
+    """Whether a step finds what it takes of all rows side by side in a copy."""

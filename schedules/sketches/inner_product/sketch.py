@@ -25,58 +25,48 @@ from ...leaves import AccessPattern, Leaf, LeafLoop, Operations, Statement
 from ...memory_use import DistantRuns, MemoryUse, PrivateCopy
 from ...nest.loop_ir import LoopKind
 from ...plan import Access, Level, Outline, Plan
-from ...space import Knob
 from ..analysis.stages import once
 from ..knobs import Knobbed
 from ..outlines import bits_of, stage_outline
 from ..statements import own_names, own_place, statement_of
 from ..writer import BATCHES, BLOCKS, DEPTH, STEPS, TILES, WRITTEN_OUT, TraceWriter
-from .roles import MOST_COLUMNS, MOST_USES, InnerProductStage
+from .roles import TILE_COLUMNS, InnerProductSettings, InnerProductStage
 from .trace import write_inner_product
-
-TILE_ROWS, TILE_COLUMNS = range(1, MOST_USES + 1), range(1, MOST_COLUMNS + 1)
-"""Sizes of tiles that are tried, where they divide their axes."""
 
 PHASE = "phase"
 """The axis of columns that other operands than the large one tell apart."""
 
 
 @dataclass(frozen=True)
-class InnerProductSketch(InnerProductStage, Knobbed):
+class InnerProductSketch(
+    InnerProductStage, Knobbed[InnerProductSettings[IntArray], InnerProductSettings[int]]
+):
     """See the module."""
 
     name = "inner_product"
+    SETTINGS = InnerProductSettings
 
-    @cached_property
-    def knobs(self) -> tuple[Knob, ...]:
-        """Tiles are whole: nothing in them is tested."""
-        few, many, period = self.roles.few.extent, self.roles.many.extent, self.roles.period
-        return (
-            Knob("tile_rows", tuple(n for n in TILE_ROWS if few % n == 0)),
-            Knob(
-                "tile_columns", tuple(n for n in TILE_COLUMNS if many % n == 0 and n % period == 0)
-            ),
-            self.parallel_knob(),
-            Knob("prefetch", (0, 1) if self.is_far else (0,)),
-            Knob("reduction_blocks", (1, *self.blocks)),
-            Knob("pack_rows", (0, 1) if self.blocks and self.shared else (0,)),
-        )
+    @property
+    def tile_widths(self) -> tuple[int, ...]:
+        """The values of `tile_columns`."""
+        many, period = self.roles.many.extent, self.roles.period
+        return tuple(n for n in TILE_COLUMNS if many % n == 0 and n % period == 0)
 
     def feasible(self, settings: IntArray) -> BoolArray:
         """(P,) whether sums of a tile and one operand's vectors are kept in registers; blocks
         are of several tiles, and copies for blocks: a whole reduction reads them no faster."""
         v = self.values(settings)
-        rows, columns = v["tile_rows"], v["tile_columns"]
+        rows, columns = v.tile_rows, v.tile_columns
         live = rows * columns + np.minimum(rows * self.roles.period, columns) + 1
         held = live < self.target.vector_registers
-        whole = (v["reduction_blocks"] == 1) & (v["pack_rows"] == 0)
+        whole = (v.reduction_blocks == 1) & (v.pack_rows == 0)
         ok: BoolArray = held & (whole | (self.tiles_in_block(v) > 1))
         return ok
 
-    def tiles_in_block(self, v: dict[str, IntArray]) -> IntArray:
+    def tiles_in_block(self, v: InnerProductSettings[IntArray]) -> IntArray:
         """(P,) tiles in a block."""
-        (tiles,) = map_unique(lambda width: (self.tiles_a_block(width),), v["tile_columns"])
-        return np.where(v["reduction_blocks"] > 1, tiles, 1).astype(np.int64)
+        (tiles,) = map_unique(lambda width: (self.tiles_a_block(width),), v.tile_columns)
+        return np.where(v.reduction_blocks > 1, tiles, 1).astype(np.int64)
 
     @cached_property
     def _outline(self) -> Outline:
@@ -91,8 +81,8 @@ class InnerProductSketch(InnerProductStage, Knobbed):
         v, roles = self.values(settings), self.roles
         at = {axis.name: number for number, axis in enumerate(self._outline.axes)}
         many, few, along = (at[loop.name] for loop in (roles.many, roles.few, roles.along))
-        vectors = -(-roles.along.extent // (self.lanes * v["reduction_blocks"]))
-        shared, in_blocks = v["parallel"] > 0, v["reduction_blocks"] > 1
+        vectors = -(-roles.along.extent // (self.lanes * v.reduction_blocks))
+        shared, in_blocks = v.parallel > 0, v.reduction_blocks > 1
         codes = 1 + (roles.along.extent % self.lanes > 0)
 
         def written_out(axis: int, there: BoolArray | bool = True) -> Level:
@@ -100,12 +90,10 @@ class InnerProductSketch(InnerProductStage, Knobbed):
 
         levels = (
             *(Level(at[loop.name], 1, shared, BATCHES) for loop in roles.batch),
-            Level(
-                many, v["tile_columns"] * self.tiles_in_block(v), shared, BLOCKS, present=in_blocks
-            ),
+            Level(many, v.tile_columns * self.tiles_in_block(v), shared, BLOCKS, present=in_blocks),
             Level(along, vectors * self.lanes, role=DEPTH, present=in_blocks),
-            Level(many, v["tile_columns"], shared & ~in_blocks, TILES),
-            Level(few, v["tile_rows"], role=TILES),
+            Level(many, v.tile_columns, shared & ~in_blocks, TILES),
+            Level(few, v.tile_rows, role=TILES),
             *(Level(at[loop.name], 1, role=STEPS) for loop in roles.taps),
             Level(along, self.lanes, role=STEPS, num_versions=np.where(vectors > 1, codes, 1)),
             written_out(few, ~in_blocks & (roles.few.dim < roles.many.dim)),
@@ -130,13 +118,9 @@ class InnerProductSketch(InnerProductStage, Knobbed):
         plan, v, roles = self.plan(settings), self.values(settings), self.roles
         at = {level.role: loop for level, loop in zip(plan.levels, plan.leaf_loops, strict=True)}
         many, few, along = (loop.name for loop in (roles.many, roles.few, roles.along))
-        tile, in_blocks = {many: v["tile_columns"], few: v["tile_rows"]}, v["reduction_blocks"] > 1
-        walk = (
-            {few: v["tile_rows"], many: v["tile_columns"]}
-            if roles.few.dim < roles.many.dim
-            else tile
-        )
-        sums, phases = v["tile_rows"] * v["tile_columns"], {PHASE: roles.period}
+        tile, in_blocks = {many: v.tile_columns, few: v.tile_rows}, v.reduction_blocks > 1
+        walk = {few: v.tile_rows, many: v.tile_columns} if roles.few.dim < roles.many.dim else tile
+        sums, phases = v.tile_rows * v.tile_columns, {PHASE: roles.period}
         for copies, times in ((walk | phases, ~in_blocks), (tile | phases, in_blocks)):
             yield Leaf(
                 at[STEPS], self._update, copies, along, self.lanes, times,
@@ -152,7 +136,7 @@ class InnerProductSketch(InnerProductStage, Knobbed):
         yield Leaf(at[TILES], whole, tile, along, self.lanes, ~in_blocks)
         several = self.tiles_in_block(v) * in_blocks
         tiles = LeafLoop(frozenset({many}), several, at[DEPTH].parent)
-        tiles = LeafLoop(frozenset({few}), roles.few.extent / v["tile_rows"], tiles)
+        tiles = LeafLoop(frozenset({few}), roles.few.extent / v.tile_rows, tiles)
         yield Leaf(tiles, replace(whole, reads=(wide,)), tile, along, self.lanes, in_blocks)
 
     def memory(self, settings: IntArray) -> MemoryUse:
@@ -160,13 +144,13 @@ class InnerProductSketch(InnerProductStage, Knobbed):
         plan, v, roles = self.plan(settings), self.values(settings), self.roles
         at = {level.role: loop for level, loop in zip(plan.levels, plan.leaf_loops, strict=True)}
         copies = [PrivateCopy(read.bytes, 1, read.bytes) for read in roles.transposed]
-        copies += [PrivateCopy(v["pack_rows"] * read.bytes) for read in self.shared]
-        prefetches = v["prefetch"] > 0
+        copies += [PrivateCopy(v.pack_rows * read.bytes) for read in self.shared]
+        prefetches = v.prefetch > 0
         far = DistantRuns(
             roles.large.bytes * self.is_far,
             PAGE_BYTES,
             np.where(prefetches, 0.0, 1.0),
-            prefetches * v["tile_columns"] * at[STEPS].executions,
+            prefetches * v.tile_columns * at[STEPS].executions,
         )
         return MemoryUse(tuple(copies), (far,))
 
@@ -185,28 +169,24 @@ class InnerProductSketch(InnerProductStage, Knobbed):
             reads.append(AccessPattern(place.tensor, place.key, steps))
         return replace(does, reads=tuple(reads))
 
-    def _dense(self, v: dict[str, IntArray]) -> IntArray:
+    def _dense(self, v: InnerProductSettings[IntArray]) -> IntArray:
         """(P,) which accesses are read through a copy, see `Plan.dense`."""
         bits = partial(bits_of, self._outline)
-        return bits(self.roles.transposed) + v["pack_rows"] * bits(self.shared)
+        return bits(self.roles.transposed) + v.pack_rows * bits(self.shared)
 
     def default(self) -> tuple[int, ...]:
         """The tile that reads least for what it computes, on all threads."""
         grid = self.feasible_of({})
         v = self.values(grid)
-        chains = v["tile_rows"] * v["tile_columns"]
-        worth = (
-            chains / (v["tile_rows"] + v["tile_columns"]) * np.minimum(chains / BUSY_CHAINS, 1.0)
-        )
-        near = (
-            self.shared_bytes / v["reduction_blocks"] <= USABLE_SHARE * self.target.caches[0].bytes
-        )
+        chains = v.tile_rows * v.tile_columns
+        worth = chains / (v.tile_rows + v.tile_columns) * np.minimum(chains / BUSY_CHAINS, 1.0)
+        near = self.shared_bytes / v.reduction_blocks <= USABLE_SHARE * self.target.caches[0].bytes
         # Of parts of the reduction, the longest that stay.
         order = (
             -np.arange(len(grid)),
-            -v["reduction_blocks"],
+            -v.reduction_blocks,
             worth,
-            v["parallel"] + v["prefetch"] + near,
+            v.parallel + v.prefetch + near,
         )
         return tuple(int(i) for i in grid[np.lexsort(order)[-1]])
 

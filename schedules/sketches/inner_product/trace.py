@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ...plan import LoopLevel
 from ...primitives import (
     CacheRead,
@@ -26,73 +28,76 @@ from ..writer import (
     TraceWriter,
     called,
 )
-from .roles import InnerProductStage
+from .roles import InnerProductSettings, InnerProductStage
 
 
 def write_inner_product(
-    stage: InnerProductStage, w: TraceWriter, v: dict[str, int], levels: list[LoopLevel]
+    stage: InnerProductStage, w: TraceWriter, v: InnerProductSettings[int], levels: list[LoopLevel]
 ) -> None:
     """Add the steps of one setting, `v`, whose plan has `levels`, to a trace that may have other
     groups' steps."""
-    roles, name, in_blocks = stage.roles, stage.view.name, v["reduction_blocks"] > 1
+    roles, name, in_blocks = stage.roles, stage.view.name, v.reduction_blocks > 1
+    wide = f"{name}.wide"
     w.do(*stage.view.phase_steps)
     for n, read in enumerate(roles.transposed):
         _transpose(stage, w, read, f"{name}.turned{n}")
-    for n, read in enumerate(stage.shared if v["pack_rows"] else ()):
+    for n, read in enumerate(stage.shared if v.pack_rows else ()):
         _pack(stage, w, read, f"{name}.packed{n}")
     steps, within = w.split(roles.along.name, stage.lanes)
-    w.do(RFactor(within, f"{name}.wide"))
-    results = [
-        x._replace(loop=f"{x.loop}.rf") for x in levels if x.role in (BATCHES, BLOCKS, TILES)
-    ]
-    tile = [f"{loop.name}.rf" for loop in (roles.many, roles.few)]
+    last = {old: new for old, (new,) in w.remake(RFactor(within, wide)).items()}
+    results = [x._replace(loop=last[x.loop]) for x in levels if x.role in (BATCHES, BLOCKS, TILES)]
+    tile = [last[loop.name] for loop in (roles.many, roles.few)]
     made = w.arrange([*results, *(LoopLevel(loop, 1, UNROLLED) for loop in tile)], first=tile)
     around = [loop for level, loop in made if level.role in (BATCHES, BLOCKS)]
     column_tile, row_tile = called(made, TILES)
     around = around if in_blocks else [*around, column_tile]
-    outer = w.fuse_all(around) if v["parallel"] else around[0]
+    outer = w.fuse_all(around) if v.parallel else around[0]
     ahead, place = outer, row_tile
     if in_blocks:
-        place = outer if v["parallel"] else around[-1]
-    w.do(ComputeAt(f"{name}.wide", place, register=not in_blocks))
-    sums = _sums(stage, w, levels, steps, in_blocks)
+        place = outer if v.parallel else around[-1]
+    moved = w.remake(ComputeAt(wide, place, register=not in_blocks))
+    sums = _sums(stage, w, levels, {old: new for old, (new,) in moved.items()}, (steps, within))
     if in_blocks:
         (ahead, row_tile), (*_, steps) = called(sums, TILES), called(sums, STEPS)
-    w.do(CacheWrite(f"{name}.wide", row_tile, f"{name}.wide.acc"))
-    w.do(CacheWrite(name, called(made, TILES)[-1], f"{name}.total"), Vectorize(f"{within}.rf"))
-    if v["prefetch"]:
+    w.do(CacheWrite(wide, row_tile, f"{wide}.acc"))
+    w.do(CacheWrite(name, called(made, TILES)[-1], f"{name}.total"), Vectorize(last[within]))
+    if v.prefetch:
         shared = row_tile if w.loop(row_tile).extent > 1 else ""
         line = stage.target.line_bytes // roles.large.dtype.bytes
         w.do(Prefetch(roles.large.tensor, ahead, 1, steps, shared, line))
     whole = roles.along.extent // stage.lanes
     if whole and roles.along.extent % stage.lanes:
         w.do(Partition(steps, whole))
-    if v["parallel"]:
+    if v.parallel:
         w.do(Parallel(outer))
 
 
 def _sums(
-    stage: InnerProductStage, w: TraceWriter, levels: list[LoopLevel], steps: str, in_blocks: bool
+    stage: InnerProductStage,
+    w: TraceWriter,
+    levels: list[LoopLevel],
+    moved: Mapping[str, str],
+    walk: tuple[str, str],
 ) -> list[tuple[LoopLevel, str]]:
     """The partial sums, of a tile over the whole reduction in registers, or of a block of tiles
     kept in memory, a block of the reduction after the other: what tiles share of it stays in the
-    first cache."""
-    roles, wide, lanes = stage.roles, f"{stage.view.name}.wide", stage.lanes
-    names = [loop.name for loop in stage.view.spatial]
+    first cache. Their loops were `moved`; `walk` are those along the reduction, and of lanes."""
+    roles, names, (steps, within) = stage.roles, [x.name for x in stage.view.spatial], walk
+    in_blocks = any(level.role == BLOCKS for level in levels)
     if in_blocks:
         tile = [names.index(loop.name) for loop in (roles.many, roles.few)]
         others = (n for n in range(len(names)) if n not in tile)
         order = (*others, *tile, len(names))  # a tile's sums side by side
-        w.do(TransformLayout(wide, (), tuple((n, 0) for n in order)))
-    moved = {name: f"{wide}.{n}" for n, name in enumerate(names)}
+        w.do(TransformLayout(f"{stage.view.name}.wide", (), tuple((n, 0) for n in order)))
     inside = []
     for level in levels:
         if level.loop == roles.along.name and level.step > 1:
-            inside.append(level._replace(loop=steps, step=level.step // lanes))
+            inside.append(level._replace(loop=steps, step=level.step // stage.lanes))
         elif level.loop == roles.along.name:
-            inside.append(level._replace(loop=f"{wide}.{len(names)}"))
+            inside.append(level._replace(loop=moved[within]))
         elif level.role in (STEPS, WRITTEN_OUT) or (in_blocks and level.role == TILES):
-            inside.append(level._replace(loop=moved.get(level.loop, level.loop)))
+            own = moved.get(level.loop, "") if level.loop in names else level.loop
+            inside.append(level._replace(loop=own))
     return w.arrange(inside, first=(moved[roles.few.name], moved[roles.many.name]))
 
 
@@ -103,8 +108,9 @@ def _pack(stage: InnerProductStage, w: TraceWriter, read: StageRead, name: str) 
     assert few is not None
     others = tuple((d, 0) for d in range(len(read.shape)) if d not in (dim, few))
     w.do(CacheRead(read.tensor, ROOT, name))
+    along = w.loops_by_dim(name)[dim]
     w.do(TransformLayout(name, ((dim, stage.lanes),), (*others, (dim, 1), (few, 0), (dim, 2))))
-    _, lane = w.split(f"{name}.{dim}", stage.lanes)
+    _, lane = w.split(along, stage.lanes)
     w.do(Vectorize(lane))
 
 

@@ -19,21 +19,23 @@ from ...plan import Plan
 from ..statements import own_names, own_place
 from ..vectors import vectors_of
 from ..writer import BATCHES, TILES, VECTORS_AT_ONCE
-from .loops import Values
+from .settings import TileSettings
 from .stage import TileStage
 from .tails import RemainderTiles
 
 
 @dataclass(frozen=True)
 class TileNest:
-    """The nests of knob values `v` with sizes `s`, whose loops are those of `plan`, with `tails` of
-    rows, innermost first, and of columns, by their loops."""
+    """The nests of settings: their `plan`, and their `tails` along rows, innermost first, and along
+    columns, by their loops."""
 
-    stage: TileStage
-    v: Values
-    s: Values
+    t: TileSettings[IntArray]
     plan: Plan
     tails: dict[str, RemainderTiles]
+
+    @property
+    def stage(self) -> TileStage:
+        return self.t.stage
 
     @property
     def lane(self) -> str:
@@ -48,7 +50,7 @@ class TileNest:
     def lanes(self) -> FloatArray:
         """(P,) of a vector, on average: it has a length of its own where less is left than one."""
         tail, lanes = self.tails[self.lane], self.stage.lanes
-        narrow = tail.is_exact & (tail.computed_extent % self.s["nr"] < lanes)
+        narrow = tail.is_exact & (tail.computed_extent % self.t.nr < lanes)
         return np.where(
             narrow, tail.computed_extent / -(-tail.computed_extent // lanes), float(lanes)
         )
@@ -64,23 +66,22 @@ class TileNest:
 
     def leaves(self) -> Iterator[Leaf]:
         """In the order of the program."""
-        stage, v, s = self.stage, self.v, self.s
+        t, stage = self.t, self.stage
         view, tails, axes = stage.view, self.tails.values(), own_names(stage.view)
-        steps, tile = v["unroll_reduction"] * s["taps_inside"], s["mr"] * s["mr2"]
+        steps = t.written_out
         # Values between operand and sum, a row's in each step ahead.
-        between = 1 + tile * (steps - 1) if view.operations > 2 else 0
+        between = 1 + t.mr * (steps - 1) if view.operations > 2 else 0
         yield Leaf(
             self.plan.leaf_loops[-1], stage.update, self.plan.unroll_factors(), self.lane,
             self.lanes, self.clear, guarded_fraction=self.tested,
-            accumulators=tile * v["tile_vectors"], extra_registers=between,
-            unrolls_reduction=steps > 1,
+            accumulators=t.sums, extra_registers=between, unrolls_reduction=steps > 1,
             axis_fractions=self.shares(tail.computed_extent for tail in tails), is_chained=True,
             lane_tests=self._tests_padding * self._lane_conds,
             scalar_tests=self._tests_padding * (len(stage.padding) - self._lane_conds),
             retested_rows=self._retested_rows,
             spacing={self.lane: stage.lanes, stage.roles.main.name: stage.step_distance},
         )  # fmt: skip
-        several, own = s["k_count"] > 1, own_place(view, axes)
+        several, own = t.k_count > 1, own_place(view, axes)
         add = Statement((Operations(frozenset(axes), 1, 1),), (own,), own)
         size = [tail.extent for tail in tails]
         # Phases may have fewer rows than others.
@@ -103,14 +104,14 @@ class TileNest:
             yield self._of_tile(Statement(writes=own), there * ~several, size)
             yield self._of_tile(add, there * several, size)
             # One thread adds up what others have summed of the reduction.
-            last, after = add, np.where(v["split_reduction"] > 1, v["split_reduction"], 0)
+            last, after = add, np.where(t.splits, t.split_reduction, 0)
         if not np.any(after):
             return
         length = self.tails[self.lane].extent
-        row, block = -(-length // stage.lanes), np.minimum(s["nr"] * s["col_per"], length)
+        row, block = -(-length // stage.lanes), np.minimum(t.nr * t.columns.per_block, length)
         _, once = map_unique(lambda n: vectors_of(n, stage.lanes, VECTORS_AT_ONCE), block)
-        around = LeafLoop(frozenset(axes), after * prod(view.shape) / length * s["col_blocks"])
-        walk = LeafLoop(frozenset({self.lane}), row / s["col_blocks"] / once, around)
+        around = LeafLoop(frozenset(axes), after * prod(view.shape) / length * t.columns.blocks)
+        walk = LeafLoop(frozenset({self.lane}), row / t.columns.blocks / once, around)
         yield Leaf(walk, last, {self.lane: once}, self.lane, stage.lanes)
 
     def _of_tile(self, does: Statement, times: Number, size: Iterable[IntArray | int]) -> Leaf:
@@ -122,22 +123,19 @@ class TileNest:
             if self._is_branch(axis):
                 tested = np.maximum(tested, self.tails[axis].guarded_fraction * (inside == 1))
             inside = inside * count
-        sums = self.s["mr"] * self.s["mr2"] * self.v["tile_vectors"]
         return Leaf(
             self.loops[TILES], does, copies, self.lane, self.lanes, times,
-            guarded_fraction=tested, extra_registers=sums, axis_fractions=self.shares(size),
+            guarded_fraction=tested, extra_registers=self.t.sums, axis_fractions=self.shares(size),
         )  # fmt: skip
-
-    @property
-    def leaves_out(self) -> BoolArray:
-        """(P,) whether tiles decide what padding is left out."""
-        found: BoolArray = (self.v["skip_padding"] == 1) & (self.v["copy_rows"] == 0)
-        return found
 
     @property
     def clear(self) -> FloatArray | float:
         """(P,) how much of its updates the innermost loop has, if tiles leave padding out."""
-        return np.where(self.leaves_out, self.stage.useful_share, 1.0) if self.stage.border else 1.0
+        return (
+            np.where(self.t.skips_in_tiles, self.stage.useful_share, 1.0)
+            if self.stage.border
+            else 1.0
+        )
 
     @property
     def _lane_conds(self) -> int:
@@ -147,22 +145,22 @@ class TileNest:
     @property
     def _tests_padding(self) -> BoolArray:
         """(P,) whether padded columns are read in place and under conditions."""
-        found: BoolArray = (self.v["copy_rows"] == 0) & ~self.leaves_out
+        found = ~self.t.copies_rows & ~self.t.skips_in_tiles
         return found & any(read.padded for read in self.stage.roles.column_reads)
 
     @cached_property
     def _retested_rows(self) -> IntArray:
         """(P,) second rows of which padding is left out by a test in each step of a loop. Tests in
         steps that are not repeated are branches, and phases have tests of their own."""
-        stage, v, rows = self.stage, self.v, self.stage.roles.rows
-        skips = self.leaves_out & (v["tile_rows2"] > 1)
-        skips &= v["unroll_reduction"] < stage.roles.main.extent
+        t, stage, rows = self.t, self.stage, self.stage.roles.rows
+        skips = t.skips_in_tiles & (t.tile_rows2 > 1)
+        skips &= ~t.unrolls_main
         if len(rows) < 2 or stage.view.phase_steps or not skips.any():
             return np.zeros(self.plan.num_settings, np.int64)
-        extent, tested = rows[1].extent, stage.rows_tested[v["unroll_window"]]
+        extent, tested = rows[1].extent, t.rows_tested
         # Any of several tiles may be at an edge.
-        some = (self.s["row2_tiles"] > 1) & (tested > 0) & (tested < extent)
-        return np.where(skips, np.where(some, np.minimum(v["tile_rows2"], extent), tested), 0)
+        some = (t.rows2.tiles > 1) & (tested > 0) & (tested < extent)
+        return np.where(skips, np.where(some, np.minimum(t.tile_rows2, extent), tested), 0)
 
     def _is_branch(self, axis: str) -> bool:
         """Whether a test of an incomplete tile's end is no mask of lanes."""
@@ -172,14 +170,14 @@ class TileNest:
     def tested(self) -> FloatArray:
         """(P,) the share of updates under tests: of operands read in place that are padded, or end
         in the middle of a tile. Copies have room for whole ones."""
-        stage, v, s = self.stage, self.v, self.s
-        copied, packs = v["copy_rows"] == 1, v["pack_columns"] > 0
+        t, stage = self.t, self.stage
+        copied, packs = t.copies_rows, t.packs
         found = np.zeros(self.plan.num_settings)
         for read in stage.operands:
             in_place = ~copied if read in stage.copyable else np.ones_like(copied)
             if read in stage.packable:
                 # Blocks that are transposed in registers may leave the end of a panel as it is.
-                left = packs & stage.is_transposed(read) & (s["kc"] % stage.lanes != 0)
+                left = packs & stage.is_transposed(read) & (t.kc % stage.lanes != 0)
                 in_place = ~packs | left
             for axis, tail in self.tails.items():
                 if self._is_branch(axis) and read.uses(axis):
@@ -193,11 +191,11 @@ class TileNest:
         """(P,) the share of updates that test padding, where it is not left out. It is decided when
         code is written along taps that are written out, and for tiles that have code of their own
         each."""
-        stage, v, every = self.stage, self.v, np.ones(self.plan.num_settings)
+        t, stage, every = self.t, self.stage, np.ones(self.plan.num_settings)
         left: dict[str, Number] = {x.name: x.extent > 1 for x in self.plan.outline.axes}
-        left |= {x.name: v["unroll_window"] <= n for n, x in enumerate(stage.short_taps())}
-        left[stage.roles.main.name] = v["unroll_reduction"] < stage.roles.main.extent
+        left |= {x.name: ~t.unrolls_tap(n) for n, x in enumerate(stage.short_taps())}
+        left[stage.roles.main.name] = ~t.unrolls_main
         left |= {axis: tail.undecided_fraction for axis, tail in self.tails.items()}
         conds = (cond.index.vars() for cond in stage.padding)
         decided = [every * prod(1 - left[name] for name in names) for names in conds]
-        return np.asarray((v["skip_padding"] == 0) * (1 - np.min([every, *decided], axis=0)))
+        return np.asarray((t.skip_padding == 0) * (1 - np.min([every, *decided], axis=0)))

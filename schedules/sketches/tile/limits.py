@@ -10,152 +10,187 @@ from math import prod
 
 import numpy as np
 
-from ...arrays import BoolArray
-from .first_tile import can_fuse_packing
-from .loops import Values, tile_axes
-from .prefetch import prefetches
-from .stage import MAX_BODY, MAX_TAPS, TileStage
+from ...arrays import BoolArray, IntArray
+from ...primitives.prefetching import MOST_PREFETCHES
+from .prefetch import columns_an_iteration, runs_an_iteration
+from .settings import TileSettings
+from .stage import MAX_BODY, MAX_TAPS
 
 
-def feasible_tiles(stage: TileStage, v: Values, s: Values) -> BoolArray:
+def feasible_tiles(t: TileSettings[IntArray]) -> BoolArray:
     """(P,) whether tile, panel and code fit the target, and no knob is without effect."""
-    ok = _fits_registers(stage, v, s) & _is_short(stage, v, s) & _panels_fit(stage, v, s)
-    ok &= _has_one_spelling(stage, v, s) & _reduction_goes_together(stage, v)
-    ok &= _tails_are_there(stage, v, s)
-    ok &= (v["prefetch"] == 0) | prefetches(stage, v, s)
-    ok &= (v["fuse_packing"] == 0) | can_fuse_packing(stage, v, s)
-    ok &= (v["skip_padding"] == 0) | _leaves_out_padding(stage, v, s)
+    stage = t.stage
+    ok = _fits_registers(t) & _is_short(t) & _panels_fit(t)
+    ok &= _has_one_spelling(t) & _reduction_goes_together(t)
+    ok &= _tails_are_there(t)
+    ok &= ~t.prefetches | _can_prefetch(t)
+    ok &= (t.fuse_packing == 0) | _can_fuse_packing(t)
+    ok &= (t.skip_padding == 0) | _leaves_out_padding(t)
     if stage.epilogue:
-        ok &= _block_of_sums_fits(stage, v, s)
+        ok &= _block_of_sums_fits(t)
     return ok
 
 
-def _fits_registers(stage: TileStage, v: Values, s: Values) -> BoolArray:
+def _fits_registers(t: TileSettings[IntArray]) -> BoolArray:
     """Sums, a step's vectors of columns and an element of the rows are in registers at once."""
+    stage = t.stage
     registers = stage.target.vector_registers
     reads = len(stage.roles.column_reads)
-    live = s["mr"] * s["mr2"] * v["tile_vectors"] + v["tile_vectors"] * max(reads, 1) + 1
+    live = t.sums + t.tile_vectors * max(reads, 1) + 1
     ok: BoolArray = live <= registers
     # With one vector a row, all rows of a step are loaded ahead: they need registers as well.
-    ok &= (
-        (v["tile_vectors"] > 1)
-        | (v["unroll_reduction"] == 1)
-        | (2 * s["mr"] * s["mr2"] + 1 <= registers)
-    )
+    ok &= (t.tile_vectors > 1) | (t.unroll_reduction == 1) | (2 * t.mr + 1 <= registers)
     if stage.is_sliding:  # what one tap has loaded is kept for the next
-        kept = s["mr"] * s["mr2"] * v["tile_vectors"] * (s["taps_inside"] > 1)
+        kept = t.sums * (t.taps_inside > 1)
         if stage.lane_step > 1:  # so do the vectors that phases are taken from
             kept = kept * (1 + stage.lane_step)
         ok &= live + kept <= registers
     return ok
 
 
-def _is_short(stage: TileStage, v: Values, s: Values) -> BoolArray:
+def _is_short(t: TileSettings[IntArray]) -> BoolArray:
     """The body that is written out is no longer than pays. More copies of a step only bring spills:
     LLVM moves their loads to the front."""
+    stage = t.stage
     view = stage.view
-    body = s["mr"] * s["mr2"] * v["tile_vectors"] * v["unroll_reduction"] * s["taps_inside"]
-    plain = (v["unroll_reduction"] == 1) & (v["unroll_window"] == 0)
-    whole = v["unroll_reduction"] * s["taps_inside"] * view.outputs == view.points
-    shares = (v["unroll_window"] > 0) | stage.is_sliding
+    body = t.sums * t.written_out
+    plain = (t.unroll_reduction == 1) & (t.unroll_window == 0)
+    whole = t.written_out * view.outputs == view.points
+    shares = (t.unroll_window > 0) | stage.is_sliding
     most = np.where(whole, 2 * MAX_BODY, np.where(shares, MAX_BODY, MAX_BODY // 2))
     ok: BoolArray = plain | (body <= most)
     return ok
 
 
-def _has_one_spelling(stage: TileStage, v: Values, s: Values) -> BoolArray:
-    """Numbers of blocks are what they say: those that give other numbers are skipped."""
-    ok: BoolArray = s["k_count"] == v["reduction_blocks"]
-    for blocks, axis in (("column_blocks", "col"), ("row_blocks", "row"), ("row_blocks2", "row2")):
-        ok &= s[f"{axis}_blocks"] == v[blocks]
+def _has_one_spelling(t: TileSettings[IntArray]) -> BoolArray:
+    """Each axis is divided into exactly as many blocks as its knob says."""
+    stage = t.stage
+    ok: BoolArray = t.k_count == t.reduction_blocks
+    ok &= (t.columns.blocks == t.column_blocks) & (t.rows.blocks == t.row_blocks)
+    ok &= t.rows2.blocks == t.row_blocks2
     if not stage.roles.is_reused:
-        ok &= v["row_blocks_outermost"] == 0
+        ok &= t.row_blocks_outermost == 0
     return ok
 
 
-def _panels_fit(stage: TileStage, v: Values, s: Values) -> BoolArray:
+def _panels_fit(t: TileSettings[IntArray]) -> BoolArray:
     """Packed panels fit half of the last cache, and what cannot be loaded as vectors is packed."""
+    stage = t.stage
     roles = stage.roles
     taps = prod(loop.extent for loop in roles.taps)
-    panel = s["kc"] * taps * s["nr"] * s["col_per"] * stage.view.dtype.bytes
-    whole_ahead = (v["pack_columns"] == 2) & (not stage.packed_inside(ahead=True))
+    panel = t.kc * taps * t.nr * t.columns.per_block * stage.view.dtype.bytes
+    whole_ahead = (t.pack_columns == 2) & (not stage.packed_inside(ahead=True))
     room = stage.target.caches[-1].bytes // 2
-    ok: BoolArray = (v["pack_columns"] == 0) | whole_ahead | (panel <= room)
+    ok: BoolArray = ~t.packs | whole_ahead | (panel <= room)
     columns = roles.columns.name
     if any(read.element_stride(columns) not in (0, 1) for read in stage.packable):
-        ok &= v["pack_columns"] >= 1
+        ok &= t.packs
     if stage.epilogue and any(loop.dim == roles.columns.dim for loop in roles.batch):
         # Tiles of columns across two groups read rows of both, which are no block.
-        ok &= (v["copy_rows"] == 0) | (roles.columns.extent % s["nr"] == 0)
+        ok &= ~t.copies_rows | (roles.columns.extent % t.nr == 0)
     return ok
 
 
-def _block_of_sums_fits(stage: TileStage, v: Values, s: Values) -> BoolArray:
+def _block_of_sums_fits(t: TileSettings[IntArray]) -> BoolArray:
     """With blocks of the reduction and an epilogue, partial sums of a block wait in a private
     buffer: half of the second cache holds it, it is whole, and more than one row."""
+    stage = t.stage
     roles, caches = stage.roles, stage.target.caches
-    rows = s["mr"] * s["row_per"] * s["mr2"] * s["row2_per"]
-    block = rows * s["nr"] * s["col_per"] * stage.view.dtype.bytes
+    rows = t.tile_rows * t.rows.per_block * t.tile_rows2 * t.rows2.per_block
+    block = rows * t.nr * t.columns.per_block * stage.view.dtype.bytes
     small = block <= caches[min(1, len(caches) - 1)].bytes // 2
     several = all(loop.extent > 1 for loop in (*roles.rows, roles.columns))
-    one = (s["mr"] * s["row_per"] == 1) & bool(roles.rows)
-    one |= (s["mr2"] * s["row2_per"] == 1) & (len(roles.rows) > 1)
-    ok: BoolArray = (v["reduction_blocks"] == 1) | (
-        small & (v["peel_remainders"] == 0) & several & ~one
-    )
+    one = (t.tile_rows * t.rows.per_block == 1) & bool(roles.rows)
+    one |= (t.tile_rows2 * t.rows2.per_block == 1) & (len(roles.rows) > 1)
+    ok: BoolArray = (t.reduction_blocks == 1) | (small & (t.peel_remainders == 0) & several & ~one)
     return ok
 
 
-def _reduction_goes_together(stage: TileStage, v: Values) -> BoolArray:
+def _reduction_goes_together(t: TileSettings[IntArray]) -> BoolArray:
     """What divides the reduction agrees with what else is done: sums that are read again are not
     streamed, parts that threads add up are plain, steps far apart are in one block."""
-    alone = (v["nontemporal_stores"] == 0) & (v["skip_padding"] == 0) & (v["pack_columns"] < 2)
-    ok: BoolArray = (v["split_reduction"] == 1) | (alone & (v["parallel"] > 0))
+    stage = t.stage
+    alone = (t.nontemporal_stores == 0) & (t.skip_padding == 0) & (t.pack_columns < 2)
+    ok: BoolArray = ~t.splits | (alone & (t.parallel > 0))
     if not stage.epilogue:
-        ok &= (v["nontemporal_stores"] == 0) | (v["reduction_blocks"] == 1)
+        ok &= (t.nontemporal_stores == 0) | (t.reduction_blocks == 1)
     if stage.step_distance > 1:
-        ok &= (v["unroll_reduction"] == 1) | (
-            (v["reduction_blocks"] == 1) & (v["split_reduction"] == 1)
-        )
+        ok &= (t.unroll_reduction == 1) | ((t.reduction_blocks == 1) & ~t.splits)
     return ok
 
 
-def _tails_are_there(stage: TileStage, v: Values, s: Values) -> BoolArray:
-    """Incomplete tiles have code of their own where there are some."""
-    *rows, columns = (loop.extent % tile != 0 for loop, tile, _ in tile_axes(stage, s))
+def _tails_are_there(t: TileSettings[IntArray]) -> BoolArray:
+    """Remainder tiles are peeled only where there are some."""
+    *rows, columns = (axis.extent % axis.size != 0 for axis in t.tiled_axes)
     ragged = np.any([columns & False, *rows], axis=0)
-    ok: BoolArray = (v["peel_remainders"] == 0) | ragged | ((v["peel_remainders"] == 2) & columns)
+    ok: BoolArray = (t.peel_remainders == 0) | ragged | ((t.peel_remainders == 2) & columns)
     return ok
 
 
-def _leaves_out_padding(stage: TileStage, v: Values, s: Values) -> BoolArray:
+def _leaves_out_padding(t: TileSettings[IntArray]) -> BoolArray:
     """Some padding can be left out: around rows that are copied, or where tiles decide it."""
-    ok: BoolArray = (v["copy_rows"] == 1) & stage.decides_around(v)
+    stage = t.stage
+    ok: BoolArray = t.copies_rows & stage.decides_around(t.tile_rows, t.tile_rows2, t.unroll_window)
     if stage.border:
-        ok |= _tiles_decide_padding(stage, v, s)
+        ok |= _tiles_decide_padding(t)
     return ok
 
 
-def _tiles_decide_padding(stage: TileStage, v: Values, s: Values) -> BoolArray:
+def _tiles_decide_padding(t: TileSettings[IntArray]) -> BoolArray:
     """Rows are in one block and as they are, tiles whole, the taps written out, and not too many
     tiles at the edges."""
+    stage = t.stage
     border, roles, columns = stage.border, stage.roles, stage.roles.columns
     assert border is not None
     taps = [loop.name for loop in stage.short_taps()]
     needed = max((taps.index(name) + 1 for name in border.taps if name in taps), default=0)
-    ok: BoolArray = (v["copy_rows"] == 0) & (s["row_blocks"] == 1) & (v["unroll_window"] >= needed)
+    ok: BoolArray = ~t.copies_rows & (t.rows.blocks == 1) & (t.unroll_window >= needed)
     if roles.main.name in border.taps:
-        ok &= v["unroll_reduction"] == roles.main.extent
+        ok &= t.unroll_reduction == roles.main.extent
     rows = roles.rows[0].extent if roles.rows else 1
-    ok &= (v["peel_remainders"] > 0) | (rows % s["mr"] == 0)
+    ok &= (t.peel_remainders > 0) | (rows % t.tile_rows == 0)
     if any(read.padded for read in stage.panels):  # a copy takes the conditions with it
-        ok &= v["pack_columns"] == 0
-    for loop, tile, _ in tile_axes(stage, s):
-        if loop.name in border.conds:
-            ok &= border.edges(loop.name, tile) <= MAX_TAPS
+        ok &= ~t.packs
+    for axis in t.tiled_axes:
+        if axis.name in border.conds:
+            ok &= border.edges(axis.name, axis.size) <= MAX_TAPS
     if columns.name in border.conds:  # tiles of columns are cut as those of rows are
-        edges = border.edges(columns.name, s["nr"])
-        ok &= (s["col_tiles"] % s["col_blocks"] == 0) & (v["peel_remainders"] != 1)
-        ok &= (s["col_blocks"] == 1) | (edges < s["col_per"])
-        ok &= (v["peel_remainders"] == 2) | (columns.extent % s["nr"] == 0)
+        edges = border.edges(columns.name, t.nr)
+        ok &= (t.columns.tiles % t.columns.blocks == 0) & (t.peel_remainders != 1)
+        ok &= (t.columns.blocks == 1) | (edges < t.columns.per_block)
+        ok &= (t.peel_remainders == 2) | (columns.extent % t.nr == 0)
     return ok
+
+
+def _can_prefetch(t: TileSettings[IntArray]) -> BoolArray:
+    """(P,) whether what would be prefetched is read in place and has a next tile, or row."""
+    stage = t.stage
+    ok: BoolArray = np.ones(len(t.prefetch), np.bool_)
+    in_place = ~t.copies_rows
+    if stage.nonresident:
+        # One tile of columns at a time is read by all rows of a block. Steps of several rows of the
+        # operand are slower, with prefetches more so.
+        ok &= ~t.packs & (t.row_blocks_outermost == 0) & (t.row_tiles_innermost == 1)
+        ok &= (t.unroll_reduction == 1) & (t.columns.tiles * t.k_count > 1)
+        ok &= columns_an_iteration(t) <= MOST_PREFETCHES
+    if stage.page_strided_operands:
+        ok &= in_place & (t.rows.per_block > 1) & ~t.splits
+    if stage.prefetched_runs:
+        ok &= in_place & (t.rows2.per_block > 1) & (t.k_count == 1) & ~t.splits
+        ok &= runs_an_iteration(t) <= MOST_PREFETCHES
+    return ok
+
+
+def _can_fuse_packing(t: TileSettings[IntArray]) -> BoolArray:
+    """(P,) whether a panel is one tile wide and packed once for several tiles of rows, in whole
+    blocks of the reduction, and nothing else changes its loops."""
+    stage = t.stage
+    one = (t.columns.per_block == 1) & (t.rows.blocks == 1) & (t.rows2.blocks == 1)
+    several = t.rows.per_block * t.rows2.per_block > 1
+    whole = ~t.splits & (stage.roles.main.extent % t.kc == 0)
+    as_is = (t.skip_padding == 0) & (t.pack_columns == 1) & (t.row_blocks_outermost == 0)
+    steps = t.kc > t.unroll_reduction
+    found: BoolArray = one & several & whole & as_is & steps & (t.row_tiles_innermost == 0)
+    if stage.epilogue:  # partial sums wait in a buffer of their own
+        found &= t.k_count == 1
+    return found

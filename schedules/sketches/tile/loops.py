@@ -1,53 +1,21 @@
-"""The loops of a tile stage: how large tiles and blocks are, and how often each loop runs."""
+"""The loops of a tile stage: which there are, in which order, and what their axes are."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TypeVar
 
 import numpy as np
 
 from ...arrays import BoolArray, IntArray, Number, map_unique
 from ...nest.loop_ir import LoopKind
 from ...plan import Level, Outline, Plan
-from ..analysis.stages import StageLoop
 from ..outlines import bits_of, stage_outline
 from ..writer import BATCHES, BLOCKS, DEPTH, PARTS, STEPS, TILES, WRITTEN_OUT
+from .settings import TileSettings
 from .stage import TileStage
 from .tails import RemainderTiles, remainder_tiles
-
-Values = dict[str, IntArray]
-"""Knob values, or sizes (see `tile_sizes`), by name, each (P,)."""
-
-Size = TypeVar("Size")
-"""Of one setting, or of many."""
-
-
-def tile_sizes(stage: TileStage, v: Values) -> dict[str, IntArray]:
-    """Tile and block sizes for knob values `v`, in elements, and how many of each: arrays (P,)."""
-    roles = stage.roles
-    m = [loop.extent for loop in roles.rows] + [1, 1]
-    s = {"nr": v["tile_vectors"] * stage.lanes, "mr": v["tile_rows"], "mr2": v["tile_rows2"]}
-    for key, extent, tile, blocks in (
-        ("col", roles.columns.extent, s["nr"], v["column_blocks"]),
-        ("row", m[0], s["mr"], v["row_blocks"]),
-        ("row2", m[1], s["mr2"], v["row_blocks2"]),
-    ):
-        s[f"{key}_tiles"] = -(-extent // tile)
-        s[f"{key}_per"] = -(-s[f"{key}_tiles"] // blocks)
-        s[f"{key}_blocks"] = -(-s[f"{key}_tiles"] // s[f"{key}_per"])
-    k, u = (
-        roles.main.extent // v["split_reduction"],
-        v["unroll_reduction"] if stage.step_distance == 1 else 1,
-    )
-    s["kc"] = ((k - 1) // v["reduction_blocks"] + u) // u * u
-    s["k_count"] = -(-k // s["kc"])
-    taps = [loop.extent for loop in stage.short_taps()]
-    s["taps_inside"] = np.cumprod([1, *taps], dtype=np.int64)[v["unroll_window"]]
-    return s
-
 
 COLUMNS, ROWS, ROWS2, MAIN = range(4)
 """The axes of a tile; behind them, one for each loop of batch, of further rows and of taps."""
@@ -61,24 +29,16 @@ def tile_outline(stage: TileStage) -> Outline:
     return stage_outline(stage.view, loops, stage.operands, epilogue=stage.epilogue)
 
 
-def tile_axes(stage: TileStage, s: Mapping[str, Size]) -> list[tuple[StageLoop, Size, Size]]:
-    """Rows, innermost first, then columns: the loop, the elements of a tile, and tiles a block."""
-    tiles = ((s["mr"], s["row_per"]), (s["mr2"], s["row2_per"]), (s["nr"], s["col_per"]))
-    loops = (*stage.roles.rows, stage.roles.columns)
-    own = (*tiles[: len(loops) - 1], tiles[-1])
-    return [(loop, *sizes) for loop, sizes in zip(loops, own, strict=True)]
-
-
 def tile_plan(
-    stage: TileStage, outline: Outline, v: Values, s: Values
+    t: TileSettings[IntArray], outline: Outline
 ) -> tuple[Plan, dict[str, RemainderTiles]]:
-    """The levels of knob values `v` with sizes `s`, outermost first, and the tails of rows,
-    innermost first, and of columns, by their loops."""
+    """The levels of settings, outermost first, and the remainders along rows, innermost first, and
+    along columns, by their loops."""
     at = {axis.name: number for number, axis in enumerate(outline.axes)}
-    levels = [*_around_tiles(stage, at, v, s), *_of_a_tile(stage, at, v, s)]
+    levels = [*_around_tiles(t, at), *_of_a_tile(t, at)]
     names = [outline.axes[level.axis].name for level in levels]
-    tails = remainder_tiles(stage, v, tile_axes(stage, s), _blocks(stage, levels, names, v, s))
-    shares = _shares(stage, v, tails)
+    tails = remainder_tiles(t, _blocks(t, levels, names))
+    shares = _shares(t, tails)
     for n, (axis, level) in enumerate(zip(names, levels, strict=True)):
         if axis in tails and level.role in (BLOCKS, TILES):
             codes = (
@@ -89,24 +49,23 @@ def tile_plan(
             levels[n] = replace(level, active_fraction=np.where(level.present, shares[axis], 1.0))
     first = [level.role for level in levels].index(STEPS)
     levels[first] = replace(levels[first], active_fraction=shares[STEPS])
-    nontemporal = v["nontemporal_stores"] > 0
-    dense = _dense(stage, outline, v)
+    nontemporal = t.nontemporal_stores > 0
+    dense = _dense(t, outline)
     return Plan(outline, tuple(levels), len(nontemporal), dense, nontemporal), tails
 
 
-def _around_tiles(stage: TileStage, at: dict[str, int], v: Values, s: Values) -> Iterator[Level]:
+def _around_tiles(t: TileSettings[IntArray], at: dict[str, int]) -> Iterator[Level]:
     """Parts of the reduction, batches, and blocks in either order, `parallel` of which threads
     divide with all that is around them; blocks of the reduction stand behind these, or behind the
     first. Each thread gets a run of iterations, so batches that differ in length stand behind the
     blocks that are divided: they alternate."""
+    stage = t.stage
     roles, threads = stage.roles, stage.target.threads > 1
-    outside, divided = v["row_blocks_outermost"] == 1, v["parallel"]
-    split = v["split_reduction"] > 1
-    yield Level(
-        MAIN, roles.main.extent // v["split_reduction"], threads & split, PARTS, present=split
-    )
+    outside, divided = t.row_blocks_outermost == 1, t.parallel
+    part = roles.main.extent // t.split_reduction
+    yield Level(MAIN, part, threads & t.splits, PARTS, present=t.splits)
 
-    *rows, columns = ((loop, tile * per) for loop, tile, per in tile_axes(stage, s))
+    *rows, columns = ((x.loop, x.size * x.per_block) for x in t.tiled_axes)
     inside_columns = (*((loop, 1) for loop in roles.outer_rows), *reversed(rows))
     blocks = ((*columns, ~outside), *((*x, True) for x in inside_columns), (*columns, outside))
     last = np.clip(divided, 1, len(blocks) - 1)
@@ -132,7 +91,7 @@ def _around_tiles(stage: TileStage, at: dict[str, int], v: Values, s: Values) ->
         passed = passed + here
         yield from batches(here)
         deep = here & (passed == last)
-        yield Level(MAIN, s["kc"], role=DEPTH, present=deep)
+        yield Level(MAIN, t.kc, role=DEPTH, present=deep)
 
 
 def copy_places(levels: Sequence[Level], several: BoolArray) -> tuple[IntArray, IntArray]:
@@ -149,13 +108,13 @@ def copy_places(levels: Sequence[Level], several: BoolArray) -> tuple[IntArray, 
 
 
 def _blocks(
-    stage: TileStage, levels: Sequence[Level], names: Sequence[str], v: Values, s: Values
+    t: TileSettings[IntArray], levels: Sequence[Level], names: Sequence[str]
 ) -> dict[str, tuple[BoolArray, BoolArray]]:
     """By axis, (P,) whether threads divide the blocks along it, and whether there is more in one
     than tiles: loops that threads share with it as one; or copies, which only phases ask about."""
-    copied = _last_copies(stage, levels, v, s) if stage.phases else -1
-    nothing = np.zeros(len(v["tile_rows"]), np.bool_)
-    found = {loop.name: (nothing, nothing) for loop, _, _ in tile_axes(stage, s)}
+    copied = _last_copies(t, levels) if t.stage.phases else -1
+    nothing = np.zeros(len(t.tile_rows), np.bool_)
+    found = {axis.name: (nothing, nothing) for axis in t.tiled_axes}
     for n, (axis, level) in enumerate(zip(names, levels, strict=True)):
         if axis in found and level.role == BLOCKS:
             divided, filled = found[axis]
@@ -164,44 +123,47 @@ def _blocks(
     return found
 
 
-def _last_copies(stage: TileStage, levels: Sequence[Level], v: Values, s: Values) -> IntArray:
+def _last_copies(t: TileSettings[IntArray], levels: Sequence[Level]) -> IntArray:
     """(P,) the innermost level that copies are made in; -1 where there are none."""
-    columns, rows = copy_places(levels, s["k_count"] > 1)
-    packs = np.asarray([False, *(bool(stage.packed_inside(ahead)) for ahead in (False, True))])
-    copies = np.where(v["copy_rows"] == 1, rows, -1)
-    return np.maximum(np.where(packs[v["pack_columns"]], columns, -1), copies)
+    stage = t.stage
+    columns, rows = copy_places(levels, t.k_count > 1)
+    now, others = (bool(stage.packed_inside(ahead)) for ahead in (False, True))
+    packs = t.packs & np.where(t.prepacks, others, now)
+    return np.maximum(np.where(packs, columns, -1), np.where(t.copies_rows, rows, -1))
 
 
-def _shares(stage: TileStage, v: Values, tails: Mapping[str, RemainderTiles]) -> dict[str, Number]:
+def _shares(t: TileSettings[IntArray], tails: Mapping[str, RemainderTiles]) -> dict[str, Number]:
     """What conditions leave of loops: by batch axes that are phases, how much of the others' rows
     they have; and, of the steps of a reduction, what phases and padding leave that is tested
     around them."""
-    around = (v["skip_padding"] == 1) & (v["copy_rows"] == 1)
+    stage = t.stage
+    around = t.skips_around
     if not stage.view.guards and not around.any():
         return {STEPS: 1.0}
-    several = ((v[name] > 1).astype(np.int64) for name in ("tile_rows", "tile_rows2"))
+    several = ((rows > 1).astype(np.int64) for rows in (t.tile_rows, t.tile_rows2))
     steps = (tails[name].guard_step for name in stage.phase_rows)
-    asked = (*several, v["unroll_window"], around.astype(np.int64), *steps)
+    asked = (*several, t.unroll_window, around.astype(np.int64), *steps)
     found = map_unique(stage.shares_left, *asked)
     phases = dict.fromkeys(phase for phase, _, _ in stage.phases)
     return dict(zip([*phases, STEPS], found, strict=True))
 
 
-def _of_a_tile(stage: TileStage, at: dict[str, int], v: Values, s: Values) -> Iterator[Level]:
+def _of_a_tile(t: TileSettings[IntArray], at: dict[str, int]) -> Iterator[Level]:
     """Tiles of a block in the order asked for, steps of the reduction, and what is written out of
     them: taps and steps, then rows and vectors."""
-    *rows, (_, width, _) = tile_axes(stage, s)
-    inside, unroll = v["row_tiles_innermost"] == 1, v["unroll_reduction"]
+    stage = t.stage
+    *rows, columns = t.tiled_axes
+    inside, unroll = t.row_tiles_innermost == 1, t.unroll_reduction
     rows.reverse()
-    yield Level(COLUMNS, width, role=TILES, present=inside)
-    yield from (Level(at[loop.name], tile, role=TILES) for loop, tile, _ in rows)
-    yield Level(COLUMNS, width, role=TILES, present=~inside)
+    yield Level(COLUMNS, columns.size, role=TILES, present=inside)
+    yield from (Level(at[axis.name], axis.size, role=TILES) for axis in rows)
+    yield Level(COLUMNS, columns.size, role=TILES, present=~inside)
 
     short = [loop.name for loop in stage.short_taps()]
-    whole = {name: v["unroll_window"] > n for n, name in enumerate(short)}
+    whole = {name: t.unrolls_tap(n) for n, name in enumerate(short)}
     for loop in stage.roles.taps:
         yield Level(at[loop.name], 1, role=STEPS, present=~whole.get(loop.name, unroll < 0))
-    together = np.minimum(stage.step_distance * unroll, s["kc"])
+    together = np.minimum(t.together, t.kc)
     yield Level(MAIN, together, role=STEPS, present=unroll > 1)
     yield Level(MAIN, 1, role=STEPS, present=(unroll == 1) | (stage.step_distance > 1))
     written = [
@@ -214,16 +176,17 @@ def _of_a_tile(stage: TileStage, at: dict[str, int], v: Values, s: Values) -> It
     # Taps along the lanes share vectors: next to each other.
     yield from reversed(written) if stage.lane_step > 1 else written
 
-    for loop, _, _ in rows:
-        yield Level(at[loop.name], 1, role=WRITTEN_OUT, kind=LoopKind.UNROLLED)
+    for axis in rows:
+        yield Level(at[axis.name], 1, role=WRITTEN_OUT, kind=LoopKind.UNROLLED)
     yield Level(COLUMNS, stage.lanes, role=WRITTEN_OUT, kind=LoopKind.UNROLLED)
     yield Level(COLUMNS, 1, role=WRITTEN_OUT, kind=LoopKind.VECTORIZED)
 
 
-def _dense(stage: TileStage, outline: Outline, v: Values) -> IntArray:
+def _dense(t: TileSettings[IntArray], outline: Outline) -> IntArray:
     """(P,) which accesses come in order, as the bits of a number, see `Plan.dense`."""
+    stage = t.stage
     bits = partial(bits_of, outline)
-    packed = (0, bits(stage.packable), bits((*stage.packable, *stage.prepacked)))
+    panels = t.packs * bits(stage.packable) | t.prepacks * bits(stage.prepacked)
     # What was prefetched is where a copy would be: nearby, however far apart its rows are.
-    nearby = np.where(v["prefetch"] > 0, bits(stage.nonresident), 0)
-    return np.asarray(packed)[v["pack_columns"]] | nearby | v["copy_rows"] * bits(stage.copyable)
+    nearby = t.prefetches * bits(stage.nonresident)
+    return np.asarray(panels | nearby | t.copies_rows * bits(stage.copyable), np.int64)

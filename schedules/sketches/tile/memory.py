@@ -21,8 +21,8 @@ from .prefetch import panel_lines_a_step, prefetches_panels, runs_an_iteration
 
 def tile_memory(nest: TileNest) -> MemoryUse:
     """Of the nests of a tile sketch."""
-    v, s = nest.v, nest.s
-    tiles = nest.loops[TILES].executions / (v["split_reduction"] * s["k_count"])
+    t = nest.t
+    tiles = nest.loops[TILES].executions / (t.split_reduction * t.k_count)
     steps = np.asarray(nest.plan.leaf_loops[-1].executions * nest.clear)
     distant = (*_columns(nest, steps), *_rows(nest, steps), *_panels(nest, steps))
     return MemoryUse(
@@ -34,28 +34,28 @@ def tile_memory(nest: TileNest) -> MemoryUse:
 
 def _copies(nest: TileNest) -> Iterator[PrivateCopy]:
     """Panels of columns, and blocks of rows."""
-    stage, plan, v = nest.stage, nest.plan, nest.v
-    columns, rows = copy_places(plan.levels, nest.s["k_count"] > 1)
+    t, stage, plan = nest.t, nest.stage, nest.plan
+    columns, rows = copy_places(plan.levels, t.k_count > 1)
     access_of = {access.buffer: access for access in plan.accesses}
     column = stage.roles.columns.name
     strided = [r for r in stage.packable if r.element_stride(column) not in (0, 1)]
     is_gathered = any(not stage.is_transposed(r) for r in strided)
-    for read in stage.packable if v["pack_columns"].any() else ():
+    for read in stage.packable if t.packs.any() else ():
         sides, times = plan.region(access_of[read.tensor], columns)
         # Panels of constants may be packed before the call.
-        packs = (v["pack_columns"] == 1) | (v["pack_columns"] == 2) & (read not in stage.prepacked)
+        packs = t.packs & ~(t.prepacks & (read in stage.prepacked))
         panel = packs * np.prod(sides, axis=0) * read.dtype.bytes
         yield PrivateCopy(
             panel,
             times,
             panel * is_gathered,
             is_transposed=bool(strided) and not is_gathered,
-            is_fused=v["fuse_packing"] > 0,
+            is_fused=t.fuse_packing > 0,
         )
-    for read in stage.copyable if v["copy_rows"].any() else ():
+    for read in stage.copyable if t.copies_rows.any() else ():
         access = access_of[read.tensor]
         sides, times = plan.region(access, rows)
-        block = v["copy_rows"] * np.prod(sides, axis=0) * read.dtype.bytes
+        block = t.copies_rows * np.prod(sides, axis=0) * read.dtype.bytes
         yield PrivateCopy(block, times, block * _is_gathered(read, access, sides))
 
 
@@ -73,71 +73,74 @@ def _columns(nest: TileNest, steps: FloatArray) -> Iterator[DistantRuns]:
     """Nonresident column operands, read in place or to be packed. The first tile of each run of
     tiles is prefetched by none, and what half of the cache does not keep until its use is
     prefetched in vain. Rows that are near are one run, a page long."""
-    stage, v, s = nest.stage, nest.v, nest.s
+    t, stage = nest.t, nest.stage
     roles, line_bytes = stage.roles, stage.target.line_bytes
     points = prod(loop.extent for loop in (roles.main, roles.columns, *roles.taps))
     batches = prod(loop.extent for loop in roles.batch)
-    depth = s["kc"] * prod(loop.extent for loop in roles.taps)
-    packs, prefetches = v["pack_columns"] > 0, v["prefetch"] > 0
-    first = np.where(s["col_per"] > 1, 1.0 / s["col_per"], (s["k_count"] > 1) / s["k_count"])
+    depth = t.kc * prod(loop.extent for loop in roles.taps)
+    packs, prefetches = t.packs, t.prefetches
+    first = np.where(
+        t.columns.per_block > 1, 1.0 / t.columns.per_block, (t.k_count > 1) / t.k_count
+    )
     for read in stage.nonresident:
-        width = s["nr"] * read.dtype.bytes
+        width = t.nr * read.dtype.bytes
         two_tiles = 2 * depth * width
         is_evicted = 2 * two_tiles > stage.target.own_cache_bytes
         is_near = is_hw_prefetchable(read, roles.main) & ~packs
-        is_prepacked = (v["pack_columns"] == 2) & (read in stage.prepacked)
-        a_step = -(-width // line_bytes) / np.maximum(s["row_per"], s["row2_per"])
+        is_prepacked = t.prepacks & (read in stage.prepacked)
+        a_step = -(-width // line_bytes) / np.maximum(t.rows.per_block, t.rows2.per_block)
         yield DistantRuns(
-            points * read.dtype.bytes * s["row_blocks"] * s["row2_blocks"] * batches,
+            points * read.dtype.bytes * t.rows.blocks * t.rows2.blocks * batches,
             np.where(is_near, PAGE_BYTES, width),
             np.where(is_prepacked, 0.0, np.where(prefetches & ~is_evicted, first, 1.0)),
-            prefetches * np.ceil(a_step) * v["unroll_reduction"] * steps,
-            is_reread=~packs & (s["row_tiles"] * s["row2_tiles"] > 1),
+            prefetches * np.ceil(a_step) * steps,  # which are not written out
+            is_reread=~packs & (t.rows.tiles * t.rows2.tiles > 1),
         )
 
 
 def _rows(nest: TileNest, steps: FloatArray) -> Iterator[DistantRuns]:
     """Row operands in rows far apart. Those that are walked again for the next tile of columns
     stay in a cache if there are few of them."""
-    stage, v, s = nest.stage, nest.v, nest.s
-    roles, prefetches = stage.roles, v["prefetch"] > 0
+    t, stage = nest.t, nest.stage
+    roles, prefetches = stage.roles, t.prefetches
     batches = prod(loop.extent for loop in roles.batch)
     for read in stage.page_strided_operands:
         size = read.dtype.bytes
-        block = s["mr"] * s["row_per"] * s["kc"] * size
-        again = (v["row_tiles_innermost"] == 1) & (2 * block > stage.target.own_cache_bytes)
-        walks = np.where(again, s["col_tiles"], s["col_blocks"]) * batches
+        block = t.tile_rows * t.rows.per_block * t.kc * size
+        again = (t.row_tiles_innermost == 1) & (2 * block > stage.target.own_cache_bytes)
+        walks = np.where(again, t.columns.tiles, t.columns.blocks) * batches
         yield DistantRuns(
             roles.rows[0].extent * roles.main.extent * size * walks,
-            s["kc"] * size,
+            t.kc * size,
             np.where(prefetches, 0.0, 1.0),
-            prefetches * s["mr"] * steps,
+            prefetches * t.tile_rows * steps,
         )
 
 
 def _panels(nest: TileNest, steps: FloatArray) -> Iterator[DistantRuns]:
     """Panels of the next batch."""
-    stage, prefetches = nest.stage, prefetches_panels(nest.stage, nest.v, nest.s)
+    t, stage = nest.t, nest.stage
+    prefetches = prefetches_panels(t)
     for read in stage.next_batch_panels:
         yield DistantRuns(
             _whole_lines(nest, read),
             stage.roles.main.extent * read.dtype.bytes,
             np.where(prefetches, 0.0, 1.0),
-            prefetches * panel_lines_a_step(nest.s) * steps,
+            prefetches * panel_lines_a_step(t) * steps,
         )
 
 
 def _short_runs(nest: TileNest, tiles: FloatArray) -> Iterator[DistantRuns]:
     """Short runs: all, or those of the first row of a block. A copy loads many at a time."""
-    stage, v = nest.stage, nest.v
+    t, stage = nest.t, nest.stage
     if stage.short_runs:
-        prefetches = v["prefetch"] > 0
-        taps = prod(loop.extent for loop in stage.roles.taps) / nest.s["taps_inside"]
+        prefetches = t.prefetches
+        taps = prod(loop.extent for loop in stage.roles.taps) / t.taps_inside
         yield DistantRuns(
             sum(_whole_lines(nest, read) for read in stage.short_runs),
             stage.target.line_bytes,
-            np.where(prefetches, 1.0 / nest.s["row2_per"], 1.0) * (v["copy_rows"] == 0),
-            prefetches * taps * runs_an_iteration(stage, v) * tiles,
+            np.where(prefetches, 1.0 / t.rows2.per_block, 1.0) * ~t.copies_rows,
+            prefetches * taps * runs_an_iteration(t) * tiles,
         )
 
 
@@ -149,26 +152,26 @@ def _whole_lines(nest: TileNest, read: StageRead) -> int:
 
 def _strided(nest: TileNest, tiles: FloatArray, steps: FloatArray) -> Iterator[StridedRows]:
     """Rows of operands used in place that the next tile, or the next step, uses again."""
-    stage, v, s = nest.stage, nest.v, nest.s
+    t, stage = nest.t, nest.stage
     roles, line_bytes = stage.roles, stage.target.line_bytes
-    depth = steps * v["unroll_reduction"] * s["taps_inside"]
+    depth = steps * t.written_out
     full = prod(nest.shares(tail.computed_extent for tail in nest.tails.values()).values())
     for read in once(roles.column_reads):
         step = read.element_stride(roles.main.name)
         if not step or roles.moves_with_rows(read):
             continue
-        width = s["nr"] * read.dtype.bytes
-        used = (v["pack_columns"] == 0) | (stage.column_dim(read) is None)
+        width = t.nr * read.dtype.bytes
+        used = ~t.packs | (stage.column_dim(read) is None)
         if not roles.is_reused:  # a line that is used up in one go need not survive
             used &= width < line_bytes
-        used &= (v["prefetch"] == 0) | (read not in stage.nonresident)
+        used &= ~t.prefetches | (read not in stage.nonresident)
         lines = np.ceil(width / line_bytes)
-        rows = np.minimum(s["kc"], roles.main.extent) * (depth / tiles / roles.main.extent)
+        rows = np.minimum(t.kc, roles.main.extent) * (depth / tiles / roles.main.extent)
         yield StridedRows(step * read.dtype.bytes, lines, rows, used * depth * full * lines)
     for read in once(roles.row_reads):
         for loop in roles.rows[:1]:
-            step, tile = read.element_stride(loop.name), s["mr"] * s["mr2"]
+            step, tile = read.element_stride(loop.name), t.mr
             if step:
-                in_place = (v["copy_rows"] == 0) | (read not in stage.copyable)
-                used = in_place * depth * full * tile * read.dtype.bytes / line_bytes
-                yield StridedRows(step * read.dtype.bytes, 1, tile, used)
+                in_place = ~t.copies_rows | (read not in stage.copyable)
+                lines = in_place * depth * full * tile * read.dtype.bytes / line_bytes
+                yield StridedRows(step * read.dtype.bytes, 1, tile, lines)

@@ -85,7 +85,7 @@ class TileOperands:
 
     @cached_property
     def prepacked(self) -> tuple[StageRead, ...]:
-        """Column operands that `pack_columns` 2 packs ahead of all calls: constant inputs which
+        """Column operands that can be packed ahead of all calls: constant inputs which
         nothing else reads, since everybody would read them in this stage's panels. Those of a
         batch's part of a dimension need not begin where a panel does, and are left."""
         constants = {tensor.name for tensor in self.workload.constants}
@@ -222,6 +222,11 @@ class TileOperands:
         columns = self.roles.columns
         across = self.epilogue and any(loop.dim == columns.dim for loop in self.roles.batch)
         return () if across else self.short_runs
+
+    @property
+    def prefetchable(self) -> tuple[StageRead, ...]:
+        """Operands whose next piece can be prefetched."""
+        return (*self.nonresident, *self.page_strided_operands, *self.prefetched_runs)
 
     def _run(self, read: StageRead) -> int:
         """Elements in a row that a batch reads of the last dimension."""

@@ -10,9 +10,9 @@ batched forms, and expressions nobody has named. The loops, outer to inner:
 
 "Columns" is the vector axis V; "rows" are up to two spatial axes the column operands do not use.
 
-What is known of the stage is in `stage.py`, which loop plays which part in `roles.py`, what can be
-packed or copied in `operands.py`, what there is to choose in `knobs.py`, which settings fit in
-`limits.py`, the loops they stand for in `loops.py`, the steps that make them in `trace.py`.
+What is known of the stage is in `stage.py`, which loop has which role in `analysis/tile_roles.py`,
+which operands can be packed or copied in `operands.py`, the knobs in `settings.py`, which settings
+are feasible in `limits.py`, the loops of a setting in `loops.py`, their steps in `trace.py`.
 """
 
 from __future__ import annotations
@@ -28,16 +28,15 @@ from ...leaves import Leaf
 from ...memory_use import MemoryUse
 from ...plan import Outline, Plan
 from ..writer import TraceWriter
-from .default import tile_default
-from .knobs import TileKnobs
+from .default import TileChoices
 from .leaves import TileNest
-from .loops import tile_outline, tile_plan, tile_sizes
+from .loops import tile_outline, tile_plan
 from .memory import tile_memory
 from .trace import TileTrace
 
 
 @dataclass(frozen=True)
-class TileSketch(TileKnobs):
+class TileSketch(TileChoices):
     """See the module."""
 
     name = "tile"
@@ -57,9 +56,8 @@ class TileSketch(TileKnobs):
         for known, nest in self._last:
             if np.array_equal(known, settings):
                 return nest
-        v = self.values(settings)
-        s = tile_sizes(self, v)
-        nest = TileNest(self, v, s, *tile_plan(self, self.outline, v, s))
+        t = self.values(settings)
+        nest = TileNest(t, *tile_plan(t, self.outline))
         self._last[:] = [(settings.copy(), nest)]
         return nest
 
@@ -75,11 +73,6 @@ class TileSketch(TileKnobs):
         """Copies, distant operands and strided rows: see `memory.py`."""
         return tile_memory(self.nest(settings))
 
-    def default(self) -> tuple[int, ...]:
-        """A feasible setting that is sensible with no model: see `tile_default`."""
-        return tile_default(self)
-
     def write(self, writer: TraceWriter, setting: Sequence[int]) -> None:
         nest = self.nest(np.asarray([setting]))
-        v, s = ({name: int(x[0]) for name, x in values.items()} for values in (nest.v, nest.s))
-        TileTrace(writer, self, v, s, nest.plan.loops(), nest.tails).write()
+        TileTrace(writer, self.chosen(setting), nest.plan.loops(), nest.tails).write()

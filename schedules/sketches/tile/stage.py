@@ -15,7 +15,7 @@ from ...algebra.neutral import neutral_conditions
 from ...arrays import BoolArray, IntArray
 from ...leaves import MAX_LANE_STRIDE, Statement
 from ...workload.flops import points_where, useful_points
-from ..analysis.stages import StageLoop
+from ..analysis.stages import StageLoop, StageRead
 from ..analysis.tile_roles import lane_step, slides, tap_distance
 from ..statements import own_names, statement_of
 from .border import Border, border_of
@@ -160,10 +160,11 @@ class TileStage(TileOperands):
         inside = {loop.name for loop in within}
         return [cond for cond in self.padding if not cond.index.vars() & inside]
 
-    def decides_around(self, v: dict[str, IntArray]) -> BoolArray:
-        """(P,) whether loops outside of a tile decide some padding."""
-        several = [(v[name] > 1).astype(np.int64) for name in ("tile_rows", "tile_rows2")]
-        return self._decided[several[0], several[1], v["unroll_window"]]
+    def decides_around(self, rows: IntArray, rows2: IntArray, taps: IntArray) -> BoolArray:
+        """(P,) whether loops outside of a tile of so many rows decide some padding, if so many tap
+        loops are written out."""
+        several = (rows > 1).astype(np.int64), (rows2 > 1).astype(np.int64)
+        return self._decided[(*several, taps)]
 
     @cached_property
     def _decided(self) -> BoolArray:
@@ -230,11 +231,55 @@ class TileStage(TileOperands):
         batch = {loop.name for loop in self.roles.batch}
         return any(guard.index.vars() & batch for guard in self.tap_guards)
 
+    @property
+    def column_vectors(self) -> int:
+        """Vectors along the columns."""
+        return -(-self.roles.columns.extent // self.lanes)
+
+    @property
+    def rows(self) -> tuple[int, int]:
+        """The extents of both axes of rows, 1 for one that there is not."""
+        first, second = (*(loop.extent for loop in self.roles.rows), 1, 1)[:2]
+        return first, second
+
+    @property
+    def can_copy_rows(self) -> bool:
+        """Whether blocks of row operands can be copied, and have use for it."""
+        return bool(self.copyable) and not self.is_read_in_place
+
+    @property
+    def can_skip_padding(self) -> bool:
+        """Whether products with padding can be left out."""
+        return bool(self.border or (self.can_copy_rows and self.decided_around(1, 1, 0)))
+
+    @cached_property
+    def fusable_panels(self) -> tuple[StageRead, ...]:
+        """The column operands that the first tile of rows can pack; all that are packed in a call,
+        or none. Each is as contiguous as columns are, and each step of the reduction reads a part
+        of its own."""
+        view, packed = self.view, self.packed_inside(ahead=False)
+        loops = {loop.name for loop in view.reduce if loop.extent > 1}
+        fits = (
+            not read.padded
+            and self.moves_as_one(read)
+            and read.element_stride(self.roles.columns.name) == 1
+            and all(read.own_dim(name) is not None for name in loops)
+            for read in packed
+        )
+        plain = not view.phase_steps and not view.axis_splits and not view.guards
+        plain = plain and self.step_distance == 1 and not self.is_sliding
+        return packed if plain and all(fits) else ()
+
     @cached_property
     def step_distance(self) -> int:
         """How many steps of the reduction lie between two that are written out together: 1, or as
         many as move the operand from one vector to the next, where nothing else shares it."""
         return 1 if self.roles.is_reused else tap_distance(self.roles, self.lanes)
+
+    @cached_property
+    def tap_copies(self) -> IntArray:
+        """How many copies the first tap loops make, by the number of those that are written out."""
+        return np.cumprod([1, *(loop.extent for loop in self.short_taps())], dtype=np.int64)
 
     def short_taps(self) -> tuple[StageLoop, ...]:
         """The innermost tap loops that are short enough to be written out, innermost first."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 
 from ...arrays import BoolArray, FloatArray, IntArray
-from ..analysis.stages import StageLoop
-from .stage import TileStage
+from .settings import TileBlocks, TileSettings
 
 
 class RemainderTiles(NamedTuple):
@@ -43,43 +42,39 @@ class RemainderTiles(NamedTuple):
 
 
 def remainder_tiles(
-    stage: TileStage,
-    v: Mapping[str, IntArray],
-    axes: Sequence[tuple[StageLoop, IntArray, IntArray]],
-    blocks: Mapping[str, tuple[BoolArray, BoolArray]],
+    t: TileSettings[IntArray], blocks: Mapping[str, tuple[BoolArray, BoolArray]]
 ) -> dict[str, RemainderTiles]:
-    """Those along `axes`, each with the elements of a tile and the tiles of a block. `blocks` says,
-    for each axis, whether threads divide its blocks, and whether a block has more in it than
-    tiles."""
-    found, border = {}, stage.border
-    skips = (v["skip_padding"] == 1) & (v["copy_rows"] == 0)
-    for loop, size, per in axes:
-        asked = v["peel_remainders"] >= (2 if loop is stage.roles.columns else 1)
-        tail = _remainder(loop.extent, size, per, asked, *blocks[loop.name])
-        if border and loop.name in border.conds:
-            edges = border.edges(loop.name, size)
-            codes = edges + (edges < -(-loop.extent // size))
-            tail = tail._replace(tile_versions=np.where(skips, codes, tail.tile_versions))
-        found[loop.name] = tail
+    """Those along all axes that are tiled, by their loops. `blocks` says, for each axis, whether
+    threads divide its blocks, and whether a block has more in it than tiles."""
+    found, border = {}, t.stage.border
+    for axis in t.tiled_axes:
+        peels = t.peel_remainders >= (2 if axis is t.columns else 1)
+        tail = _remainder(axis, peels, *blocks[axis.name])
+        if border and axis.name in border.conds:
+            edges = border.edges(axis.name, axis.size)
+            versions = np.where(t.skips_in_tiles, edges + (edges < axis.tiles), tail.tile_versions)
+            tail = tail._replace(tile_versions=versions)
+        found[axis.name] = tail
     return found
 
 
 def _remainder(
-    extent: int, size: IntArray, per: IntArray, asked: BoolArray, divided: BoolArray,
-    filled: BoolArray,
-) -> RemainderTiles:  # fmt: skip
+    axis: TileBlocks[IntArray], peels: BoolArray, divided: BoolArray, filled: BoolArray
+) -> RemainderTiles:
     """The remainder tile is peeled in the last block if threads do not divide the blocks; else in
     all blocks, if the last one has enough tiles. An axis of one tile needs no peeling."""
-    tiles, ragged = -(-extent // size), extent % size > 0
-    blocks, whole = -(-tiles // per), tiles * size
+    extent, size, per, blocks = axis.extent, axis.size, axis.per_block, axis.blocks
+    ragged, whole = extent % size > 0, axis.tiles * size
     others = (blocks - 1) * per
     in_last = extent // size - others  # whole tiles of the last block
     apart, alike = (blocks > 1) & ~divided, (blocks == 1) | divided & (2 * in_last >= per)
-    cut = asked & (apart | (blocks == 1)) | (tiles == 1)
-    has_code = asked & ragged & (apart | alike)
+    cut = peels & (apart | (blocks == 1)) | (axis.tiles == 1)
+    has_code = peels & ragged & (apart | alike)
     several = has_code & (in_last > 0)
     alone = (size == 1) | cut & (extent % size == 1)
     no_loop = filled & (per - in_last * (has_code & ~apart) == 1)  # over the last tiles of a block
+    shared = np.where(has_code, blocks / axis.tiles, 1.0)
+    full = np.where(cut, extent // size * size / extent, 1.0)
     return RemainderTiles(
         extent=extent,
         full_block_tiles=others,
@@ -89,9 +84,8 @@ def _remainder(
         computed_extent=np.where(cut, extent, whole),
         stored_extent=np.where((blocks > 1) & (per == 1), whole, extent),
         is_exact=cut,
-        guarded_fraction=np.where(ragged & ~cut, np.where(has_code, blocks / tiles, 1.0), 0.0),
-        undecided_fraction=(tiles > 1 + (cut & ragged))
-        * np.where(cut, extent // size * size / extent, 1.0),
+        guarded_fraction=np.where(ragged & ~cut, shared, 0.0),
+        undecided_fraction=(axis.tiles > 1 + (cut & ragged)) * full,
         guard_step=np.where(alone, 1, np.where(no_loop, extent, size)),
         block_versions=1 + (has_code & apart),
         tile_versions=np.asarray(1.0 + several * np.where(apart, 1.0 / blocks, in_last < per)),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -19,7 +19,6 @@ from ...primitives import (
     TransformLayout,
     Unroll,
 )
-from ..analysis.stages import StageLoop
 from ..writer import (
     BATCHES,
     BLOCKS,
@@ -33,102 +32,107 @@ from ..writer import (
     TraceWriter,
     called,
 )
-from .first_tile import merge_with_first_tile
-from .loops import tile_axes
-from .packing import Packing
+from .packing import Packing, fuse_packing
 from .prefetch import write_prefetches
+from .settings import TileBlocks, TileSettings
 from .stage import TileStage
 from .tails import RemainderTiles
+
+Names = Mapping[str, str]
+"""What loops of the stage are called in a nest, by their names in the view of it."""
 
 
 @dataclass
 class TileTrace:
-    """Writes the steps of the stage `k` with knob values `v`, tile sizes `s` (see `tile_sizes`) and
-    the `levels` and `tails` of its plan: `buffer` is what holds its sums, `main` the loop of its
-    reduction, `part` that over parts of it, `shared` the one that threads divide, `blocks` those
-    over blocks, by the plain loops that they walk."""
+    """Writes the steps of settings `t` whose plan has these `levels` and `tails`. `buffer` is what
+    holds the sums, `main` the loop of the reduction, `part` that over parts of it, `shared` the one
+    that threads divide; `outer` are the loops of the nest that tiles are made in, and `blocks`
+    those over blocks, by the loops that they are cut from."""
 
     w: TraceWriter
-    k: TileStage
-    v: dict[str, int]
-    s: dict[str, int]
+    t: TileSettings[int]
     levels: list[LoopLevel]
     tails: Mapping[str, RemainderTiles]
     buffer: str = ""
     main: str = ""
     part: str = ""
     shared: str = ""
+    outer: Names = field(default_factory=dict)
     blocks: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def k(self) -> TileStage:
+        return self.t.stage
 
     @property
     def stage(self) -> str:
         return self.k.view.name
 
-    def outside(self, loop: str) -> str:
-        """What a spatial loop of the reduction's stage is called outside."""
-        outer = self.k.epilogue.name if self.k.epilogue else self.stage
-        return outer + loop[len(self.stage) :]
-
-    def moved(self, loop: str) -> str:
-        """What it is called once the stage is computed where it is used."""
-        return next(f"{self.stage}.{x.dim}" for x in self.k.view.spatial if x.name == loop)
-
-    def named(self, name: Callable[[str], str], *roles: str) -> list[LoopLevel]:
-        """The levels for `roles`, all if there is none, of loops that are called so by now."""
+    def named(self, names: Names, *roles: str) -> list[LoopLevel]:
+        """The levels for `roles`, all if there is none, with the loops of a nest: those that it
+        does not have are called ""."""
         spatial = {loop.name for loop in self.k.view.spatial}
 
         def found(level: LoopLevel) -> LoopLevel:
             if level.role == PARTS:
                 return level._replace(loop=self.part, step=1)
             if level.loop in spatial:
-                return level._replace(loop=name(level.loop))
+                return level._replace(loop=names.get(level.loop, ""))
             is_main = level.loop == self.k.roles.main.name
             return level._replace(loop=self.main) if is_main else level
 
         return [found(level) for level in self.levels if not roles or level.role in roles]
 
     def write(self) -> None:
-        k, v, w = self.k, self.v, self.w
-        splits = (Split(self.outside(step.loop), step.factor) for step in k.view.axis_splits)
-        w.do(*k.view.phase_steps, *splits)
+        k, t, w = self.k, self.t, self.w
+        self._divide_axes()
         self._divide_reduction()
         ko, tiles, depth = self._with_epilogue() if k.epilogue else self._alone()
-        columns = self.blocks[self.outside(k.roles.columns.name)]
-        rows = [self.blocks[self.outside(loop.name)] for loop in k.roles.rows[:1]]
-        packing = Packing(w, k, v, self.s, self.buffer)
-        if v["prefetch"]:  # before operands are packed: from where they come
-            write_prefetches(w, k, self.buffer, v, self.s, tiles, depth)
-        around = v["skip_padding"] and v["copy_rows"]
-        if around:  # before copies hide what is padding
-            self._accumulate(tiles[-1])
-            w.do(SkipZeros(f"{self.stage}.acc", depth[-1]))
+        columns = self.blocks[self.outer[k.roles.columns.name]]
+        rows = [self.blocks[self.outer[loop.name]] for loop in k.roles.rows[:1]]
+        packing, sums = Packing(w, t, self.buffer), f"{self.stage}.acc"
+        *_, inner_tile = tiles.values()
+        if t.prefetch:  # before operands are packed: from where they come
+            write_prefetches(w, t, self.buffer, tiles, depth)
+        if t.skips_around:  # before copies hide what is padding
+            self._accumulate(sums, inner_tile)
+            w.do(SkipZeros(sums, depth[-1]))
         packing.write(columns, next(iter(rows), columns), ko)
-        if not around:
-            self._accumulate(tiles[-1])
-            w.do(*[SkipZeros(f"{self.stage}.acc")] * v["skip_padding"])
+        if not t.skips_around:
+            self._accumulate(sums, inner_tile)
+            w.do(*[SkipZeros(sums)] * t.skip_padding)
         self._cut_tails(tiles)
-        if v["unroll_reduction"] > 1 and k.step_distance > 1:
+        if t.together > k.step_distance > 1:
             self._cut_steps(*depth[-2:])
-        if v["fuse_packing"]:
-            merge_with_first_tile(w, k, v, self.s, depth)
-        if v["nontemporal_stores"]:
+        if t.fuse_packing:
+            fuse_packing(packing, depth)
+        if t.nontemporal_stores:
             w.do(Stream(k.output))
         if self.shared:
             w.do(Parallel(self.shared))
-        if v["split_reduction"] > 1:
+        if t.splits:
             w.vectorise_writer(self.stage, k.lanes)
 
-    def _accumulate(self, tile_loop: str) -> None:
+    def _divide_axes(self) -> None:
+        """Divide axes as the view of the stage has them, in the nest that tiles are made in."""
+        w, view = self.w, self.k.view
+        plain = zip(w.spatial_loops(view.name), w.spatial_loops(self.k.output), strict=True)
+        names = dict(plain)
+        w.do(*view.phase_steps)
+        w.do(*(Split(names[step.loop], step.factor) for step in view.axis_splits))
+        own = (loop.name for loop in view.spatial)
+        self.outer = dict(zip(own, w.spatial_loops(self.k.output), strict=True))
+
+    def _accumulate(self, sums: str, tile_loop: str) -> None:
         """Keep the sums of a tile in registers."""
-        acc = f"{self.stage}.acc"
-        self.w.do(CacheWrite(self.buffer, tile_loop, acc))
+        self.w.do(CacheWrite(self.buffer, tile_loop, sums))
         if self.k.is_scattered:
-            self.w.keep_last(acc, self.k.roles.columns.dim)
+            self.w.keep_last(sums, self.k.roles.columns.dim)
 
     def _divide_reduction(self) -> None:
         """Parts of the reduction that threads compute on their own, each with results of its own,
         which are added up at the end."""
-        w, parts = self.w, self.v["split_reduction"]
+        w, parts = self.w, self.t.split_reduction
         self.buffer, self.main = self.stage, self.k.roles.main.name
         if parts == 1:
             return
@@ -138,44 +142,50 @@ class TileTrace:
         w.do(RFactor(self.part, self.buffer))
         w.do(TransformLayout(self.buffer, (), ((rank, 0), *((d, 0) for d in range(rank)))))
 
-    def _alone(self) -> tuple[str, list[str], list[str]]:
+    def _alone(self) -> tuple[str, Names, list[str]]:
         """All loops of a stage that nothing is computed from in place. What is called the one over
         blocks of the reduction, those over tiles, and those of the reduction not written out."""
-        made = self.w.arrange(self.named(self.outside), first=self._ragged(self.outside))
+        made = self.w.arrange(self.named(self.outer), first=self._ragged(self.outer))
         self._share(made)
-        return called(made, DEPTH)[0], called(made, TILES), called(made, STEPS)
+        return called(made, DEPTH)[0], self._tiles(made, self.outer), called(made, STEPS)
 
-    def _with_epilogue(self) -> tuple[str, list[str], list[str]]:
+    def _with_epilogue(self) -> tuple[str, Names, list[str]]:
         """The same where the loops of an epilogue are outside. Tiles are finished one after the
         other; or whole blocks are, which are summed up over all of the reduction in a private
         buffer, a block of the reduction at a time, before the epilogue walks over them."""
-        w, in_blocks = self.w, self.s["k_count"] > 1
+        w, in_blocks = self.w, self.t.k_count > 1
         own = [loop.name for loop in (*reversed(self.k.roles.rows), self.k.roles.columns)]
-        around = self.named(self.outside, BATCHES, BLOCKS)
+        around, tiled = self.named(self.outer, BATCHES, BLOCKS), [self.outer[loop] for loop in own]
         if in_blocks:
-            around += [LoopLevel(self.outside(loop), role=TILES) for loop in own]
+            around += [LoopLevel(loop, role=TILES) for loop in tiled]
         else:
-            walked = self.named(self.outside, TILES, WRITTEN_OUT)
-            around += [x for x in walked if x.loop in map(self.outside, own)]
-        made = w.arrange(around, first=self._ragged(self.outside))
+            walked = self.named(self.outer, TILES, WRITTEN_OUT)
+            around += [x for x in walked if x.loop in tiled]
+        made = w.arrange(around, first=self._ragged(self.outer))
         self._share(made)
-        tiles = called(made, TILES)
-        place = list(self.blocks.values())[-1] if in_blocks else tiles[-1]
-        w.do(ComputeAt(self.stage, place, register=not in_blocks))
+        tiles = self._tiles(made, self.outer)
+        *_, inner_tile = tiles.values()
+        *_, inner_block = self.blocks.values()
+        place = inner_block if in_blocks else inner_tile
+        plain = {name: dim for dim, name in enumerate(w.spatial_loops(self.stage))}
+        made_of = w.remake(ComputeAt(self.stage, place, register=not in_blocks))
+        by_dim = {plain[old]: new for old, (new,) in made_of.items()}
+        moved = {x.name: by_dim[x.dim] for x in self.k.view.spatial if x.dim in by_dim}
         if in_blocks:
-            w.vectorise_loop(tiles[-1], self.k.lanes)
+            w.vectorise_loop(inner_tile, self.k.lanes)
         elif self.k.is_scattered:
             w.keep_last(self.stage, self.k.roles.columns.dim)
         left = [loop.var for loop in w.own_loops(self.stage, inside=place) if not loop.reduce]
-        kind, moved = SERIAL if in_blocks else UNROLLED, set(map(self.moved, own))
-        inside = [LoopLevel(loop, 1, kind) for loop in left if loop not in moved]
-        inside += self.named(self.moved, DEPTH, *[TILES] * in_blocks, STEPS, WRITTEN_OUT)
-        made = w.arrange(inside, first=[self.main, *self._ragged(self.moved)])
-        return called(made, DEPTH)[0], called(made, TILES) or tiles, called(made, STEPS)
+        kind, of_tiles = SERIAL if in_blocks else UNROLLED, {moved.get(loop) for loop in own}
+        inside = [LoopLevel(loop, 1, kind) for loop in left if loop not in of_tiles]
+        inside += self.named(moved, DEPTH, *[TILES] * in_blocks, STEPS, WRITTEN_OUT)
+        made = w.arrange(inside, first=[self.main, *self._ragged(moved)])
+        tiles = self._tiles(made, moved) if in_blocks else tiles
+        return called(made, DEPTH)[0], tiles, called(made, STEPS)
 
-    def _ragged(self, name: Callable[[str], str]) -> list[str]:
+    def _ragged(self, names: Names) -> list[str]:
         """The loops that tiles are cut from, in the order in which their ends are tested."""
-        return [name(loop.name) for loop, _, _ in tile_axes(self.k, self.s)]
+        return [names.get(axis.name, "") for axis in self.t.tiled_axes]
 
     def _share(self, made: list[tuple[LoopLevel, str]]) -> None:
         """Make one of the loops that threads divide, and note where blocks along each loop are."""
@@ -186,32 +196,31 @@ class TileTrace:
             if level.role == BLOCKS
         }
 
-    def _cut_tails(self, tiles: list[str]) -> None:
+    def _tiles(self, made: list[tuple[LoopLevel, str]], names: Names) -> Names:
+        """The loops over tiles, outermost first, by their axes."""
+        axis_of = {names[x.name]: x.name for x in self.t.tiled_axes if x.name in names}
+        return {axis_of[level.loop]: name for level, name in made if level.role == TILES}
+
+    def _cut_tails(self, tiles: Names) -> None:
         """Code of its own for tiles that touch padding, for incomplete tiles of rows, and of
         columns too if asked for."""
-        in_order = tiles[1:] if self.v["row_tiles_innermost"] else tiles[:-1]
-        names = [*reversed(in_order), tiles[0] if self.v["row_tiles_innermost"] else tiles[-1]]
-        skips = self.v["skip_padding"] and not self.v["copy_rows"]
-        border = self.k.border if skips else None
-        for axis, name in zip(tile_axes(self.k, self.s), names, strict=True):
-            loop, tile, _ = axis
-            if border and loop.name in border.conds:
-                self._cut(*axis, name, border.clear(loop.name, tile))
-            elif self.tails[loop.name].is_peeled[0]:
-                self._cut(*axis, name)
+        border = self.k.border if self.t.skips_in_tiles else None
+        for axis in self.t.tiled_axes:
+            if border and axis.name in border.conds:
+                self._cut(axis, tiles[axis.name], border.clear(axis.name, axis.size))
+            elif self.tails[axis.name].is_peeled[0]:
+                self._cut(axis, tiles[axis.name])
 
-    def _cut(
-        self, loop: StageLoop, tile: int, per: int, name: str, clear: tuple[int, int] | None = None
-    ) -> None:
-        """Give the last, incomplete tile along `loop`, of the tiles `name`, code of its own, and
-        those that are not `clear` of padding: in the last of several blocks; or in all, which are
-        alike then, where threads divide them or padding is cut."""
-        w, tail = self.w, self.tails[loop.name]
-        whole, others = loop.extent // tile, int(tail.full_block_tiles[0])
+    def _cut(self, axis: TileBlocks[int], name: str, clear: tuple[int, int] | None = None) -> None:
+        """Peel the remainder tile along an axis, of the tiles `name`, and those that are not
+        `clear` of padding: in the last of several blocks; or in all, which are alike then, where
+        threads divide them or padding is cut."""
+        w, tail = self.w, self.tails[axis.name]
+        whole, others = axis.extent // axis.size, int(tail.full_block_tiles[0])
         copies = w.copies(name)
         if tail.in_last_block_only[0] and not clear:
-            blocks = w.copies(self.blocks[self.outside(loop.name)])
-            seconds = [w.partition(copy, others // per) for copy in blocks]
+            blocks = w.copies(self.blocks[self.outer[axis.name]])
+            seconds = [w.partition(copy, others // axis.per_block) for copy in blocks]
             copies = [second[own] for second in seconds for own in copies if own in second]
         start, stop = clear or (0, whole)
         for copy in copies:
@@ -225,7 +234,7 @@ class TileTrace:
         """Where steps that are written out together end early, those that do and those that do not
         have code of their own."""
         w, distance = self.w, self.k.step_distance
-        count, rest = divmod(self.k.roles.main.extent, distance * self.v["unroll_reduction"])
+        count, rest = divmod(self.k.roles.main.extent, self.t.together)
         if not rest:
             return
         for name in w.copies(whole):

@@ -16,7 +16,7 @@ from ...plan import Outline
 from ...target import Target
 from ...workload.workload import Workload
 from ..analysis.stages import StageLoop, StageRead, StageView
-from ..knobs import Knobbed
+from ..knobs import Arrays, Ints, Knobbed
 from ..outlines import stage_outline
 
 
@@ -30,7 +30,7 @@ class Transposition:
 
 
 @dataclass(frozen=True)
-class TransposedStage(Knobbed):
+class TransposedStage(Knobbed[Arrays, Ints]):
     """The stage `view` on `target`, which reads blocks as `transposed` says."""
 
     workload: Workload

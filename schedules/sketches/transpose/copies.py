@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from math import prod
+from typing import Generic
 
 import numpy as np
 
@@ -23,11 +23,19 @@ from ...memory_use import DistantRuns, MemoryUse, PrivateCopy
 from ...nest.loop_ir import LoopKind
 from ...plan import Level, Plan
 from ...primitives import CacheWrite, Fuse, Stream, TransformLayout
-from ...space import Knob
 from ...target import Target
 from ...workload.workload import Workload
 from ..analysis.stages import SHORT_AXIS, StageLoop, StageRead, StageView, with_reads
-from ..knobs import POWERS, stream_values
+from ..knobs import (
+    POWERS,
+    N,
+    knob,
+    nontemporal_knob,
+    nontemporal_values,
+    parallel_knob,
+    settings,
+    switch,
+)
 from ..vectors import row_pieces
 from ..writer import BATCHES, BLOCKS, TILES, WRITTEN_OUT, TraceWriter
 from .blocks import TransposedStage, Transposition, can_be_transposed, pitch
@@ -104,13 +112,27 @@ def transpose_sketch(workload: Workload, view: StageView, target: Target) -> Tra
     return None
 
 
+@settings
+class TransposeSettings(Generic[N]):
+    """Knobs of transpositions. `tile_rows` and `tile_columns` are blocks walked together: how much
+    of each line, page and cache set is used before it is left."""
+
+    tile_rows: N = knob(lambda sketch: sketch.block_counts(sketch.transposed.across), usual=1)
+    tile_columns: N = knob(lambda sketch: sketch.block_counts(sketch.transposed.along), usual=1)
+    buffer_output: N = knob(lambda sketch: switch(sketch.can_buffer))
+    """Whether such a piece is gathered in a buffer, and its rows written one after another."""
+    parallel: N = parallel_knob(lambda sketch: sketch.blocks > 1)
+    nontemporal_stores: N = nontemporal_knob(
+        lambda sketch: nontemporal_values(sketch.workload, sketch.view.name, sketch.target)
+    )
+
+
 @dataclass(frozen=True)
-class TransposeSketch(TransposedStage):
-    """See the module. `rows` and `columns` are blocks walked together, in the axes of the result:
-    how much of each line, page and cache set is used before it is left; `collect` gathers such a
-    piece in a buffer and writes its rows one after another."""
+class TransposeSketch(TransposedStage[TransposeSettings[IntArray], TransposeSettings[int]]):
+    """See the module."""
 
     name = "transpose"
+    SETTINGS = TransposeSettings
 
     fused: tuple[Fuse, ...] = ()
     """Loops of the stage that are one in `view`."""
@@ -126,25 +148,18 @@ class TransposeSketch(TransposedStage):
         """Whether an axis is so short that element by element may do as well."""
         return min(self.transposed.across.extent, self.transposed.along.extent) < SHORT_AXIS
 
-    @cached_property
-    def knobs(self) -> tuple[Knob, ...]:
-        return (
-            Knob("tile_rows", self._counts(self.transposed.across)),
-            Knob("tile_columns", self._counts(self.transposed.along)),
-            Knob("buffer_output", (0, 1) if self._can_collect() else (0,)),
-            self.parallel_knob(self._count() > 1),
-            Knob("nontemporal_stores", stream_values(self.workload, self.view.name, self.target)),
-        )
-
-    def _can_collect(self) -> bool:
+    @property
+    def can_buffer(self) -> bool:
         """Whether a piece of a row is several vectors, and a box in the result."""
         return self.transposed.along.extent >= 2 * self.lanes and not self.fused
 
-    def _counts(self, loop: StageLoop) -> tuple[int, ...]:
+    def block_counts(self, loop: StageLoop) -> tuple[int, ...]:
+        """Blocks along a loop that may be walked together."""
         whole = loop.extent // self.lanes
         return tuple(n for n in POWERS if n <= max(whole, 1))
 
-    def _count(self) -> int:
+    @property
+    def blocks(self) -> int:
         """How many blocks there are."""
         pair = (self.transposed.across, self.transposed.along)
         return self.repeats * prod(-(-loop.extent // self.lanes) for loop in pair)
@@ -155,12 +170,12 @@ class TransposeSketch(TransposedStage):
         collected, else side by side; elements of a block."""
         v = self.values(settings)
         across, along = self.pair
-        high, wide = v["tile_rows"] * self.lanes, v["tile_columns"] * self.lanes
-        share, many = v["parallel"] > 0, self.has_many_others
+        high, wide = v.tile_rows * self.lanes, v.tile_columns * self.lanes
+        share, many = v.parallel > 0, self.has_many_others
         rows, columns = self.loops[across].extent // high, self.loops[along].extent // wide
         threads = self.target.threads
         columns_outside = (rows < threads) & (threads < columns) & (not many)
-        collected = v["buffer_output"] > 0
+        collected = v.buffer_output > 0
         levels = (
             *(Level(n, 1, share & many, BATCHES) for n in self.others),
             Level(along, wide, share & (not many), TILES, present=columns_outside),
@@ -172,7 +187,7 @@ class TransposeSketch(TransposedStage):
             Level(across, 1, role=WRITTEN_OUT, kind=LoopKind.UNROLLED),
             Level(along, 1, role=WRITTEN_OUT, kind=LoopKind.VECTORIZED),
         )
-        return Plan(self.outline, levels, len(share), nontemporal=v["nontemporal_stores"] > 0)
+        return Plan(self.outline, levels, len(share), nontemporal=v.nontemporal_stores > 0)
 
     def leaves(self, settings: IntArray) -> Sequence[Leaf]:
         """Blocks, and behind those of a piece its rows where they are collected."""
@@ -199,15 +214,15 @@ class TransposeSketch(TransposedStage):
         every, block = float(self.view.points * size), self.lanes * size
         near = 2 * every <= self.target.own_cache_bytes
         pitches = (pitch(read, along) * read.dtype.bytes for read in self.transposed.reads)
-        streamed = v["nontemporal_stores"] > 0
+        streamed = v.nontemporal_stores > 0
         distant = (
-            DistantRuns(every, v["tile_rows"] * block, strides=tuple(pitches), fits_near=near),
+            DistantRuns(every, v.tile_rows * block, strides=tuple(pitches), fits_near=near),
             DistantRuns(
                 every,
-                v["tile_columns"] * block,
+                v.tile_columns * block,
                 np.where(streamed, 0.0, 1.0),
                 strides=(along.extent * size,),
-                is_side_by_side=v["buffer_output"] == 0,
+                is_side_by_side=v.buffer_output == 0,
                 fits_near=near,
             ),
         )
@@ -216,13 +231,9 @@ class TransposeSketch(TransposedStage):
     def pieces(self, nest: BlockNest, settings: IntArray) -> Iterator[tuple[BlockPiece, BoolArray]]:
         """Pieces of the nests of `settings`, and (P,) whether each is collected: not one that has a
         single vector of a row."""
-        collects = self.values(settings)["buffer_output"] > 0
+        collects = self.values(settings).buffer_output > 0
         for piece in nest.whole.divided(nest.levels(TILES)):
             yield piece, collects & (piece.sides[nest.along] > self.lanes)
-
-    def default(self) -> tuple[int, ...]:
-        """Pieces of two by two blocks."""
-        return self.with_defaults({"tile_rows": 1, "tile_columns": 1, "buffer_output": 0})
 
     def write(self, writer: TraceWriter, setting: Sequence[int]) -> None:
         """Write all pieces, after what fuses loops."""
@@ -288,8 +299,8 @@ class _BlockCopy(BlockWriter):
         (dim,) = (d for d, index in enumerate(leaf.index) if along in index.vars())
         self.collected += 1
         name = f"{self.name}.piece{self.collected}"
-        w.do(CacheWrite(self.name, place, name, register=False))
+        (out,) = w.remake(CacheWrite(self.name, place, name, register=False))[along]
         others = tuple((d, 0) for d in range(len(leaf.index)) if d != dim)
         panels = ((dim, 1), *others, (dim, 2))
         w.do(TransformLayout(name, ((dim, self.lanes),), panels))
-        w.vectorise_loop(f"{along}.out", self.lanes, max(POWERS), cut=True)
+        w.vectorise_loop(out, self.lanes, max(POWERS), cut=True)

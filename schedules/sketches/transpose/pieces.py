@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -72,7 +73,7 @@ class BlockNest:
     """The nests of `plan`, whose axes are called by their numbers: `across` is contiguous in
     the tensors, `along` in what is computed."""
 
-    def __init__(self, sketch: TransposedStage, plan: Plan) -> None:
+    def __init__(self, sketch: TransposedStage[Any, Any], plan: Plan) -> None:
         self.sketch, self.plan = sketch, plan
         self.across, self.along = map(str, sketch.pair)
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import product
 from math import ceil, log2
+from typing import Generic
 
 import numpy as np
 
@@ -21,10 +21,9 @@ from ...leaves import AccessPattern, Leaf, LeafLoop, Operations, Statement
 from ...nest.loop_ir import LoopKind
 from ...plan import Level, Plan
 from ...primitives import CacheWrite, RFactor, Unroll, Vectorize
-from ...space import Knob
 from ..analysis.stages import SHORT_AXIS, StageLoop, StageRead, StageView
 from ..fused.reductions import ReductionSteps
-from ..knobs import POWERS
+from ..knobs import POWERS, N, knob, parallel_knob, settings
 from ..writer import BATCHES, BLOCKS, STEPS, TILES, WRITTEN_OUT, TraceWriter
 from .blocks import TransposedStage, Transposition, can_be_transposed, pitch
 from .pieces import BlockNest, BlockPiece, BlockWriter
@@ -57,28 +56,37 @@ def _transposition(view: StageView, across: StageLoop, along: StageLoop) -> Tran
     return Transposition(across, along, tuple(transposed)) if transposed and straight else None
 
 
+@settings
+class TransposedSumSettings(Generic[N]):
+    """Knobs of transposed sums."""
+
+    tile_columns: N = knob(lambda sketch: [n for n in POWERS[:3] if n <= sketch.vectors], usual=1)
+    """Vectors of sums that are kept at once."""
+    parallel: N = parallel_knob(lambda sketch: sketch.repeats * sketch.vectors > 1)
+
+
 @dataclass(frozen=True)
-class TransposedSumSketch(TransposedStage):
-    """See the module. `columns` is the vectors of sums that are kept at once."""
+class TransposedSumSketch(
+    TransposedStage[TransposedSumSettings[IntArray], TransposedSumSettings[int]]
+):
+    """See the module."""
 
     name = "transposed_sum"
+    SETTINGS = TransposedSumSettings
 
-    @cached_property
-    def knobs(self) -> tuple[Knob, ...]:
-        whole = max(self.transposed.along.extent // self.lanes, 1)
-        return (
-            Knob("tile_columns", tuple(n for n in POWERS[:3] if n <= whole)),
-            self.parallel_knob(self.repeats * whole > 1),
-        )
+    @property
+    def vectors(self) -> int:
+        """Whole vectors of sums."""
+        return max(self.transposed.along.extent // self.lanes, 1)
 
     def plan(self, settings: IntArray) -> Plan:
         """Axes that are walked as they are, pieces of a few vectors, and in each the reduction."""
         v, many = self.values(settings), self.has_many_others
-        share, (across, along) = v["parallel"] > 0, self.pair
+        share, (across, along) = v.parallel > 0, self.pair
         others = (n for n in range(len(self.view.spatial), len(self.loops)) if n not in self.pair)
         levels = (
             *(Level(n, 1, share & many, BATCHES) for n in self.others),
-            Level(along, v["tile_columns"] * self.lanes, share & (not many), TILES),
+            Level(along, v.tile_columns * self.lanes, share & (not many), TILES),
             *(Level(n, 1, role=STEPS) for n in others),
             Level(across, self.lanes, role=BLOCKS),
             Level(along, self.lanes, role=WRITTEN_OUT, kind=LoopKind.UNROLLED),
@@ -129,19 +137,15 @@ class TransposedSumSketch(TransposedStage):
         several = any(x.extent > 1 for x in self.view.spatial)
         return several and self.transposed.along.extent >= 2 * self.lanes
 
-    def default(self) -> tuple[int, ...]:
-        """Two vectors of sums, every thread."""
-        return self.with_defaults({"tile_columns": 1})
-
     def write(self, writer: TraceWriter, setting: Sequence[int]) -> None:
         """Write all pieces; the sums of lanes that are part of the reduction get a tensor."""
         name, along, buffer = self.view.name, self.transposed.along, self.view.name
         if along.reduce:
             buffer = f"{name}.sums"
-            writer.do(RFactor(along.name, buffer))
+            (last,) = writer.remake(RFactor(along.name, buffer))[along.name]
             if self._adds_vectors:
                 steps = ReductionSteps(writer, self.lanes, 1)
-                steps.add_up(name, steps.factor(name, f"{along.name}.rf"), steps.place(name, ""))
+                steps.add_up(name, steps.factor(name, last), steps.place(name, ""))
         nest = BlockNest(self, self.plan(np.asarray([setting])))
         _Sum(writer, nest).write(buffer, list(self.pieces(nest)))
 
@@ -169,9 +173,9 @@ class _Sum(BlockWriter):
         *outside, across = (x.var for x in chain if x.reduce)
         w.reorder(*outside, across, middle, lane)
         self.made += 1
-        w.do(CacheWrite(buffer, place, f"{self.name}.acc{self.made}"))
-        for end in ("init", "out"):
-            w.do(Unroll(f"{middle}.{end}"), Vectorize(f"{lane}.{end}"))
+        ends = w.remake(CacheWrite(buffer, place, f"{self.name}.acc{self.made}"))
+        for vector, lanes in zip(ends[middle], ends[lane], strict=True):
+            w.do(Unroll(vector), Vectorize(lanes))
         for (walk, vector, lanes), block in self.cut([across, middle, lane], blocks):
             _, step = self.split(walk, block)
             self.transpose(block, vector, (vector, step), lanes)

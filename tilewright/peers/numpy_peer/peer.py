@@ -93,7 +93,7 @@ class NumpyPeer:
         self._choices: list[FastestVariant] = []
         self._like = None if like is None else [step.variant for step in like.steps]
         self._shared: list[Array] | None = None
-        self._taken = 0
+        self._buffers_used = 0
         self._steps: list[Callable[[], object]] = []
         for stage in workload.stages:
             self._tensors[stage.name] = self._empty(stage.tensor.shape, stage.tensor.dtype)
@@ -140,7 +140,7 @@ class NumpyPeer:
         requests."""
         if self._shared is None:
             return self._allocated(shape, dtype)
-        place, self._taken = self._taken, self._taken + 1
+        place, self._buffers_used = self._buffers_used, self._buffers_used + 1
         if place == len(self._shared):
             self._shared.append(self._allocated(shape, dtype))
         known = self._shared[place]
@@ -234,7 +234,7 @@ class NumpyPeer:
         steps: list[Value] = []
         self._shared = []
         for place in range(axis.extent):
-            self._taken = 0
+            self._buffers_used = 0
             steps.append(self._value(substitute(stage.body, {axis.name: affine(place)}), box))
         self._shared = None
         first, *others = steps

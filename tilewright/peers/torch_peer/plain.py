@@ -78,7 +78,7 @@ class PlainTorch:
         self._traced = traced
         self._multiply_adds = multiply_adds
         self._shared: list[Any] | None = None
-        self._taken = 0
+        self._buffers_used = 0
 
     @contextmanager
     def one_memory(self) -> Iterator[None]:
@@ -91,7 +91,7 @@ class PlainTorch:
 
     def begin_step(self) -> None:
         """Begin a step, which uses that memory from the start."""
-        self._taken = 0
+        self._buffers_used = 0
 
     def stage(self, stage: Stage) -> Value:
         """A call of one stage, as a product of matrices or element by element, which returns a
@@ -255,7 +255,7 @@ class PlainTorch:
         """Memory for a result. Steps of one reduction share it, in the order of the requests."""
         if self._shared is None:
             return self._torch.empty_like(like)
-        place, self._taken = self._taken, self._taken + 1
+        place, self._buffers_used = self._buffers_used, self._buffers_used + 1
         if place == len(self._shared):
             self._shared.append(self._torch.empty_like(like))
         known = self._shared[place]

@@ -25,14 +25,14 @@ class StageRun:
     """A run of stages: the tensors it reads with their shapes, the `shape` of its result, its
     numbers, and the extents it reduces over, a sorted entry per reducing stage.
 
-    `given` is the result, if known: long lists of variants are compared on a part of it first.
+    `result` is the result, if known: long lists of variants are compared on a part of it first.
     """
 
     operands: Sequence[Operand]
     shape: tuple[int, ...]
     constants: Sequence[float]
     reduced: Sequence[tuple[int, ...]]
-    given: Any = None
+    result: Any = None
 
     @property
     def eps(self) -> list[float]:
@@ -336,8 +336,8 @@ def _batch_norms(
                     y = function(to.there(data), mean, var, scale, offset, False, 0.0, e)
                     return to.back(y.relu_() if r else y)
 
-                if run.given is not None:
-                    found, given = norm(x()[part], few), run.given[part]
+                if run.result is not None:
+                    found, given = norm(x()[part], few), run.result[part]
                     if not torch.allclose(found, given, rtol=1e-3, atol=1e-3, equal_nan=True):
                         continue
                 yield _variant(

@@ -1,11 +1,11 @@
-"""Which machine measures which candidates, and what follows the loss of a machine. Pure: no clock,
-no network.
+"""Distribution of candidates to machines, and recovery from lost machines. Pure: no clock, no
+network.
 
-A batch of candidates is divided into orders, each for one machine; Dask never moves an order by
-itself. When a machine is lost, the unanswered candidates of its order are ordered again. If there
-were several, the one that crashed the machine is not known: they are ordered one by one from then
-on, so that only a candidate measured alone is blamed. Candidates of an order that had not begun are
-not suspected.
+A batch of candidates is divided into requests, each for one machine; Dask never moves a request to
+another machine. When a machine is lost, the candidates of its request without a result are
+requested again. If there were several, it is unknown which one crashed the machine: from then on
+they are requested one by one, so that only a candidate measured alone is blamed. Candidates of a
+request that had not begun are not suspected.
 """
 
 from __future__ import annotations
@@ -17,19 +17,22 @@ from dataclasses import dataclass, field
 from tilewright.schedules.record import MeasureResult, MeasureStatus
 
 MAX_DEATHS = 3
-"""Machines that may be lost while they measure one candidate alone, before it is LOST."""
+"""Number of machines that may be lost while they measure one candidate alone, before the candidate
+is LOST."""
 
 MAX_UNBEGUN = 5
-"""Losses of an order before its note that it began: a machine may crash too fast to send one."""
+"""Number of times that a request may be lost before its "begun" note: a machine may crash too fast
+to send one."""
 
 
 @dataclass(slots=True)
 class Assignment:
-    """An order at a machine; `left` are the positions without an answer."""
+    """A request sent to one machine. `unanswered` holds the indices of candidates without a result
+    yet."""
 
     task: str
     machine: str
-    left: list[int]
+    unanswered: list[int]
     begun: bool = False
 
 
@@ -37,8 +40,8 @@ class Assignment:
 class Dispatch:
     """The state of one batch of `count` candidates.
 
-    With `together` all are timed in one order on one machine, and none counts before all are
-    there: times of two machines are never compared.
+    With `together` all candidates are timed in one request on one machine, and results count only
+    when all of them have arrived, because times of two machines are never compared.
     """
 
     count: int
@@ -51,7 +54,7 @@ class Dispatch:
     _suspects: deque[int] = field(default_factory=deque)
     _deaths: dict[int, int] = field(default_factory=dict)
     _unbegun: dict[int, int] = field(default_factory=dict)
-    _held: dict[int, MeasureResult] = field(default_factory=dict)
+    _unreported: dict[int, MeasureResult] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._waiting.extend(range(self.count))
@@ -62,12 +65,15 @@ class Dispatch:
 
     @property
     def has_more(self) -> bool:
-        """Whether there is something to be ordered."""
+        """Whether there are candidates to request."""
         return bool(self._suspects or self._waiting)
 
     def assign(self, places: Sequence[str], share: int) -> list[Assignment]:
-        """New orders of up to `share` candidates, one for each of `places`: machines, once for
-        each order they have room for, best first. `together` takes the first for all."""
+        """Return new requests of up to `share` candidates, one for each of `places`.
+
+        `places` lists machines, best first, once for each request that they have capacity for. With
+        `together` the first machine gets all candidates.
+        """
         able = [m for m in places if m not in self.refused]
         if self.together:
             return self._assign_all(able)
@@ -86,7 +92,8 @@ class Dispatch:
         return [self._order(able[0], everything)]
 
     def _next(self, share: int) -> list[int]:
-        """A suspect alone; else so many that the machines end at about the same time."""
+        """Return one suspect alone, or else up to `share` waiting candidates, so that the machines
+        finish at about the same time."""
         if self._suspects:
             return [self._suspects.popleft()]
         return [self._waiting.popleft() for _ in range(min(share, len(self._waiting)))]
@@ -101,75 +108,78 @@ class Dispatch:
             self.under_way[task].begun = True
 
     def answer(self, task: str, position: int, result: MeasureResult) -> list[int]:
-        """Take a result; the positions that are settled by it.
+        """Store a result; return the positions that it settles.
 
-        An answer to an order that was given up is as good as another, where nobody else has
-        answered; it is not where times are compared.
+        A result of an abandoned request is accepted if there is no other result for the candidate,
+        except if times are compared.
         """
         if not 0 <= position < self.count:
             raise ValueError(f"position must be 0..{self.count - 1}, got {position}")
         assignment = self.under_way.get(task)
         if assignment is not None:
             assignment.begun = True
-            assignment.left = [p for p in assignment.left if p != position]
+            assignment.unanswered = [p for p in assignment.unanswered if p != position]
         if self.together:
             if assignment is not None:
-                self._held[position] = result
+                self._unreported[position] = result
             return []
         return self._settle(position, result)
 
     def end(self, task: str) -> list[int]:
-        """The machine says that it is through; the positions that are settled by it."""
+        """Handle the end of a request that its machine reports; return the positions that it
+        settles."""
         assignment = self.under_way.pop(task, None)
         if assignment is None:
             return []
         settled: list[int] = []
-        if self.together and not assignment.left:
-            for position, result in sorted(self._held.items()):
+        if self.together and not assignment.unanswered:
+            for position, result in sorted(self._unreported.items()):
                 settled += self._settle(position, result)
             return settled
-        return self._again(assignment, [p for p in assignment.left if p not in self.results])
+        return self._again(assignment, [p for p in assignment.unanswered if p not in self.results])
 
     def refuse(self, task: str) -> None:
-        """The machine cannot take this work: others do."""
+        """Record that the machine cannot measure this workload: other machines measure it."""
         assignment = self.under_way.pop(task, None)
         if assignment is not None:
             self.refused.add(assignment.machine)
-            self._back(assignment.left)
+            self._back(assignment.unanswered)
 
     def lose(self, task: str) -> list[int]:
-        """The machine was lost, or its notes; returns the positions that this settles."""
+        """Handle the loss of the machine or of its notes; return the positions that this
+        settles."""
         assignment = self.under_way.pop(task, None)
         if assignment is None:
             return []
-        return self._again(assignment, [p for p in assignment.left if p not in self.results])
+        return self._again(assignment, [p for p in assignment.unanswered if p not in self.results])
 
     def interrupt(self) -> None:
-        """The scheduler was lost with all orders: no candidate is blamed."""
+        """Handle the loss of the scheduler with all requests: no candidate is blamed."""
         for assignment in self.under_way.values():
-            self._back([p for p in assignment.left if p not in self.results])
+            self._back([p for p in assignment.unanswered if p not in self.results])
         self.under_way.clear()
 
     def give_up(self, detail: str) -> list[int]:
-        """No answer will come; returns the positions that this settles."""
-        left = [p for p in range(self.count) if p not in self.results]
+        """Settle all other positions as LOST, because no result will arrive; return these
+        positions."""
+        positions = [p for p in range(self.count) if p not in self.results]
         self.under_way.clear()
-        return [p for i in left for p in self._settle(i, lost(detail))]
+        return [p for i in positions for p in self._settle(i, lost(detail))]
 
-    def _again(self, assignment: Assignment, left: list[int]) -> list[int]:
+    def _again(self, assignment: Assignment, positions: list[int]) -> list[int]:
         if self.together:
             return self._all_again(assignment.begun)
         if not assignment.begun:
-            for position in left:
+            for position in positions:
                 self._unbegun[position] = self._unbegun.get(position, 0) + 1
-            hopeless = any(self._unbegun[p] > MAX_UNBEGUN for p in left)
+            hopeless = any(self._unbegun[p] > MAX_UNBEGUN for p in positions)
             if not hopeless:
-                self._back(left)
+                self._back(positions)
                 return []
-        if len(left) != 1:
-            self._suspects.extend(left)
+        if len(positions) != 1:
+            self._suspects.extend(positions)
             return []
-        (position,) = left
+        (position,) = positions
         self._deaths[position] = self._deaths.get(position, 0) + 1
         if self._deaths[position] >= MAX_DEATHS:
             return self._settle(position, _deadly(self._deaths[position]))
@@ -177,7 +187,7 @@ class Dispatch:
         return []
 
     def _all_again(self, begun: bool) -> list[int]:
-        self._held.clear()
+        self._unreported.clear()
         self._deaths[0] = self._deaths.get(0, 0) + begun
         if self._deaths[0] >= MAX_DEATHS:
             return [p for i in range(self.count) for p in self._settle(i, _deadly(MAX_DEATHS))]
@@ -186,7 +196,7 @@ class Dispatch:
 
     def _back(self, positions: list[int]) -> None:
         if self.together:
-            self._held.clear()
+            self._unreported.clear()
             self._waiting = deque(range(self.count))
             return
         self._waiting.extendleft(reversed(positions))
@@ -202,7 +212,7 @@ class Dispatch:
 
 
 def lost(detail: str) -> MeasureResult:
-    """A LOST result, which says nothing about the candidate."""
+    """Return a LOST result, which states nothing about the candidate."""
     return MeasureResult(MeasureStatus.LOST, detail=detail)
 
 

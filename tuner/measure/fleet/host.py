@@ -1,7 +1,7 @@
-"""The part of a fleet that runs on each machine; a coordinator submits its function `run` to Dask.
+"""The part of a fleet that runs on each machine. A coordinator submits its function `run` to Dask.
 
-It runs in a thread of a Dask worker. Compiling and timing happen in the processes of a local
-measurer, which takes the machine's lock; nothing is timed in the worker itself.
+The function runs in a thread of a Dask worker. Compiling and timing happen in the processes of a
+local measurer, which takes the machine's lock; nothing is timed in the worker itself.
 """
 
 from __future__ import annotations
@@ -28,17 +28,18 @@ from .machines import kind
 from .messages import MachineDescription, Note, Order
 
 MAX_OPEN_MEASURERS = 2
-"""Workloads that stay open with their processes: a machine may serve two jobs in turns."""
+"""Number of workloads that stay open with their processes: a machine may serve two jobs
+alternately."""
 
 
 class OrderAbandoned(BaseException):
-    """The coordinator cancelled an order. A BaseException, so that nothing handles it as a
+    """The coordinator cancelled a request. A BaseException, so that nothing handles it as a
     failure."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Opened:
-    """A measurer and its control; a measurer whose control was aborted is closed."""
+    """A measurer and its control. A measurer whose control was aborted is closed."""
 
     measurer: Measurer
     control: Control
@@ -46,9 +47,9 @@ class _Opened:
 
 @dataclass(slots=True)
 class FleetHost:
-    """The measurers that are open on this machine, and how many candidates it measured.
+    """The measurers that are open on this machine, and the number of candidates that it measured.
 
-    One order at a time; `run_order` is called by one thread, the rest by any.
+    It handles one request at a time. `run_order` is called by one thread, all other methods by any.
     """
 
     description: MachineDescription
@@ -62,42 +63,43 @@ class FleetHost:
         return self._turn.locked()
 
     def run_order(
-        self, order: Order, tell: Callable[[Note], None], is_wanted: Callable[[], bool]
+        self, order: Order, report: Callable[[Note], None], is_wanted: Callable[[], bool]
     ) -> None:
-        """Measure the candidates of `order` and `tell` each result when it is known.
+        """Measure the candidates of `order`, and call `report` with each result as soon as it is
+        known.
 
-        `is_wanted` is called after each candidate and, from another thread, a few times a second;
-        once it is false, native work is killed: OrderAbandoned.
+        `is_wanted` is called after each candidate and, from another thread, a few times per second.
+        When it returns False, native code is killed and OrderAbandoned is raised.
         """
         with self._turn:
-            tell(Note(order.task, "begun"))
+            report(Note(order.task, "begun"))
             try:
-                self._carry_out(order, tell, is_wanted)
+                self._carry_out(order, report, is_wanted)
             except (TargetError, WorkloadError) as error:
                 code = getattr(error, "code", "")
-                tell(Note(order.task, "refused", error=type(error).__name__, code=code,
+                report(Note(order.task, "refused", error=type(error).__name__, code=code,
                           detail=str(error)))  # fmt: skip
-            except OutOfTime as over:  # no budget of a run: this workload takes too long to check
-                tell(Note(order.task, "refused", error="WorkloadError", code=over.code,
+            except OutOfTime as over:  # no run has a budget here: the check takes too long
+                report(Note(order.task, "refused", error="WorkloadError", code=over.code,
                           detail=str(over)))  # fmt: skip
             except MeasurementAborted:
                 raise OrderAbandoned from None
             except Exception:
-                tell(Note(order.task, "bug", detail=traceback.format_exc()))
+                report(Note(order.task, "bug", detail=traceback.format_exc()))
                 raise
             else:
-                tell(Note(order.task, "ended"))
+                report(Note(order.task, "ended"))
             finally:
                 self._idle_since = time.monotonic()
 
     def _carry_out(
-        self, order: Order, tell: Callable[[Note], None], is_wanted: Callable[[], bool]
+        self, order: Order, report: Callable[[Note], None], is_wanted: Callable[[], bool]
     ) -> None:
         positions = list(order.requests)
 
         def on_result(i: int, result: MeasureResult) -> None:
             self.measured += 1
-            tell(Note(order.task, "result", positions[i], result))
+            report(Note(order.task, "result", positions[i], result))
             if not is_wanted():
                 raise OrderAbandoned
 
@@ -131,8 +133,8 @@ class FleetHost:
             opened.measurer.__exit__(None, None, None)
 
     def _opened(self, order: Order) -> tuple[tuple[Any, ...], _Opened]:
-        """The measurer of an order's workload, opened if need be, and its key in `_open`.
-        TargetError, WorkloadError."""
+        """Return the measurer of a request's workload, opened if needed, and its key in `_open`.
+        Raise TargetError or WorkloadError if it cannot be opened."""
         target = self._target(order.target)
         identity = (str(order.workload), target.key, order.seed)
         if identity not in self._open:
@@ -151,8 +153,8 @@ class FleetHost:
         return identity, self._open[identity]
 
     def _target(self, wanted: Target) -> Target:
-        """`wanted` with the probes of this machine; TargetError if this machine is of another
-        kind."""
+        """Return `wanted` with the probes of this machine. Raise TargetError if this machine is of
+        another kind."""
         if kind(wanted) != self.description.target.key:
             raise TargetError(
                 f"machine {self.description.name} is {self.description.target.cpu}, not a machine "
@@ -163,7 +165,7 @@ class FleetHost:
 
 @contextmanager
 def _watched(control: Control, is_wanted: Callable[[], bool]) -> Iterator[None]:
-    """Abort `control` if the order is cancelled during the block."""
+    """Abort `control` if the request is cancelled during the block."""
     over = threading.Event()
 
     def watch() -> None:
@@ -185,13 +187,13 @@ _host: FleetHost | None = None
 
 def set_up(description: MachineDescription) -> FleetHost:
     """Make this process a machine of a fleet."""
-    global _host  # noqa: PLW0603  # Dask calls a bare function: there is nothing else to hang it on
+    global _host  # noqa: PLW0603  # Dask calls a module-level function, so the host must be a global
     _host = FleetHost(description)
     return _host
 
 
 def run(payload: bytes) -> None:
-    """Measure an order, called by Dask. Notes are published under the order's topic."""
+    """Measure a request; called by Dask. Notes are published under the topic of the request."""
     from distributed import get_worker
 
     if _host is None:

@@ -35,7 +35,7 @@ class CaseBuilder:
     def __init__(self, cases: Callable[[], Iterator[CheckCase]]) -> None:
         self._cases = cases
         self._memory = [os.memfd_create(f"case-{n}") for n in range(_SLOTS)]
-        self._taken = 0
+        self._cases_taken = 0
 
     def __enter__(self) -> CaseBuilder:
         ours, theirs = os.pipe(), os.pipe()
@@ -75,9 +75,9 @@ class CaseBuilder:
             raise RuntimeError(f"a case could not be built:\n{frame.document['bug']}")
         if not frame.blob:
             return None
-        self._taken += 1
+        self._cases_taken += 1
         places = frame.document["places"]
-        fd = self._memory[self._taken % _SLOTS]
+        fd = self._memory[self._cases_taken % _SLOTS]
         size = max((at + length for at, length in places), default=0)
         shared = memoryview(mmap.mmap(fd, size, prot=mmap.PROT_READ) if size else b"")
         buffers = [shared[at : at + length] for at, length in places]
@@ -89,13 +89,13 @@ class CaseBuilder:
         with suppress(BrokenPipeError):  # it has ended, and its last answer says how
             os.write(self._asking, b".")
 
-    def _serve(self, asked: int, answers: int) -> None:
+    def _serve(self, requests: int, answers: int) -> None:
         done = False
         try:
             linux.keep_freed_memory()
             cases = self._cases()
             number = 0
-            while os.read(asked, 1):
+            while os.read(requests, 1):
                 number += 1
                 case = next(cases, None)
                 frame = Frame({}) if case is None else _stored(case, self._memory[number % _SLOTS])

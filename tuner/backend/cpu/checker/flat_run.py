@@ -35,14 +35,14 @@ def call_together(
     calls."""
     arena, pool = checks.arena, checks.pool
     align = WORKSPACE_ALIGN_BYTES  # also skipped, so that buffers of misaligned runs are reused
-    buffers = [pool.take(t.name, t.bytes, Flush.LEFT, align, align) for t in arena.tensors]
+    buffers = [pool.acquire(t.name, t.bytes, Flush.LEFT, align, align) for t in arena.tensors]
     for buffer, tensor, array in zip(buffers, arena.inputs, arena.case.inputs, strict=False):
         as_array(tensor, buffer.view()).reshape(-1)[:] = array.reshape(-1)[::-1]
     other = FlatRun(arena, flat.entry, _side_by_side(buffers), _scratch_of(flat.entry))
     other.run()
     alone = []
     for tensor, output in zip(arena.outputs, other.outputs(), strict=True):
-        buffers.append(pool.take(tensor.name, tensor.bytes, Flush.LEFT, align, align))
+        buffers.append(pool.acquire(tensor.name, tensor.bytes, Flush.LEFT, align, align))
         alone.append(buffers[-1].view())
         alone[-1][:] = output
     flat.call_beside(other, helpers, lambda: flat.compare(expected))
@@ -50,7 +50,7 @@ def call_together(
     if arena.case.exact or not parallel:
         other.call_beside(flat, helpers, lambda: other.compare_bits(alone))
     for buffer in buffers:
-        pool.give(buffer)
+        pool.release(buffer)
 
 
 def flat_run(job: CheckJob, checks: Checks, entry: Entry) -> FlatRun:
@@ -66,7 +66,8 @@ def flat_run(job: CheckJob, checks: Checks, entry: Entry) -> FlatRun:
                 arena.flat.view(i)[:] = as_bytes(array)
         return FlatRun(arena, entry, arena.flat, scratch)
     outputs = [
-        checks.pool.take(t.name, t.bytes, Flush.LEFT, WORKSPACE_ALIGN_BYTES) for t in arena.outputs
+        checks.pool.acquire(t.name, t.bytes, Flush.LEFT, WORKSPACE_ALIGN_BYTES)
+        for t in arena.outputs
     ]
     buffers = _side_by_side([*arena.guarded_inputs[Flush.LEFT], *outputs])
     return FlatRun(arena, entry, buffers, scratch, outputs)
@@ -91,12 +92,12 @@ class FlatRun:
         entry: Entry,
         flat: FlatBuffers,
         scratch: FlatBuffers,
-        taken: Sequence[GuardedBuffer] = (),
+        buffers: Sequence[GuardedBuffer] = (),
     ) -> None:
         self._arena = arena
         self.entry = entry
         self._flat = flat
-        self._taken = taken
+        self._buffers = buffers
         self._first_output = len(arena.case.inputs)
         self._workspace = scratch.view(0)
         workspace, packed = scratch.addresses
@@ -108,9 +109,9 @@ class FlatRun:
         self.warm_secs = 0.0
 
     def free(self, pool: GuardedPool) -> None:
-        """Return the buffers that were taken from `pool`."""
-        for buffer in self._taken:
-            pool.give(buffer)
+        """Return the buffers that were buffers from `pool`."""
+        for buffer in self._buffers:
+            pool.release(buffer)
 
     def outputs(self) -> list[NDArray[np.uint8]]:
         flat = self._flat

@@ -33,7 +33,7 @@ _NAN_FILL, _INT_FILL, _LARGE_FILL = constant(0xFF), constant(0xAA), constant(0x5
 class Checks:
     """The common state of a child's guarded runs. `send` reports their buffers. `flat_scratch` has
     the scratch memory of `FlatRun` by entry address. `turn` is the number of the case and selects
-    the numbers in unwritten memory. `stores` observes single stores, None where the machine
+    the numbers in unwritten memory. `stores` observes single stores, None if the machine
     cannot."""
 
     arena: Arena
@@ -92,7 +92,7 @@ class Guarded:
         sizes = {"the workspace": entry.workspace_bytes}
         if entry.prepack is not None:
             sizes["packed memory"] = entry.packed_bytes
-        take = self._pool.take
+        take = self._pool.acquire
         scratch = [take(n, size, flush, WORKSPACE_ALIGN_BYTES) for n, size in sizes.items()]
         openmp.fill = _NAN_FILL if not_a_number else some
         for buffer in scratch:
@@ -150,7 +150,7 @@ class Guarded:
     def free(self) -> None:
         """Return the memory to the pool."""
         for buffer in (*self.writable, *self._copies):
-            self._pool.give(buffer)
+            self._pool.release(buffer)
 
     def lies_as(self, other: Guarded) -> bool:
         """Whether each array has the same offset in a cache line: kernels may divide their work by

@@ -137,21 +137,25 @@ class SerialOpenMP:
         """Run the region at which the call stopped. The first `fresh` shares get a filled stack;
         returns how many of these are left."""
         native, caller, stack = self._native, self._stacks.caller, self._stacks.thread
-        team = min(self.threads, native.asked) if native.asked else self.threads
+        team = (
+            min(self.threads, native.requested_threads)
+            if native.requested_threads
+            else self.threads
+        )
         frame, end = native.frame, caller.address + caller.size_bytes
         region = ParallelRegion(len(self.regions), native.region, frame, end - frame)
         self.regions.append(region)
-        left = fresh
+        unfilled = fresh
 
         def run(thread: int) -> None:
-            nonlocal left
-            if left > 0:
+            nonlocal unfilled
+            if unfilled > 0:
                 self.fill.into(stack.view())
-            left -= 1
+            unfilled -= 1
             native.share(thread, team, stack.address, stack.size_bytes)
 
         self.on_region(region, team, run)
-        return left
+        return unfilled
 
 
 def forward(region: ParallelRegion, shares: int, run: Callable[[int], None]) -> None:
@@ -234,10 +238,10 @@ class Observer:
 class _Account:
     """Which shares changed which bytes of `view`: (share, bit mask) by chunk number."""
 
-    def __init__(self, name: str, view: NDArray[np.uint8], held: NDArray[np.uint8]) -> None:
+    def __init__(self, name: str, view: NDArray[np.uint8], earlier: NDArray[np.uint8]) -> None:
         self.name = name
         self.chunks: dict[int, list[tuple[int, NDArray[np.uint8]]]] = {}
-        self._held = held
+        self._earlier = earlier
         self._view = view
 
     def changed_by(self, thread: int) -> tuple[int, tuple[int, int]] | None:
@@ -246,20 +250,20 @@ class _Account:
         found = None
         for chunk, at in enumerate(range(0, self._view.size, _CHUNK_BYTES)):
             part = slice(at, at + _CHUNK_BYTES)
-            now, held = self._view[part], self._held[part]
-            if same_bytes(now, held):
+            now, earlier = self._view[part], self._earlier[part]
+            if same_bytes(now, earlier):
                 continue
-            written = (thread, np.packbits(now != held))
+            written = (thread, np.packbits(now != earlier))
             known = self.chunks.setdefault(chunk, [])
             found = found or _meeting(chunk, known, [written])
             known.append(written)
-            held[:] = now
+            earlier[:] = now
         return found
 
     def give_back(self) -> NDArray[np.uint8]:
         """Give up the copy of the earlier content, for reuse."""
-        held, self._held = self._held, np.empty(0, np.uint8)
-        return held
+        earlier, self._earlier = self._earlier, np.empty(0, np.uint8)
+        return earlier
 
 
 def _meeting(
@@ -435,7 +439,7 @@ class _Watcher:
         """The bytes of each buffer, and last of `frame`, that share `thread` writes: masks by the
         offset of the chunk."""
         changed: list[dict[int, NDArray[np.bool_]]] = [{} for _ in range(len(self._writable) + 1)]
-        held = frame.copy()
+        saved = frame.copy()
         for fill in self._fills:
             for _, view in self._writable:
                 for start in range(0, view.size, fill.size):
@@ -443,8 +447,8 @@ class _Watcher:
             run(thread)
             for (_, view), hits in zip(self._writable, changed, strict=False):
                 _note_changes(view, fill, hits)
-            _note_changes(frame, held, changed[-1])
-            frame[:] = held
+            _note_changes(frame, saved, changed[-1])
+            frame[:] = saved
         return changed
 
 
@@ -474,32 +478,32 @@ class Borders:
     ) -> list[WatchedPages]:
         """Up to `most` windows of `view`: pages at borders of share `thread`, the first and the
         last border among them, and the longest ranges of pages without bytes of its own."""
-        mine, size = thread + 1, linux.PAGE_BYTES
-        beside = [self.right[owner[self.left] == mine], self.left[owner[self.right] == mine]]
-        places, start = np.concatenate(beside), view.ctypes.data
+        mark, size = thread + 1, linux.PAGE_BYTES
+        neighbours = [self.right[owner[self.left] == mark], self.left[owner[self.right] == mark]]
+        places, start = np.concatenate(neighbours), view.ctypes.data
         reach = np.concatenate([places - LINE_BYTES, places + LINE_BYTES])
         met = np.unique((start + np.clip(reach, 0, view.size - 1)) // size * size)
         wanted = most * 3 // 4
         if met.size > wanted:
             met = met[np.linspace(0, met.size - 1, wanted).astype(np.int64)]
         pages = set(met.tolist())
-        mixed = [WatchedPages(p, size, _others(p, start, owner, mine)) for p in sorted(pages)]
-        rows = [_without(row, pages) for row in self._others_pages(start, owner, mine)]
+        mixed = [WatchedPages(p, size, _others(p, start, owner, mark)) for p in sorted(pages)]
+        rows = [_without(row, pages) for row in self._others_pages(start, owner, mark)]
         rows = sorted((r for r in rows if r[0] < r[1]), key=lambda row: row[0] - row[1])
         alone = [WatchedPages(at, end - at) for at, end in rows]
         return (mixed + alone)[:most]
 
     def _others_pages(
-        self, start: int, owner: NDArray[np.uint8], mine: int
+        self, start: int, owner: NDArray[np.uint8], mark: int
     ) -> Iterator[tuple[int, int]]:
         """Start and end of each range of whole pages that belong to other shares alone, by the
         borders of a buffer that begins at `start`."""
         size = linux.PAGE_BYTES
         firsts, lasts = [0, *self.right.tolist()], [*self.left.tolist(), owner.size - 1]
         for first, last in zip(firsts, lasts, strict=True):
-            if owner.size == 0 or max(owner[first], owner[last]) in (0, mine):
+            if owner.size == 0 or max(owner[first], owner[last]) in (0, mark):
                 continue
-            # Nothing else lies on the buffer's first and last page.
+            # The buffer's first and last page contain nothing else.
             low = start if first == 0 else start + first + size - 1
             high = start + last + (size if last == owner.size - 1 else 1)
             if low // size < high // size:
@@ -513,13 +517,13 @@ def _without(row: tuple[int, int], pages: set[int]) -> tuple[int, int]:
     return max(((a + size, b) for a, b in pairwise(cuts)), key=lambda part: part[1] - part[0])
 
 
-def _others(page: int, start: int, owner: NDArray[np.uint8], mine: int) -> NDArray[np.uint8]:
+def _others(page: int, start: int, owner: NDArray[np.uint8], mark: int) -> NDArray[np.uint8]:
     """0xFF for the bytes of the page at `page` that other shares write, in a buffer that begins at
     `start`."""
     others = np.zeros(linux.PAGE_BYTES, np.uint8)
     first, last = max(page, start), min(page + linux.PAGE_BYTES, start + owner.size)
     part = owner[first - start : last - start]
-    others[first - page : last - page] = ((part != 0) & (part != mine)) * np.uint8(0xFF)
+    others[first - page : last - page] = ((part != 0) & (part != mark)) * np.uint8(0xFF)
     return others
 
 
@@ -527,7 +531,7 @@ def _note_changes(
     view: NDArray[np.uint8], fill: NDArray[np.uint8], hits: dict[int, NDArray[np.bool_]]
 ) -> None:
     """Add where `view` is not `fill`, repeated, to `hits`, which has chunks by their offsets."""
-    # A chunk is as long as noise is, so that each begins where noise does.
+    # A chunk is as long as the noise, so that each begins at the noise's start.
     for start in range(0, view.size, _NOISE_BYTES):
         now = view[start : start + _NOISE_BYTES]
         before = fill[: now.size] if fill.size <= _NOISE_BYTES else fill[start : start + now.size]

@@ -44,7 +44,7 @@ from .sandbox import FaultPage, ParentGoneError, ResourceLimits, Sandbox
 _BURST_SECS = 50e-6
 _WARM_SECS = 0.02
 _SPARE_BYTES = 1 << 30
-_FULL_CASES = 40  # of small workloads, whose cases are many
+_FULL_CASES = 40  # for small workloads, which have many cases
 _MAX_CASES = 200  # of any
 _TOGETHER_BYTES = 64 << 20  # of all tensors: up to here one child runs all cases after the first
 _KEPT_BYTES = 256 << 20
@@ -70,13 +70,13 @@ class _Judge:
         return int(getattr(self.cases, "planned", 0))
 
     @property
-    def keeps(self) -> bool:
+    def keeps_arenas(self) -> bool:
         """Whether the arenas of full checks are kept: from the second check on, if they are small.
         Most workloads have one check."""
         is_small = self.quick.size_bytes * _FULL_CASES <= self.kept_bytes
         return is_small and self.checks > 1
 
-    def kept(self) -> list[Arena]:
+    def further_arenas(self) -> list[Arena]:
         """The arenas of a full check after the quick one."""
         if self.further is None:
             self.further = [
@@ -93,7 +93,9 @@ class _Judge:
         """The arenas of a full check, `quick` first; unless they are kept, each is valid until the
         next."""
         yield self.quick
-        yield from self.kept() if self.keeps else self._one_by_one(self.further_cases())
+        yield from (
+            self.further_arenas() if self.keeps_arenas else self._one_by_one(self.further_cases())
+        )
 
     def full_ahead(self, builder: CaseBuilder) -> Iterator[Arena]:
         """`full`, with cases from `builder`."""
@@ -278,9 +280,11 @@ def _check(
     """
     judge.checks += 1
     spare_bytes = available_memory_bytes() - _CASES_AHEAD * linux.resident_bytes(os.getpid())
-    if judge.keeps or spare_bytes < 0:
-        arenas = iter([judge.quick, *judge.kept()]) if judge.keeps else judge.full()
-        return _check_each(session, arenas, job, deadline_secs, before, together=judge.keeps)
+    if judge.keeps_arenas or spare_bytes < 0:
+        arenas = (
+            iter([judge.quick, *judge.further_arenas()]) if judge.keeps_arenas else judge.full()
+        )
+        return _check_each(session, arenas, job, deadline_secs, before, together=judge.keeps_arenas)
     # Shared by all children, so that new pages are touched once.
     outputs = [(t.name, t.bytes) for t in judge.quick.outputs]
     written = [*outputs, ("the workspace", job.workspace_bytes)] * _RUNS_COMPARED

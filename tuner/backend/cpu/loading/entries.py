@@ -20,15 +20,15 @@ class Entry:
     """One way to run a kernel on its arguments, inputs and then outputs.
 
     `prepack`, if it is not None, is called first, with the arguments `constants` and the packed
-    memory; then `call`, with the arguments `taken`, the packed memory and the workspace
-    (`pointers`). Both return a status. `address` and `prepack_address` are their addresses in the
-    code of `kernel`.
+    memory; then `call`, with the arguments at `argument_positions`, the packed memory and the
+    workspace (`pointers`). Both return a status. `address` and `prepack_address` are their
+    addresses in the code of `kernel`.
     """
 
     kernel: LoadedKernel
     address: int
     call: Callable[..., int]
-    taken: tuple[int, ...]
+    argument_positions: tuple[int, ...]
     workspace_bytes: int
     prepack: Callable[..., int] | None = None
     prepack_address: int = 0
@@ -47,7 +47,7 @@ class Entry:
 
     def pointers(self, arguments: Sequence[int], packed: int, workspace: int) -> list[int]:
         """The arguments of `call`; empty memory is NULL."""
-        given = [arguments[n] for n in self.taken]
+        given = [arguments[n] for n in self.argument_positions]
         if self.prepack is not None:
             given.append(packed if self.packed_bytes else 0)
         return [*given, workspace if self.workspace_bytes else 0]
@@ -74,12 +74,12 @@ def timed_entry(kernel: LoadedKernel, symbol: str, needs: Needs, arguments: int)
         return whole_entry(kernel, needs, arguments)
     address = kernel.function(prepacked_symbol(symbol))
     packing = kernel.function(prepack_symbol(symbol))
-    taken = tuple(n for n in range(arguments) if n not in needs.constants)
+    argument_positions = tuple(n for n in range(arguments) if n not in needs.constants)
     return Entry(
         kernel=kernel,
         address=address,
-        call=_function(address, len(taken) + 2),
-        taken=taken,
+        call=_function(address, len(argument_positions) + 2),
+        argument_positions=argument_positions,
         workspace_bytes=needs.prepacked_workspace_bytes,
         prepack=_function(packing, len(needs.constants) + 1),
         prepack_address=packing,

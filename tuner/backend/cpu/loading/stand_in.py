@@ -180,7 +180,7 @@ class StandIn:
 
     @property
     def status(self) -> int:
-        """What the call returned, once it has ended."""
+        """The return value of the call, once it has ended."""
         return self._words["status"].value
 
     @property
@@ -189,13 +189,13 @@ class StandIn:
         return self._words["region"].value
 
     @property
-    def asked(self) -> int:
-        """The threads the region asked for, 0 for as many as there are."""
+    def requested_threads(self) -> int:
+        """The number of threads that the region requests, 0 for all."""
         return self._words["asked"].value
 
     @property
     def frame(self) -> int:
-        """Where the caller's part of its stack begins: it reaches from here to the end."""
+        """The start of the caller's part of its stack, which reaches to the end."""
         return self._words["frame"].value
 
 

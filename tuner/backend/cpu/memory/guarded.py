@@ -61,7 +61,7 @@ class GuardedBuffer:
             slack[:] = _CANARY
 
     def broken_canary(self) -> str | None:
-        """Which bytes beside the buffer changed since `set_canary`, None if none did."""
+        """The bytes next to the buffer that changed since `set_canary`, None if none did."""
         before, after = self._slack()
         hit = np.flatnonzero(before != _CANARY)
         if hit.size:
@@ -126,9 +126,9 @@ class GuardedPool:
         self._inherited = inherited
         self._free: dict[int, list[GuardedBuffer]] = {}
         for buffer in buffers:
-            self.give(buffer)
+            self.release(buffer)
 
-    def take(
+    def acquire(
         self,
         name: str,
         size_bytes: int,
@@ -152,9 +152,9 @@ class GuardedPool:
         skip = place or 0
         if place is not None and flush is Flush.RIGHT:
             skip = -(tensor.bytes + place) % LINE_BYTES
-        return self.take(tensor.name, tensor.bytes, flush, skip_bytes=skip)
+        return self.acquire(tensor.name, tensor.bytes, flush, skip_bytes=skip)
 
-    def give(self, buffer: GuardedBuffer) -> None:
+    def release(self, buffer: GuardedBuffer) -> None:
         """Return `buffer` to the pool."""
         if not self._inherited:
             linux.inherit(buffer.start, buffer.pages_bytes, inherited=False)
