@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from tests.support.schedules.spaces import ODD, drawn, target, workload
+from tilewright.costmodel.counts.counting import program_counts
 from tilewright.costmodel.counts.table import COUNTS
-from tilewright.costmodel.programs import program_counts
 from tilewright.schedules.errors import ScheduleError
 from tilewright.schedules.frontend.notation import from_notation
 from tilewright.schedules.lowering.lower import lower
