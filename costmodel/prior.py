@@ -25,11 +25,10 @@ from tilewright.schedules.arrays import FloatArray, IntArray, distinct_rows
 from tilewright.schedules.hardware import FMA_LATENCY
 from tilewright.schedules.space import ScheduleSpace, SpacePart
 
-from .counts.counting import counts
+from .counts.counting import counts, joined
 from .counts.table import Counts
 from .footprint import Traffic, cache_traffic
 from .machine import MachineRates, compute_dtype, machine_for
-from .programs import joined
 
 COMPONENTS = ("pipes", "loads", "issue", "L2", "L3", "memory", "packing", "fixed")
 """Where the predicted time goes; `L2` is what the second cache serves, and so on. All before

@@ -1,20 +1,21 @@
-"""What is counted of settings: from plans, leaves and memory use, whatever kind of part it is."""
+"""Counts of settings, from plans, leaves and memory use, and of programs of several parts."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import singledispatch
 
 import numpy as np
 
 from tilewright.schedules.arrays import IntArray, distinct_rows
-from tilewright.schedules.space import SpacePart
+from tilewright.schedules.space import Sketch, SpacePart
 
 from .conflicts import conflict_misses
 from .copies import copied_bytes
 from .latency import contended_lines, exposed_lines
 from .nests import nest_counts
 from .stalls import stall_counts
-from .table import Counts
+from .table import TOTALS, Counts
 
 
 @singledispatch
@@ -44,3 +45,21 @@ def counts(part: SpacePart, settings: IntArray) -> Counts:
             "streamed_bytes": np.broadcast_to(plan.nontemporal, count) * np.float64(stored),
         }
     )
+
+
+def program_counts(sketch: Sketch, settings: IntArray) -> Counts:
+    """COUNTS of (P, J) `settings` of a whole sketch."""
+    own = sketch.split_settings(settings)
+    return joined([counts(part, each) for part, each in zip(sketch.parts, own, strict=True)])
+
+
+def joined(parts: Sequence[Counts]) -> Counts:
+    """Counts of a program from those of its parts: some add up; what describes the innermost loop
+    is that of the part with the most operations."""
+    heaviest = np.argmax([part["flops"] for part in parts], axis=0)
+    every = np.arange(len(heaviest))
+    each = {name: np.stack([part[name] for part in parts]) for name in parts[0]}
+    return {
+        name: rows.sum(axis=0) if name in TOTALS else rows[heaviest, every]
+        for name, rows in each.items()
+    }

@@ -1,8 +1,8 @@
-"""What stages do at one point of their axes, read from their expressions: for leaves of nests."""
+"""What a stage does at one point of its axes, for leaves; its axes and accesses, for plans."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from ..algebra.scalar import (
     All,
@@ -19,7 +19,11 @@ from ..algebra.scalar import (
     walk,
 )
 from ..leaves import AccessPattern, Dim, Operations, Statement
-from .analysis.stages import StageRead, StageView
+from ..plan import Access, LoopAxis, Outline, access_of
+from .analysis.stages import StageLoop, StageRead, StageView, once
+
+NOTHING = LoopAxis("", 1)
+"""An axis that a stage does not have."""
 
 
 def axis_names(order: Sequence[str]) -> dict[str, str]:
@@ -88,3 +92,35 @@ def _is_operation(node: Scalar) -> bool:
         return node.x.dtype is not node.dtype and not isinstance(node.x, Const)
     is_choice = isinstance(node, Select) and not isinstance(node.cond, All)
     return is_choice or isinstance(node, Unary | Binary | Compare)
+
+
+def stage_outline(
+    view: StageView,
+    loops: Sequence[StageLoop | None],
+    reads: Sequence[StageRead],
+    extents: Mapping[str, int] | None = None,
+    epilogue: StageView | None = None,
+) -> Outline:
+    """The axes `loops`, of one element where there is none and of another length where `extents`
+    says so; `reads`, and the stage's own tensor, over them. An `epilogue`, with loops of the same
+    names, has that tensor for itself: what else it reads and its own tensor take its place."""
+    axes = tuple(
+        LoopAxis(loop.name, (extents or {}).get(loop.name, loop.extent)) if loop else NOTHING
+        for loop in loops
+    )
+    names = [axis.name for axis in axes]
+    found = [access_of(read.tensor, read.dtype.bytes, read.index, names) for read in reads]
+    if epilogue:
+        names = [f"{epilogue.name}{name[len(view.name) :]}" for name in names]
+        rest = [read for read in once(epilogue.reads) if read.tensor != view.name]
+        found += [access_of(read.tensor, read.dtype.bytes, read.index, names) for read in rest]
+        view = epilogue
+    own = tuple(tuple(int(loop.name == name) for name in names) for loop in view.spatial)
+    output = Access(view.name, view.dtype.bytes, own, is_output=True)
+    return Outline(axes, (*found, output))
+
+
+def bits_of(outline: Outline, reads: Iterable[StageRead]) -> int:
+    """The bits of `reads` among the accesses, see `Plan.dense`."""
+    buffers = [access.buffer for access in outline.accesses]
+    return sum(1 << buffers.index(name) for name in {read.tensor for read in reads})

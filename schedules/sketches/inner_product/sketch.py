@@ -27,8 +27,7 @@ from ...nest.loop_ir import LoopKind
 from ...plan import Access, Level, Outline, Plan
 from ..analysis.stages import once
 from ..knobs import Knobbed
-from ..outlines import bits_of, stage_outline
-from ..statements import own_names, own_place, statement_of
+from ..statements import bits_of, own_names, own_place, stage_outline, statement_of
 from ..writer import BATCHES, BLOCKS, DEPTH, STEPS, TILES, WRITTEN_OUT, TraceWriter
 from .roles import TILE_COLUMNS, InnerProductSettings, InnerProductStage
 from .trace import write_inner_product

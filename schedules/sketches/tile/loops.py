@@ -11,7 +11,7 @@ import numpy as np
 from ...arrays import BoolArray, IntArray, Number, map_unique
 from ...nest.loop_ir import LoopKind
 from ...plan import Level, Outline, Plan
-from ..outlines import bits_of, stage_outline
+from ..statements import bits_of, stage_outline
 from ..writer import BATCHES, BLOCKS, DEPTH, PARTS, STEPS, TILES, WRITTEN_OUT
 from .settings import TileSettings
 from .stage import TileStage

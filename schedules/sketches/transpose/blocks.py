@@ -17,7 +17,7 @@ from ...target import Target
 from ...workload.workload import Workload
 from ..analysis.stages import StageLoop, StageRead, StageView
 from ..knobs import Arrays, Ints, Knobbed
-from ..outlines import stage_outline
+from ..statements import stage_outline
 
 
 @dataclass(frozen=True, slots=True)
