@@ -28,7 +28,7 @@ reduction."""
 
 
 TILE_ROWS, TILE_COLUMNS = range(1, MOST_USES + 1), range(1, MOST_COLUMNS + 1)
-"""Sizes of tiles that are tried, where they divide their axes."""
+"""Tile sizes that are offered if they divide their axes."""
 
 
 @dataclass(frozen=True, slots=True)

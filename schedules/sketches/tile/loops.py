@@ -18,7 +18,8 @@ from .stage import TileStage
 from .tails import RemainderTiles, remainder_tiles
 
 COLUMNS, ROWS, ROWS2, MAIN = range(4)
-"""The axes of a tile; behind them, one for each loop of batch, of further rows and of taps."""
+"""Numbers of the first axes of a tile. One axis for each batch loop, each further row loop and each
+tap loop follows."""
 
 
 def tile_outline(stage: TileStage) -> Outline:
