@@ -1,1 +1,2 @@
-"""How good is a candidate, before running it: analytic prior, features, learned residual."""
+"""Cost models: estimates of a candidate's run time without running it. Contains the analytic prior,
+the features, and the models that learn from measurements."""

@@ -1,11 +1,11 @@
-"""The learned model of many samples: boosted trees on what the prior gets wrong.
+"""Cost model for many samples: boosted trees trained on the error of the prior.
 
-Trees learn the residual z = log2(measured seconds) - log2(prior's seconds), so before the first
-measurement the prediction is the prior, and after a few it is the prior, corrected. Four small
-models, each of which leaves out another quarter of the samples, disagree where little was
-measured: their spread is the doubt `sigma`. What each says of those it never saw tells how wrong
-they are. Source: cross-validated committees (Krogh and Vedelsby, NIPS 1994) of XGBoost
-(Chen and Guestrin, KDD 2016), with its own defaults.
+The trees learn the residual z = log2(measured seconds) - log2(prior's seconds), so the prediction
+is the prior before the first measurement and the corrected prior after it. `MEMBERS` models are
+trained, each without a different `MEMBERS`-th of the samples. They disagree in regions with few
+samples, so the standard deviation of their predictions is the uncertainty `sigma`. The error of
+each model on its left-out samples estimates the accuracy. Source: cross-validated committees (Krogh
+and Vedelsby, NIPS 1994) of XGBoost (Chen and Guestrin, KDD 2016) with its default parameters.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from .features import FeatureArray, Measured
 from .learned import LearnedModel
 
 MEMBERS = 4
-"""Models, each of which leaves out every `MEMBERS`-th sample."""
+"""Number of models; each is trained without every `MEMBERS`-th sample."""
 
 MISSING_XGBOOST = "no learned cost model: xgboost is not installed (pip install 'tilewright[tune]')"
 
 
 class ResidualModel(LearnedModel):
-    """`LearnedModel`: the prior, plus trees. `note` is one line for people where these cannot be
-    used, else ""."""
+    """`LearnedModel` that adds boosted trees to the prior. `note` is a one-line message for the
+    user if the trees are unavailable, else ""."""
 
     def __init__(self, space: ScheduleSpace) -> None:
         super().__init__(space)

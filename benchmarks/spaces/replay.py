@@ -18,9 +18,8 @@ from zlib import crc32
 
 import numpy as np
 
-from tilewright.costmodel.counts.counting import counts
+from tilewright.costmodel.counts.counting import counts, program_counts
 from tilewright.costmodel.prior import Prior
-from tilewright.costmodel.programs import program_counts
 from tilewright.schedules.arrays import IntArray
 from tilewright.schedules.errors import ScheduleError
 from tilewright.schedules.sketches import space_for

@@ -1,26 +1,28 @@
-"""What is counted of settings: from plans, leaves and memory use, whatever kind of part it is."""
+"""Counts of settings, computed from their plans, leaves and memory use, and counts of programs with
+several parts."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import singledispatch
 
 import numpy as np
 
 from tilewright.schedules.arrays import IntArray, distinct_rows
-from tilewright.schedules.space import SpacePart
+from tilewright.schedules.space import Sketch, SpacePart
 
 from .conflicts import conflict_misses
 from .copies import copied_bytes
 from .latency import contended_lines, exposed_lines
 from .nests import nest_counts
 from .stalls import stall_counts
-from .table import Counts
+from .table import TOTALS, Counts
 
 
 @singledispatch
 def counts(part: SpacePart, settings: IntArray) -> Counts:
-    """COUNTS of (P, J) `settings` of `part`, each (P,). Equal settings are counted once. Parts that
-    state their counts, as tests' do, are registered."""
+    """Return the COUNTS of `settings` (P, J) of `part`, each (P,). Equal settings are counted once.
+    Parts that provide precomputed counts, as tests do, register their own implementation."""
     settings = np.atleast_2d(settings)
     distinct, places = distinct_rows(settings)
     if len(distinct) < len(settings):
@@ -44,3 +46,21 @@ def counts(part: SpacePart, settings: IntArray) -> Counts:
             "streamed_bytes": np.broadcast_to(plan.nontemporal, count) * np.float64(stored),
         }
     )
+
+
+def program_counts(sketch: Sketch, settings: IntArray) -> Counts:
+    """Return the COUNTS of `settings` (P, J) of a whole sketch."""
+    own = sketch.split_settings(settings)
+    return joined([counts(part, each) for part, each in zip(sketch.parts, own, strict=True)])
+
+
+def joined(parts: Sequence[Counts]) -> Counts:
+    """Return the counts of a program from the counts of its parts. TOTALS are summed; SHAPES, which
+    describe the innermost loop, are copied from the part with the most operations."""
+    heaviest = np.argmax([part["flops"] for part in parts], axis=0)
+    every = np.arange(len(heaviest))
+    each = {name: np.stack([part[name] for part in parts]) for name in parts[0]}
+    return {
+        name: rows.sum(axis=0) if name in TOTALS else rows[heaviest, every]
+        for name, rows in each.items()
+    }

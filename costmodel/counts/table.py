@@ -1,4 +1,4 @@
-"""What is counted of a setting's nest: names, meanings, units."""
+"""Names, meanings and units of the counts of a setting's nest."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TOTALS: dict[str, str] = {
     "streamed_bytes": "bytes of the output that are written past the caches",
     "regions": "parallel regions entered a call; 0 if nothing is parallel",
 }
-"""Counts that add up over the parts of a program."""
+"""Counts that are summed over the parts of a program."""
 
 SHAPES: dict[str, str] = {
     "accumulators": "independent accumulator registers of one sum of the innermost loop; 0 if none",
@@ -42,16 +42,16 @@ SHAPES: dict[str, str] = {
     "masked_share": "share of vector_ops under tests, which masks of lanes are not, 0..1",
     "tasks": "iterations of the parallel loop, a shorter one as a part; 1 if nothing is parallel",
 }
-"""Counts of which a program has those of its part with the most operations."""
+"""Counts that a program takes from its part with the most operations."""
 
 COUNTS = TOTALS | SHAPES
-"""What `counts` gives, and what it means: over one call, all threads. All but `lost_ops`,
-`conflict_misses` and `exposed_lines`, which are prices, can be recounted
-from lowered nests: `python -m benchmarks.counts` does it, and says precisely what each is."""
+"""Names and meanings of the counts that `counts` returns, per call, over all threads. `lost_ops`,
+`conflict_misses` and `exposed_lines` are costs; `python -m benchmarks.counts` recounts all others
+from lowered nests and defines each precisely."""
 
 
 def with_zeros(some: dict[str, FloatArray]) -> dict[str, FloatArray]:
-    """`some` of COUNTS, `tasks` among them, and zeros for those that there is nothing of."""
+    """Return all COUNTS: the given ones, `tasks` among them, and zeros for the others."""
     assert some.keys() <= COUNTS.keys()
     count = len(some["tasks"])
     return {name: some[name] if name in some else np.zeros(count) for name in COUNTS}

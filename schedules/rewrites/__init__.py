@@ -9,42 +9,19 @@ of zeros are preserved, otherwise only for workloads that allow some error.
 
 from __future__ import annotations
 
-from typing import Protocol, TypeAlias, get_args
-
-from ..workload.workload import Workload
 from .common_stage import ExtractCommonStage
 from .gather_over_taps import GatherOverTaps
 from .permute_axes import PermuteAxes
 from .precompute_factors import PrecomputeFactors
+from .rewrite import Rewrite
 from .winograd import Winograd
 
-Rewrite: TypeAlias = (
-    Winograd | PrecomputeFactors | PermuteAxes | GatherOverTaps | ExtractCommonStage
-)
-
-REWRITES: tuple[type[Rewrite], ...] = get_args(Rewrite)
-"""All of them; a new rewrite is added to `Rewrite`, and where `sketches.forms` offers it."""
-
-
-class HasRewrite(Protocol):
-    """What a rewrite is."""
-
-    @property
-    def label(self) -> str:
-        """What it is called in the name of a sketch."""
-        ...
-
-    def rewrite(self, workload: Workload) -> Workload:
-        """`workload` (in normal form) rewritten, in normal form, with the same inputs and outputs.
-        ScheduleError where the structure does not fit or the error is not allowed."""
-        ...
-
-    def stated_error(self, workload: Workload) -> float:
-        """The proven bound on the relative error, in the unit of `Workload.allowed_error`."""
-        ...
-
+REWRITES: tuple[type[Rewrite], ...] = (
+    Winograd, PrecomputeFactors, PermuteAxes, GatherOverTaps, ExtractCommonStage,
+)  # fmt: skip
+"""All of them; a new rewrite is added here, and where `sketches.forms` offers it."""
 
 __all__ = [
-    "REWRITES", "ExtractCommonStage", "GatherOverTaps", "HasRewrite", "PermuteAxes",
-    "PrecomputeFactors", "Rewrite", "Winograd",
+    "REWRITES", "ExtractCommonStage", "GatherOverTaps", "PermuteAxes", "PrecomputeFactors",
+    "Rewrite", "Winograd",
 ]  # fmt: skip

@@ -5,20 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import ClassVar
 
 from ..algebra.affine import affine, fresh, var
 from ..algebra.scalar import IndexValue, Load, Scalar, Select, children, rewrite, substitute
 from ..errors import ScheduleError
-from ..limits import MAX_STAGES
 from ..workload.tensors import Axis, Stage, Tensor
 from ..workload.workload import Workload
+from .rewrite import Rewrite
 
 MOST_SPELLED = 1024
 """Bodies whose formulas are remembered: several times as many as a program has."""
 
 
 @dataclass(frozen=True, slots=True)
-class ExtractCommonStage:
+class ExtractCommonStage(Rewrite):
     """Compute formula number `part` of `stage` (see `formulas`) in a stage of its own, and read
     that stage wherever a stage has the same formula over its own axes.
 
@@ -28,26 +29,18 @@ class ExtractCommonStage:
     No value changes. Legal for every formula of the list, if the workload may have a stage more.
     """
 
-    stage: str
-    part: int
+    label: ClassVar[str] = "cse"
 
-    @property
-    def label(self) -> str:
-        """In the name of a sketch."""
-        return "cse"
+    part: int
 
     def rewrite(self, workload: Workload) -> Workload:
         """The same computation with the formula in a stage, in normal form. ScheduleError: no such
         stage or formula, or too many stages."""
-        try:
-            stage = workload.stage(self.stage)
-        except KeyError:
-            raise ScheduleError(self, f"no stage is called {self.stage!r}") from None
+        stage = self.stage_of(workload)
         found = formulas(stage)
         if not 0 <= self.part < len(found):
             raise ScheduleError(self, f"{self.stage!r} has {len(found)} formulas of its axes")
-        if len(workload.stages) >= MAX_STAGES:
-            raise ScheduleError(self, f"that takes more than {MAX_STAGES} stages")
+        self.require_room(workload)
         wanted = found[self.part]
         order = _order(workload, wanted)
         axes = tuple(wanted.axes[n] for n in order)
@@ -60,10 +53,6 @@ class ExtractCommonStage:
                 stages.append(Stage(tensor, axes, wanted.node))  # before the first that reads it
             stages.append(reading)
         return replace(workload, stages=tuple(stages)).normalised()
-
-    def stated_error(self, workload: Workload) -> float:
-        """Zero: no arithmetic changes."""
-        return 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
+from typing import ClassVar
 
 from ..algebra.affine import Affine, Cond, Eq0, fresh, var
 from ..algebra.conditions import within
@@ -25,10 +26,11 @@ from ..errors import ScheduleError
 from ..workload.tensors import Axis, Stage, Tensor
 from ..workload.workload import Workload
 from .precompute_factors import factors_of
+from .rewrite import Rewrite
 
 
 @dataclass(frozen=True, slots=True)
-class GatherOverTaps:
+class GatherOverTaps(Rewrite):
     """Replace the reduction over the elements `axis` by a reduction over the taps of the filter
     that is laid upon them.
 
@@ -41,31 +43,20 @@ class GatherOverTaps:
     a multiple of the reduction axis `axis` plus something that does not depend on it.
     """
 
-    stage: str
-    axis: str
+    label: ClassVar[str] = "gather"
 
-    @property
-    def label(self) -> str:
-        """In the name of a sketch."""
-        return "gather"
+    axis: str
 
     def rewrite(self, workload: Workload) -> Workload:
         """The same sums over taps, in normal form. ScheduleError: no such stage or axis, or no
         factor that is a filter."""
-        try:
-            stage = workload.stage(self.stage)
-        except KeyError:
-            raise ScheduleError(self, f"no stage is called {self.stage!r}") from None
+        stage = self.stage_of(workload)
         found = find_filter(stage, self.axis, workload.tensors)
         if found is None:
             raise ScheduleError(self, f"no factor of a sum is a filter along {self.axis!r}")
         changed = _over_taps(stage, found)
         stages = tuple(changed if old is stage else old for old in workload.stages)
         return replace(workload, stages=stages).normalised()
-
-    def stated_error(self, workload: Workload) -> float:
-        """Zero: sums are reassociated, and zero terms dropped."""
-        return 0.0
 
 
 @dataclass(frozen=True, slots=True)

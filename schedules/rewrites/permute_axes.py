@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from ..algebra.affine import affine, fresh, var
 from ..algebra.scalar import Load
 from ..errors import ScheduleError
-from ..limits import MAX_STAGES
 from ..workload.tensors import Stage, Tensor
 from ..workload.workload import Workload
+from .rewrite import Rewrite
 
 
 @dataclass(frozen=True, slots=True)
-class PermuteAxes:
+class PermuteAxes(Rewrite):
     """Compute `stage` into a temporary tensor whose last axis is dimension `dim` of the result, and
     transpose that tensor into the result.
 
@@ -24,25 +24,19 @@ class PermuteAxes:
     last one.
     """
 
-    stage: str
     dim: int
 
     @property
     def label(self) -> str:
-        """In the name of a sketch."""
         return f"permute{self.dim}"
 
     def rewrite(self, workload: Workload) -> Workload:
         """The same computation in two stages, in normal form. ScheduleError: no such stage, no
         such dimension, or too many stages."""
-        try:
-            stage = workload.stage(self.stage)
-        except KeyError:
-            raise ScheduleError(self, f"no stage is called {self.stage!r}") from None
+        stage = self.stage_of(workload)
         if not 0 <= self.dim < len(stage.axes) - 1:
             raise ScheduleError(self, f"dimension {self.dim} is not one before the last")
-        if len(workload.stages) >= MAX_STAGES:
-            raise ScheduleError(self, f"that takes more than {MAX_STAGES} stages")
+        self.require_room(workload)
         first, second = self._in_two(workload, stage)
         stages = [
             s for old in workload.stages for s in ((first, second) if old is stage else (old,))
@@ -57,7 +51,3 @@ class PermuteAxes:
         index = tuple(var(axis.name) if axis.extent > 1 else affine(0) for axis in axes)
         first = replace(stage, tensor=tensor, axes=tuple(axes))
         return first, Stage(stage.tensor, stage.axes, Load(name, index, tensor.dtype))
-
-    def stated_error(self, workload: Workload) -> float:
-        """Zero: no arithmetic changes."""
-        return 0.0

@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
+from typing import ClassVar
 
 from ..algebra.affine import affine, fresh, var
 from ..algebra.scalar import Binary, BinaryOp, Load, Reducer, Scalar, loads, vars_of
 from ..errors import ScheduleError
-from ..limits import MAX_STAGES
 from ..workload.tensors import Axis, Elementwise, Reduction, Stage, StageKind, Tensor
 from ..workload.workload import Workload
+from .rewrite import Rewrite
 
 
 @dataclass(frozen=True, slots=True)
-class PrecomputeFactors:
+class PrecomputeFactors(Rewrite):
     """Compute the product of some factors of `stage`, a sum of products, in a stage of its own;
     `factors` are their numbers in the order of the body. Reduction axes that only these factors
     depend on are summed there, which splits a chain of products:
@@ -32,21 +33,14 @@ class PrecomputeFactors:
     integers the two forms are equal.
     """
 
-    stage: str
-    factors: tuple[int, ...]
+    label: ClassVar[str] = "precompute"
 
-    @property
-    def label(self) -> str:
-        """In the name of a sketch."""
-        return "precompute"
+    factors: tuple[int, ...]
 
     def rewrite(self, workload: Workload) -> Workload:
         """The same computation with the factors multiplied first, in normal form.
         ScheduleError: no such stage or factors, or the product would depend on no axis."""
-        try:
-            stage = workload.stage(self.stage)
-        except KeyError:
-            raise ScheduleError(self, f"no stage is called {self.stage!r}") from None
+        stage = self.stage_of(workload)
         terms = factors_of(stage)
         if list(self.factors) != sorted(set(self.factors)) or not self.factors:
             raise ScheduleError(self, "factors are numbers in increasing order")
@@ -56,8 +50,7 @@ class PrecomputeFactors:
         rest = [term for n, term in enumerate(terms) if n not in self.factors]
         if not rest or (len(chosen) == 1 and isinstance(chosen[0], Load)):
             raise ScheduleError(self, "the product is the whole sum, or an element as it stands")
-        if len(workload.stages) >= MAX_STAGES:
-            raise ScheduleError(self, f"that takes more than {MAX_STAGES} stages")
+        self.require_room(workload)
         summed = summed_axes(stage, chosen, rest)
         if summed and not may_distribute(workload, stage):
             raise ScheduleError(
@@ -68,10 +61,6 @@ class PrecomputeFactors:
         first, second = _in_two(workload, stage, chosen, rest, self)
         stages = tuple(s for old in workload.stages for s in _replaced(old, stage, first, second))
         return replace(workload, stages=stages).normalised()
-
-    def stated_error(self, workload: Workload) -> float:
-        """Zero: sums and products are only reassociated."""
-        return 0.0
 
 
 def may_distribute(workload: Workload, stage: Stage) -> bool:

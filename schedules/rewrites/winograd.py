@@ -25,11 +25,12 @@ from ..workload.tensors import Axis, Elementwise, Reduction, Stage, Tensor
 from ..workload.workload import Workload
 from .cook_toom import FastFilter, Matrix, fast_filter, has_filter
 from .linear import chosen_row, roundings
+from .rewrite import Rewrite
 from .windows import WindowAccess, WindowedSum, find_windows
 
 
 @dataclass(frozen=True, slots=True)
-class Winograd:
+class Winograd(Rewrite):
     """Compute `stage` from tiles of its output, `tiles` being (dimension, outputs of a tile) pairs
     in the order of dimensions: ((1, 4), (2, 4)) is F(4x4, 3x3) where the windows are 3x3.
 
@@ -45,7 +46,6 @@ class Winograd:
     for the window (`cook_toom.POINTS`), and the workload allows `stated_error`.
     """
 
-    stage: str
     tiles: tuple[tuple[int, int], ...]
 
     @property
@@ -76,10 +76,7 @@ class Winograd:
         return self._plan(workload).stated_error
 
     def _plan(self, workload: Workload) -> _Plan:
-        try:
-            stage = workload.stage(self.stage)
-        except KeyError:
-            raise ScheduleError(self, f"no stage is called {self.stage!r}") from None
+        stage = self.stage_of(workload)
         found = find_windows(stage, workload.tensors)
         if isinstance(found, str):
             raise ScheduleError(self, found)

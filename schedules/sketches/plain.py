@@ -1,6 +1,6 @@
-"""The plain sketch: unscheduled loops, the outermost in parallel if that is legal.
+"""The plain sketch: unscheduled loops, with the outermost ones parallel if that is legal.
 
-It is the fallback for stages that no rule fits, so that every valid expression has a schedule.
+It is the fallback for stages that no rule matches, so that every valid expression has a schedule.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .writer import TraceWriter
 
 @settings
 class PlainSettings(Generic[N]):
-    """Whether top-level loops are divided among threads."""
+    """Whether threads divide the top-level loops."""
 
     parallel: N = parallel_knob()
 
@@ -49,7 +49,7 @@ class PlainSketch(Knobbed[PlainSettings[IntArray], PlainSettings[int]]):
 
     @cached_property
     def _outline(self) -> Outline:
-        """One axis: evaluations of all stages together."""
+        """One axis: the evaluations of all stages together."""
         bodies = (self.workload.stage(name).body for name in self.stages)
         reads = {load.tensor for body in bodies for load in loads(body)}
         accesses = (
@@ -60,18 +60,19 @@ class PlainSketch(Knobbed[PlainSettings[IntArray], PlainSettings[int]]):
         return Outline((LoopAxis("points", self.points),), tuple(accesses))
 
     def plan(self, settings: IntArray) -> Plan:
-        """One loop over everything."""
+        """Return a plan with a single loop over all evaluations."""
         shared = self.values(settings).parallel > 0
         return Plan(self._outline, (Level(0, 1, shared),), len(shared))
 
     def leaves(self, settings: IntArray) -> Sequence[Leaf]:
-        """One evaluation after the other, of elements that may lie anywhere."""
+        """Return one scalar evaluation per iteration, with accesses at unknown places."""
         shared, axes = self.values(settings).parallel > 0, frozenset({"points"})
         does = Statement((Operations(axes, 1, 1),), (AccessPattern("", ("",), {"points": 1}),))
         return [Leaf(LeafLoop(axes, self.points, None, shared), does)]
 
     def write(self, writer: TraceWriter, setting: Sequence[int]) -> None:
-        """Run outermost loops in parallel; those that are not proved independent stay serial."""
+        """Make the outermost loops parallel. Loops that are not proved independent remain
+        serial."""
         roots = [
             stmt
             for stmt in outermost(writer.nest.body)

@@ -1,8 +1,8 @@
-"""What stages do at one point of their axes, read from their expressions: for leaves of nests."""
+"""Statements of a stage, for leaves; axes and accesses of a stage, for plans."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from ..algebra.scalar import (
     All,
@@ -19,21 +19,25 @@ from ..algebra.scalar import (
     walk,
 )
 from ..leaves import AccessPattern, Dim, Operations, Statement
-from .analysis.stages import StageRead, StageView
+from ..plan import Access, LoopAxis, Outline, access_of
+from .analysis.stages import StageLoop, StageRead, StageView, once
+
+NOTHING = LoopAxis("", 1)
+"""Placeholder for an axis that a stage does not have."""
 
 
 def axis_names(order: Sequence[str]) -> dict[str, str]:
-    """What axes are called in statements: by their places, which stages have in common."""
+    """Return names of axes by position, so that different stages have common names."""
     return {axis: str(n) for n, axis in enumerate(order)}
 
 
 def own_names(view: StageView) -> dict[str, str]:
-    """Axes called as the loops of a stage."""
+    """Return axis names equal to the names of a stage's loops."""
     return {loop.name: loop.name for loop in (*view.spatial, *view.reduce)}
 
 
 def place_of(read: StageRead, names: Mapping[str, str]) -> AccessPattern:
-    """What is read."""
+    """Return the access pattern of a read."""
     steps: dict[str, int] = {}
     for axis in frozenset().union(*(index.vars() for index in read.index)):
         step = read.element_stride(axis)
@@ -46,7 +50,7 @@ def place_of(read: StageRead, names: Mapping[str, str]) -> AccessPattern:
 
 
 def own_place(view: StageView, names: Mapping[str, str]) -> AccessPattern:
-    """Where a stage writes."""
+    """Return the access pattern of the elements that a stage writes."""
     steps, size = {}, 1
     for loop in reversed(view.spatial):
         steps[names[loop.name]] = size
@@ -56,8 +60,8 @@ def own_place(view: StageView, names: Mapping[str, str]) -> AccessPattern:
 
 
 def statement_of(view: StageView, names: Mapping[str, str]) -> Statement:
-    """What a stage does at one point. A sum adds to registers; its last product is one instruction
-    with that, for floats."""
+    """Return the statement of one evaluation of a stage. A sum accumulates in registers; for
+    floats, its last multiplication is fused with the addition."""
     found: dict[frozenset[str], list[int]] = {}
     value = view.value.on_true if isinstance(view.value, Select) else view.value
     is_fused = view.reducer is Reducer.SUM and view.dtype.is_float
@@ -83,8 +87,41 @@ def statement_of(view: StageView, names: Mapping[str, str]) -> Statement:
 
 
 def _is_operation(node: Scalar) -> bool:
-    """Whether a node is an instruction. A choice by index is a mask of what is read."""
+    """Return whether a node is an instruction. A Select on an index is a mask of loads, not an
+    instruction."""
     if isinstance(node, Cast):
         return node.x.dtype is not node.dtype and not isinstance(node.x, Const)
     is_choice = isinstance(node, Select) and not isinstance(node.cond, All)
     return is_choice or isinstance(node, Unary | Binary | Compare)
+
+
+def stage_outline(
+    view: StageView,
+    loops: Sequence[StageLoop | None],
+    reads: Sequence[StageRead],
+    extents: Mapping[str, int] | None = None,
+    epilogue: StageView | None = None,
+) -> Outline:
+    """Return the axes of `loops`, with `extents` instead of the loops' extents if given, and the
+    accesses of `reads` and of the output. If an `epilogue` consumes the output immediately, its
+    other reads and its own output take the output's place."""
+    axes = tuple(
+        LoopAxis(loop.name, (extents or {}).get(loop.name, loop.extent)) if loop else NOTHING
+        for loop in loops
+    )
+    names = [axis.name for axis in axes]
+    found = [access_of(read.tensor, read.dtype.bytes, read.index, names) for read in reads]
+    if epilogue:
+        names = [f"{epilogue.name}{name[len(view.name) :]}" for name in names]
+        rest = [read for read in once(epilogue.reads) if read.tensor != view.name]
+        found += [access_of(read.tensor, read.dtype.bytes, read.index, names) for read in rest]
+        view = epilogue
+    own = tuple(tuple(int(loop.name == name) for name in names) for loop in view.spatial)
+    output = Access(view.name, view.dtype.bytes, own, is_output=True)
+    return Outline(axes, (*found, output))
+
+
+def bits_of(outline: Outline, reads: Iterable[StageRead]) -> int:
+    """Return the bit mask of `reads` among the accesses; see `Plan.dense_mask`."""
+    buffers = [access.buffer for access in outline.accesses]
+    return sum(1 << buffers.index(name) for name in {read.tensor for read in reads})

@@ -7,10 +7,10 @@ import pytest
 
 from tests.support.schedules.spaces import target
 from tests.support.schedules.workloads import notation
+from tilewright.costmodel.counts.counting import joined, program_counts
 from tilewright.costmodel.counts.table import COUNTS, SHAPES, TOTALS
 from tilewright.costmodel.features import FEATURES, Featuriser
 from tilewright.costmodel.prior import Prior
-from tilewright.costmodel.programs import joined, program_counts
 from tilewright.schedules.sketches import space_for
 from tilewright.schedules.sketches.program import ProgramSketch
 from tilewright.schedules.sketches.tile.sketch import TileSketch

@@ -20,8 +20,8 @@ from tests.support.schedule_fuzz.check import (
     this_machine,
 )
 from tests.support.schedule_fuzz.traces import random_trace
+from tilewright.costmodel.counts.counting import program_counts
 from tilewright.costmodel.prior import Prior
-from tilewright.costmodel.programs import program_counts
 from tilewright.schedules.arrays import IntArray
 from tilewright.schedules.errors import ScheduleError
 from tilewright.schedules.lowering.lower import lower

@@ -55,6 +55,9 @@ TEXTS = st.sampled_from(
 )
 
 
+KINDS: tuple[type[Step], ...] = (*PRIMITIVES, *REWRITES)
+
+
 def value_of(hint: Any, names: list[str]) -> st.SearchStrategy[Any]:
     """Any value of a field's type, names mostly ones that there are."""
     text = st.sampled_from(names) | st.sampled_from(names) | TEXTS
@@ -98,7 +101,7 @@ def test_a_step_with_any_arguments_is_applied_or_refused(data: st.DataObject) ->
     before, _ = random_trace(rng, workload, 4)
     rewritten, rest = start(workload, before)
     nest = rest.apply(plain_nest(rewritten))
-    kind = data.draw(st.sampled_from((*PRIMITIVES, *REWRITES)))
+    kind = data.draw(st.sampled_from(KINDS))
     step = data.draw(step_of(kind, names_of(nest)))
     steps = (step, *before.steps) if kind in REWRITES else (*before.steps, step)
     try:
@@ -113,7 +116,7 @@ def test_a_step_with_any_arguments_is_applied_or_refused(data: st.DataObject) ->
 @given(st.data())
 @settings(max_examples=250)
 def test_steps_are_read_or_refused(data: st.DataObject) -> None:
-    kind = data.draw(st.sampled_from((*PRIMITIVES, *REWRITES)))
+    kind = data.draw(st.sampled_from(KINDS))
     document = as_json(data.draw(step_of(kind, ["s0.d0", "s0"])))
     anything = st.none() | st.booleans() | st.floats() | INTEGERS | TEXTS | st.lists(INTEGERS)
     if data.draw(st.booleans()):

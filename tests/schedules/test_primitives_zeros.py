@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.golden_text import Golden
 from tests.support.schedules.workloads import applied, check_meaning, convolution, matmul, notation
-from tilewright.costmodel.programs import program_counts
+from tilewright.costmodel.counts.counting import program_counts
 from tilewright.schedules.algebra.scalar import Select
 from tilewright.schedules.algebra.scalar import walk as walk_scalar
 from tilewright.schedules.errors import ScheduleError

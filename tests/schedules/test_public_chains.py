@@ -9,9 +9,9 @@ import pytest
 from tests.support.interpreter.interpret import interpret
 from tests.support.schedules.public_chains import public_chains
 from tests.support.schedules.spaces import drawn, target
+from tilewright.costmodel.counts.counting import program_counts
 from tilewright.costmodel.counts.table import COUNTS
 from tilewright.costmodel.prior import Prior
-from tilewright.costmodel.programs import program_counts
 from tilewright.schedules.frontend.notation import from_notation
 from tilewright.schedules.nest.verify_bounds import unproven_accesses
 from tilewright.schedules.nest.verify_nest import verify

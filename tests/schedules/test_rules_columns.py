@@ -11,7 +11,7 @@ from benchmarks.counts.recount import recount
 from tests.support.golden_text import Golden
 from tests.support.schedules.spaces import drawn, target
 from tests.support.schedules.workloads import check_meaning, notation
-from tilewright.costmodel.programs import program_counts
+from tilewright.costmodel.counts.counting import program_counts
 from tilewright.schedules.lowering.lower import lower
 from tilewright.schedules.nest.loop_ir import (
     Allocate,

@@ -10,7 +10,7 @@ import pytest
 from benchmarks.counts.compare import footprint
 from tests.support.schedules.spaces import SMALL, target
 from tests.support.schedules.workloads import check_meaning, notation
-from tilewright.costmodel.programs import program_counts
+from tilewright.costmodel.counts.counting import program_counts
 from tilewright.schedules import operators
 from tilewright.schedules.arrays import IntArray
 from tilewright.schedules.lowering.lower import lower

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.schedules.spaces import SMALL, drawn_with, target
 from tests.support.schedules.workloads import check_meaning, notation
-from tilewright.costmodel.programs import program_counts
+from tilewright.costmodel.counts.counting import program_counts
 from tilewright.schedules.lowering.lower import lower
 from tilewright.schedules.nest.loop_ir import PrefetchHint, leaves
 from tilewright.schedules.sketches import space_for

@@ -10,9 +10,9 @@ import pytest
 
 from tests.support.schedules.spaces import ODD, drawn, target, workload
 from tests.support.schedules.workloads import check_meaning, notation
+from tilewright.costmodel.counts.counting import program_counts
 from tilewright.costmodel.counts.table import COUNTS
 from tilewright.costmodel.prior import Prior
-from tilewright.costmodel.programs import program_counts
 from tilewright.schedules.algebra.scalar import Reducer
 from tilewright.schedules.errors import ScheduleError
 from tilewright.schedules.frontend.notation import from_notation

@@ -38,7 +38,9 @@ def any_step(kind: type[Step]) -> st.SearchStrategy[Step]:
     return st.builds(kind, **{field.name: FIELDS[hints[field.name]] for field in fields(kind)})
 
 
-TRACES = st.lists(st.one_of([any_step(kind) for kind in (*PRIMITIVES, *REWRITES)]), max_size=8).map(
+KINDS: tuple[type[Step], ...] = (*PRIMITIVES, *REWRITES)
+
+TRACES = st.lists(st.one_of([any_step(kind) for kind in KINDS]), max_size=8).map(
     lambda steps: Trace(tuple(steps))
 )
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from tests.support.schedule_fuzz.check import this_machine
+from tilewright.costmodel.counts.counting import program_counts
 from tilewright.costmodel.prior import Prior
-from tilewright.costmodel.programs import program_counts
 from tilewright.schedules.operators import build
 from tilewright.schedules.sketches import space_for
 from tilewright.schedules.space import Candidate, ScheduleSpace

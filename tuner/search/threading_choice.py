@@ -12,8 +12,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from tilewright.costmodel.counts.counting import program_counts
 from tilewright.costmodel.prior import Prior
-from tilewright.costmodel.programs import program_counts
 from tilewright.schedules.arrays import BoolArray, FloatArray, IntArray
 from tilewright.schedules.space import Candidate, ScheduleSpace
 

@@ -1,7 +1,8 @@
-"""The nests of rows: one row, or a block, after the other, or steps of several rows at once.
+"""Loop nests of rows: one row or block of rows after the other, or software-pipelined steps of
+several rows.
 
-`Rows` says which walks there are, which of them are one, and how long they are; leaves and the
-steps of a trace are read from that.
+`Rows` determines the passes over a row, which of them are fused, and their lengths. Leaves and
+trace steps are both derived from it.
 """
 
 from __future__ import annotations
@@ -32,33 +33,34 @@ from .walks import RowStage, in_steps
 
 @settings
 class RowSettings(Generic[N]):
-    """One reduction has no knobs for what several stages do in a row."""
+    """Knobs of rows. A single reduction does not have the knobs that concern several stages."""
 
     vectors: N = knob(lambda sketch: POWERS, usual=2)
     parallel: N = parallel_knob(
         lambda sketch: sketch.group.last.outputs > 1 or sketch.rows.can_divide
     )
     split_reduction: N = knob(lambda sketch: sketch.rows.reduction_parts, usual=1)
-    """Parts of a reduction that threads share."""
+    """Number of parts of a reduction that threads divide."""
     interleave_rows: N = knob(
         lambda sketch: sketch.blocks if sketch.group.producers else (),
         usual=lambda sketch: sketch.default_block,
         absent=1,
     )
-    """Rows whose stages are computed together."""
+    """Number of rows whose stages are computed together."""
     reduction_chunk: N = knob(lambda sketch: chunks_of(sketch.stages), usual=len(POWERS))
-    """Rows that a reduction along columns adds up at a time, 0 for all."""
+    """Rows that a reduction along columns sums at a time; 0 for all."""
     software_pipelining: N = knob(
         lambda sketch: switch(sketch.can_stagger) if sketch.group.producers else (), usual=1
     )
-    """Whether several rows are at work at once, each at another step."""
+    """Whether several rows are in flight concurrently, each at a different step."""
     nontemporal_stores: N = nontemporal_knob(lambda sketch: sketch.nontemporal_choices)
 
 
 class RowSizes(NamedTuple, Generic[N]):
-    """`vectors` at once; the rows of a `task`; how many `threads` share the columns of a reduction;
-    and which loop of the first one they share, how long a part of it is, and how many `parts` there
-    are (`reductions.divided`)."""
+    """Sizes derived from the knobs. `vectors`: vectors per iteration. `task`: rows per task.
+    `threads`: threads that divide the columns of a reduction. `divided`, `part`, `parts`: the
+    divided loop of the first stage, the length of a part and the number of parts
+    (`reductions.divided`)."""
 
     vectors: N
     task: N
@@ -69,16 +71,15 @@ class RowSizes(NamedTuple, Generic[N]):
 
 
 def sized_by(v: RowSettings[N]) -> tuple[N, N, N, N, N]:
-    """The knobs that sizes follow from, see `Rows.sizes`."""
+    """Return the knobs that determine the sizes, see `Rows.sizes`."""
     return (
         v.vectors, v.parallel, v.split_reduction, v.interleave_rows, v.software_pipelining,
     )  # fmt: skip
 
 
 class Visit(NamedTuple):
-    """One stage in a row. Its walk computes stage `also` as well, if there is one; belongs to one
-    of the steps of several rows that are run together; and is one with the walk before it, if
-    `is_joined`."""
+    """A stage in a row. `also`: a stage that the same pass computes, or None. `step`: number of the
+    software-pipeline step. `is_joined`: whether the pass is fused with the pass before it."""
 
     view: StageView
     also: StageView | None
@@ -88,7 +89,7 @@ class Visit(NamedTuple):
 
 @dataclass(frozen=True)
 class Rows:
-    """What the nests of a group whose shared axes are the rows have in common."""
+    """Properties shared by all nests of a group whose shared axes are the rows."""
 
     group: FusionGroup
     lanes: int
@@ -96,7 +97,7 @@ class Rows:
 
     @cached_property
     def merged(self) -> dict[str, str]:
-        """Sums, each with the elementwise stage that one walk computes as well."""
+        """Reductions, each with the elementwise stage that is computed in the same pass."""
         return merged(self.group, _along_row)
 
     @cached_property
@@ -105,25 +106,27 @@ class Rows:
 
     @property
     def are_few(self) -> bool:
-        """Whether one stage has too few rows for the threads, which share its columns."""
+        """Whether the group is one stage with fewer rows than threads; threads then divide its
+        columns."""
         return not self.group.producers and self.group.repeats < self.threads
 
     @property
     def can_divide(self) -> bool:
-        """Whether there are too few rows for the threads, which can share the one reduction: it is
-        over contiguous data, and needs no other stage."""
+        """Whether threads can divide the reduction because there are fewer rows than threads. The
+        reduction must be over contiguous data and must not depend on another stage."""
         first, *others = self.group.stages
         fits = contiguous_reduction(first) and not any(view.is_reduction for view in others)
         return bool(fits) and self.group.repeats < self.threads
 
     @cached_property
     def walks(self) -> list[int]:
-        """Elements that each stage walks along in a row."""
+        """Number of elements that each stage iterates over per row."""
         return [view.points // max(self.group.repeats, 1) for view in self.group.stages]
 
     def rows_a_task(self, threads: int, block: int) -> int:
-        """How many rows a task has when threads share staggered rows evenly: a multiple of `block`,
-        and so many that all steps are run together half of the time; 0 where none divides well."""
+        """Return the number of rows per task if `threads` divide software-pipelined rows evenly: a
+        multiple of `block`, large enough that all steps overlap at least half of the time; 0 if no
+        number divides evenly."""
         rows, least = self.group.repeats, 2 * len(self.steps) * block
         if block > 1 and not can_block(self.steps, self.group.shared_axes):
             return 0
@@ -134,16 +137,16 @@ class Rows:
 
     @property
     def reduction_parts(self) -> tuple[int, ...]:
-        """Numbers of parts of the reduction that threads may share."""
+        """Offered numbers of parts of the reduction that threads divide."""
         several = tuple(n * self.threads for n in POWERS[:3])
         return (1, *several) if self.can_divide else (1,)
 
     def sizes(
         self, vectors: int, parallel: int, split_k: int, block: int, stagger: int
     ) -> RowSizes[int]:
-        """The sizes of one setting, from these knobs of it."""
+        """Return the sizes of one setting from the knobs of `sized_by`."""
         task, threads = block, self.threads if parallel else 1
-        if stagger:  # every walk along a row takes two iterations or more
+        if stagger:  # every pass over a row has at least two iterations
             vectors = fitting(vectors, row_length(self.steps) // (2 * self.lanes))
             task = self.rows_a_task(threads, block) or self.group.repeats
         first, step = self.group.stages[0], self.lanes * vectors
@@ -151,9 +154,9 @@ class Rows:
         return RowSizes(vectors, task, threads if self.are_few else 1, *parts)
 
     def visits(self, is_staggered: bool) -> list[Visit]:
-        """The stages that have walks of their own, in the order of the program. Of staggered steps
-        the last one comes first; what it walks along last is what the next one walks along first.
-        """
+        """Return the stages with separate passes, in program order. With software pipelining the
+        last step is first, and the last pass of a step is fused with the first pass of the next
+        one."""
         views = {view.name: view for view in self.group.stages}
         found = []
         for number, step in enumerate(self.steps[::-1] if is_staggered else (self.group.stages,)):
@@ -165,12 +168,12 @@ class Rows:
         return found
 
     def walks_along(self, view: StageView) -> bool:
-        """Whether a stage has more than one value a row, or is made of more."""
+        """Return whether a stage has more than one value per row or reads more than one."""
         return view.is_reduction or len(view.spatial) > self.group.shared_axes
 
     def leaves(self, v: RowSettings[IntArray]) -> Iterator[Leaf]:
-        """Row by row, or a block of rows at a time, each stage walks along them; or steps of
-        several rows in one walk."""
+        """Yield the leaves: the passes of each stage, row by row or block by block, or the
+        software-pipelined steps of several rows in one pass."""
         found = (x.astype(np.int64) for x in map_unique(self.sizes, *sized_by(v)))
         s = RowSizes(*found)
         group, lanes, vectors, block = self.group, self.lanes, s.vectors, v.interleave_rows
@@ -209,18 +212,18 @@ class Rows:
                 else:
                     yield from stage.elementwise(is_summed=view.name in summed)
             waited = min(self.waited, 1) if is_staggered else self.waited
-            # A sum ends in a shuffle and an addition for each halving of its lanes, all one after
-            # the other; those of a block wait together.
+            # A sum ends in a dependent chain of a shuffle and an addition per halving of its lanes;
+            # the chains of the rows of a block overlap.
             yield Leaf(blocks, Statement(), latency_chain=2 * ceil(log2(lanes)) * waited)
 
     @cached_property
     def waited(self) -> int:
-        """Sums of a row whose ends later walks wait for."""
+        """Number of sums per row whose final reduction later passes wait for."""
         sums = [contiguous_reduction(view) is not None for view in self.group.stages]
         return sum(one and max(self.walks[n + 1 :], default=1) > 1 for n, one in enumerate(sums))
 
     def _parts(self, v: RowSizes[IntArray]) -> Iterator[Leaf]:
-        """Threads share a reduction, and what they find is added up."""
+        """Yield a reduction divided among threads, and the sum of its parts."""
         view, repeats, parts = self.group.stages[0], self.group.repeats, v.parts
         rows = frozenset(map(str, range(len(view.spatial))))
         for n, loop in enumerate(view.reduce):
@@ -242,15 +245,17 @@ class Rows:
 
 
 def _along_row(view: StageView) -> tuple[StageLoop, ...] | None:
-    """The axes of a reduction that walks along rows once, see `merged`."""
+    """Return the axes of a reduction that iterates over each row once, or None for another stage;
+    see `merged`."""
     axes = (*view.spatial, *view.reduce)
     short = any(axis.extent == 1 for axis in axes)
     return axes if contiguous_reduction(view) and len(view.reduce) == 1 and not short else None
 
 
 class RowWriter:
-    """Writes the loops of one setting: one row, or a block of rows, after the other; or steps of
-    several rows as merged walks, whose last vectors alone are masked."""
+    """Emits the loops of one setting: one row or block of rows after the other, or
+    software-pipelined steps of several rows as fused passes, in which only the last vectors are
+    masked."""
 
     def __init__(self, writer: TraceWriter, rows: Rows, v: RowSettings[int]) -> None:
         self.w, self.rows, self.group = writer, rows, rows.group
@@ -260,7 +265,7 @@ class RowWriter:
         self.walks: dict[str, list[str]] = {}
 
     def write(self) -> str:
-        """Write them; the loop that threads share, "" if they share a reduction."""
+        """Emit the loops. Return the loop that threads divide, or "" if they divide a reduction."""
         w, stages, steps = self.w, self.group.stages, self.steps
         for view in stages:
             w.do(*view.phase_steps)
@@ -270,7 +275,7 @@ class RowWriter:
         whole = stages[1:] if is_divided else stages
         along = {view.name: contiguous_reduction(view) for view in whole}
         partials = {name: steps.factor(name, loop) for name, loop in along.items() if loop}
-        for view in stages:  # where a reduction is factored, all spatial axes are rows
+        for view in stages:  # all spatial axes of a factored reduction are rows
             if view.name not in partials:
                 w.do(*view.axis_splits)
         rows = w.spatial_loops(self.group.last.name)[: self.group.shared_axes]
@@ -290,7 +295,9 @@ class RowWriter:
             steps.combine(name, places[name], partials[name])
             chain = [loop.var for loop in w.update_of(f"{partials[name].wide}.acc")[1]]
             walk = chain[chain.index(row) + 1 :]
-            if visit.also:  # where its values are added up: its loops in the same form, then merged
+            # compute the stage in the pass of the reduction: bring its loops into the same form,
+            # then merge them
+            if visit.also:
                 loops = self._walk(visit.also.name, row, partials[name].width)
                 w.do(*(Merge(one, other) for one, other in zip(loops, walk, strict=True)))
             if self.v.software_pipelining:
@@ -302,8 +309,8 @@ class RowWriter:
         return "" if is_divided else task
 
     def _rows(self, row: str) -> tuple[str, str]:
-        """The loop that threads share, and the one in which stages are computed. Staggered rows are
-        divided among the threads, for each of them to run one after the other."""
+        """Return the loop that threads divide and the loop that contains the stages.
+        Software-pipelined rows are divided into one contiguous range per task."""
         task, block, stagger = "", self.v.interleave_rows, self.v.software_pipelining
         if stagger and self.v.parallel:
             task, row = self.w.split(row, self.s.task)
@@ -312,8 +319,8 @@ class RowWriter:
         return task if stagger else row, row
 
     def _stage(self, visit: Visit, row: str) -> str:
-        """A stage with vectors along an axis of its results; the loop in which threads share those
-        of one reduction that has few, "" if there is none."""
+        """Vectorise a stage along an axis of its results. Return the loop in which threads divide
+        the results of a single reduction with few rows, or "" if there is none."""
         w, steps, view = self.w, self.steps, visit.view
         if view.is_reduction:
             return steps.along_columns(view, row, self.v.reduction_chunk, self.s.threads)
@@ -324,8 +331,8 @@ class RowWriter:
         return ""
 
     def _stagger(self, row: str) -> None:
-        """Run the steps of several rows together, in one walk, whose loops are those of the last
-        one that is joined; it is cut where whole vectors end."""
+        """Software-pipeline the steps of several rows in one pass, which uses the loops of the last
+        joined stage. The pass is partitioned after its last full iteration."""
         stagger_steps(self.w, row, self.rows.steps)
         visits = [visit for visit in self.visits if visit.view.name in self.walks]
         walk = list[str]()
@@ -339,7 +346,8 @@ class RowWriter:
             self.w.do(Partition(walk[int(self.v.interleave_rows > 1)], length // width))
 
     def _walk(self, stage: str, row: str, width: int) -> list[str]:
-        """The loops of a stage in a row, the last one in steps of `width`, of some vectors each."""
+        """Split the last loop of a stage in a row into steps of `width` elements, vectorise it, and
+        return the stage's loops."""
         w, lanes = self.w, min(self.steps.lanes, width)
         *outer, along = [loop.var for loop in w.own_loops(stage, inside=row)]
         steps, *inner = w.split(along, width)

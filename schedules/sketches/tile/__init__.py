@@ -1,1 +1,2 @@
-"""Tiles of registers with packing: products, convolutions and their like."""
+"""The tile sketch: register tiles with packing, for matrix products, convolutions and similar
+reductions."""

@@ -1,4 +1,4 @@
-"""The loops of a tile stage: which there are, in which order, and what their axes are."""
+"""The loops of the tile sketch: which loops exist, their order and their axes."""
 
 from __future__ import annotations
 
@@ -11,18 +11,20 @@ import numpy as np
 from ...arrays import BoolArray, IntArray, Number, map_unique
 from ...nest.loop_ir import LoopKind
 from ...plan import Level, Outline, Plan
-from ..outlines import bits_of, stage_outline
+from ..statements import bits_of, stage_outline
 from ..writer import BATCHES, BLOCKS, DEPTH, PARTS, STEPS, TILES, WRITTEN_OUT
 from .settings import TileSettings
 from .stage import TileStage
 from .tails import RemainderTiles, remainder_tiles
 
 COLUMNS, ROWS, ROWS2, MAIN = range(4)
-"""The axes of a tile; behind them, one for each loop of batch, of further rows and of taps."""
+"""Numbers of the first axes of a tile. One axis for each batch loop, each further row loop and each
+tap loop follows."""
 
 
 def tile_outline(stage: TileStage) -> Outline:
-    """The axes of a tile, an axis of one element for rows that it has not, and what it touches."""
+    """Return the axes of a tile and its memory accesses. A missing row axis is represented by an
+    axis of one element."""
     roles = stage.roles
     rows = (*roles.rows, *[None] * (2 - len(roles.rows)))
     loops = (roles.columns, *rows, roles.main, *roles.batch, *roles.outer_rows, *roles.taps)
@@ -32,8 +34,8 @@ def tile_outline(stage: TileStage) -> Outline:
 def tile_plan(
     t: TileSettings[IntArray], outline: Outline
 ) -> tuple[Plan, dict[str, RemainderTiles]]:
-    """The levels of settings, outermost first, and the remainders along rows, innermost first, and
-    along columns, by their loops."""
+    """Return the plan of settings, levels outermost first, and the remainder tiles by loop: along
+    rows, innermost first, then along columns."""
     at = {axis.name: number for number, axis in enumerate(outline.axes)}
     levels = [*_around_tiles(t, at), *_of_a_tile(t, at)]
     names = [outline.axes[level.axis].name for level in levels]
@@ -55,10 +57,14 @@ def tile_plan(
 
 
 def _around_tiles(t: TileSettings[IntArray], at: dict[str, int]) -> Iterator[Level]:
-    """Parts of the reduction, batches, and blocks in either order, `parallel` of which threads
-    divide with all that is around them; blocks of the reduction stand behind these, or behind the
-    first. Each thread gets a run of iterations, so batches that differ in length stand behind the
-    blocks that are divided: they alternate."""
+    """Yield the levels outside the tiles: parts of the reduction, batches, and blocks of rows and
+    columns in either order.
+
+    Threads divide the first `parallel` loops over blocks and all loops around them. Blocks of the
+    reduction are nested inside these loops, or inside the first one. Each thread executes a
+    contiguous range of iterations. Therefore batches of unequal length are nested inside the
+    divided blocks, so that short and long batches alternate.
+    """
     stage = t.stage
     roles, threads = stage.roles, stage.target.threads > 1
     outside, divided = t.row_blocks_outermost == 1, t.parallel
@@ -95,9 +101,10 @@ def _around_tiles(t: TileSettings[IntArray], at: dict[str, int]) -> Iterator[Lev
 
 
 def copy_places(levels: Sequence[Level], several: BoolArray) -> tuple[IntArray, IntArray]:
-    """(P,) the levels that panels, and copies of rows, are made in: those over blocks of columns
-    and of rows, or the last of those that threads share, if they do; and the one over blocks of the
-    reduction where there are `several`, for rows if it is inside."""
+    """Return the levels, (P,) each, at which panels of columns and copies of rows are made. They
+    are the levels over blocks of columns and of rows, or the innermost parallel level if it is
+    further inside. With `several` blocks of the reduction, they are the level over these blocks
+    (for rows only if it is further inside)."""
     at, shared = dict[int, IntArray](), np.full(len(several), -1)
     for n, level in enumerate(levels):
         shared = np.where(level.is_parallel, n, shared)
@@ -110,8 +117,9 @@ def copy_places(levels: Sequence[Level], several: BoolArray) -> tuple[IntArray, 
 def _blocks(
     t: TileSettings[IntArray], levels: Sequence[Level], names: Sequence[str]
 ) -> dict[str, tuple[BoolArray, BoolArray]]:
-    """By axis, (P,) whether threads divide the blocks along it, and whether there is more in one
-    than tiles: loops that threads share with it as one; or copies, which only phases ask about."""
+    """Return, for each axis, whether threads divide the blocks along it, and whether a block
+    contains code other than tiles, each (P,). Such code is other loops fused into the same parallel
+    loop, or copies. Only phases need to know about copies."""
     copied = _last_copies(t, levels) if t.stage.phases else -1
     nothing = np.zeros(len(t.tile_rows), np.bool_)
     found = {axis.name: (nothing, nothing) for axis in t.tiled_axes}
@@ -124,7 +132,7 @@ def _blocks(
 
 
 def _last_copies(t: TileSettings[IntArray], levels: Sequence[Level]) -> IntArray:
-    """(P,) the innermost level that copies are made in; -1 where there are none."""
+    """Return the innermost level at which copies are made, shape (P,); -1 if there are none."""
     stage = t.stage
     columns, rows = copy_places(levels, t.k_count > 1)
     now, others = (bool(stage.packed_inside(ahead)) for ahead in (False, True))
@@ -133,9 +141,9 @@ def _last_copies(t: TileSettings[IntArray], levels: Sequence[Level]) -> IntArray
 
 
 def _shares(t: TileSettings[IntArray], tails: Mapping[str, RemainderTiles]) -> dict[str, Number]:
-    """What conditions leave of loops: by batch axes that are phases, how much of the others' rows
-    they have; and, of the steps of a reduction, what phases and padding leave that is tested
-    around them."""
+    """Return the share of iterations that conditions leave, by loop. For batch axes that are
+    phases: the share of rows that the phases have. For the steps of a reduction: the share left by
+    phases and by padding tests in outer loops."""
     stage = t.stage
     around = t.skips_around
     if not stage.view.guards and not around.any():
@@ -149,8 +157,8 @@ def _shares(t: TileSettings[IntArray], tails: Mapping[str, RemainderTiles]) -> d
 
 
 def _of_a_tile(t: TileSettings[IntArray], at: dict[str, int]) -> Iterator[Level]:
-    """Tiles of a block in the order asked for, steps of the reduction, and what is written out of
-    them: taps and steps, then rows and vectors."""
+    """Yield the tiles of a block in the order that the settings select, the steps of the reduction,
+    and the unrolled levels: taps and steps, then rows and vectors."""
     stage = t.stage
     *rows, columns = t.tiled_axes
     inside, unroll = t.row_tiles_innermost == 1, t.unroll_reduction
@@ -173,7 +181,7 @@ def _of_a_tile(t: TileSettings[IntArray], at: dict[str, int]) -> Iterator[Level]
             for name in reversed(short)
         ),
     ]
-    # Taps along the lanes share vectors: next to each other.
+    # Taps along the lanes share vectors, so they are adjacent.
     yield from reversed(written) if stage.lane_step > 1 else written
 
     for axis in rows:
@@ -183,10 +191,10 @@ def _of_a_tile(t: TileSettings[IntArray], at: dict[str, int]) -> Iterator[Level]
 
 
 def _dense(t: TileSettings[IntArray], outline: Outline) -> IntArray:
-    """(P,) which accesses come in order, as the bits of a number, see `Plan.dense`."""
+    """Return a bit mask, (P,), of the accesses that are contiguous; see `Plan.dense_mask`."""
     stage = t.stage
     bits = partial(bits_of, outline)
     panels = t.packs * bits(stage.packable) | t.prepacks * bits(stage.prepacked)
-    # What was prefetched is where a copy would be: nearby, however far apart its rows are.
+    # Prefetched data is as near as a copy, whatever its stride.
     nearby = t.prefetches * bits(stage.nonresident)
     return np.asarray(panels | nearby | t.copies_rows * bits(stage.copyable), np.int64)

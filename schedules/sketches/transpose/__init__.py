@@ -1,1 +1,1 @@
-"""Blocks transposed in registers, copied or summed."""
+"""Sketches with blocks transposed in registers: copies and sums."""
