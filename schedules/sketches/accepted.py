@@ -1,8 +1,8 @@
-"""The default of a program: each part's own, or one near it where primitives refuse that.
+"""The default of a program: the default of each part, or a nearby setting if primitives refuse it.
 
-Feasibility knows most of what primitives refuse. They have the last word, and what one refuses must
-not cost a program all schedules of a structure: settings with the fewest steps between them and the
-default are tried first.
+`feasible` rules out most illegal settings, but primitives decide. A refused default must not cost a
+program all schedules of a structure: settings are tried in order of their distance from the
+default.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ from .knobs import PartSketch
 from .writer import TraceWriter
 
 MOST_TRIED = 64
-"""Settings of one part that are written down, which takes some ms each, before it is given up."""
+"""Settings of a part that are written before the part is given up; each takes a few milliseconds.
+"""
 
 MOST_CHANGED = 2
-"""Knobs that a setting may have at another value than the default."""
+"""Knobs in which a tried setting may differ from the default."""
 
 
 def accepted_settings(
@@ -34,9 +35,9 @@ def accepted_settings(
     parts: Sequence[PartSketch],
     check: Callable[[], None] = lambda: None,
 ) -> tuple[tuple[int, ...], ...]:
-    """A setting of each part, the first with which all those so far can be written; `check` is
-    called before each step. ScheduleError: what was wrong with the default of a part that has none.
-    """
+    """The first setting of each part with which the trace of all parts so far is legal. `check` is
+    called before each step. ScheduleError: the error of the default of a part that has no such
+    setting."""
     refusal = partial(_refusal, workload, inlined, parts, check)
     chosen: list[tuple[int, ...]] = []
     for part in parts:
@@ -59,7 +60,7 @@ def _refusal(
     check: Callable[[], None],
     chosen: Sequence[tuple[int, ...]],
 ) -> ScheduleError | None:
-    """Why the first parts cannot be written with the settings `chosen`, if they cannot."""
+    """The error of the trace of the first parts with the settings `chosen`; None if it is legal."""
     try:
         write_parts(workload, inlined, parts[: len(chosen)], chosen, check)
     except ScheduleError as error:
@@ -74,8 +75,8 @@ def write_parts(
     settings: Sequence[Sequence[int]],
     check: Callable[[], None] = lambda: None,
 ) -> TraceWriter:
-    """The steps of `parts`, one after the other, `check` called before each. ScheduleError where a
-    primitive refuses one."""
+    """Write the steps of `parts` in order; `check` is called before each. ScheduleError where a
+    primitive refuses a step."""
     writer = TraceWriter(workload, check)
     writer.do(*(Inline(name) for name in inlined))
     for part, setting in zip(parts, settings, strict=True):
@@ -84,7 +85,7 @@ def write_parts(
 
 
 def nearby(part: PartSketch, default: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """The feasible settings that differ from `default` in a knob or two, the nearest first."""
+    """The feasible settings that differ from `default` in one or two knobs, the nearest first."""
     settings = np.concatenate([_changed(part.knobs, default, n + 1) for n in range(MOST_CHANGED)])
     settings = settings[part.feasible(settings)] if len(settings) else settings
     steps = np.abs(settings - np.asarray(default)).sum(axis=1)
@@ -93,8 +94,8 @@ def nearby(part: PartSketch, default: Sequence[int]) -> Iterator[tuple[int, ...]
 
 
 def _changed(knobs: Sequence[Knob], default: Sequence[int], count: int) -> IntArray:
-    """(P, J) all settings that differ from `default` in `count` knobs by a place or two, or are at
-    the other end."""
+    """(P, J) all settings that differ from `default` in `count` knobs, by one or two places or by
+    moving a knob to either end of its values."""
     found: list[list[int]] = []
     for places in combinations(range(len(knobs)), count):
         choices = [_other_places(knobs[n], default[n]) for n in places]

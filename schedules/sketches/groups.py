@@ -1,8 +1,8 @@
-"""Fusion groups: stages that are computed together, which earlier ones may join, what fits them.
+"""Fusion groups: stages that are computed together, and the conditions for a stage to join a group.
 
-Halide's `compute_at` and TVM's `compute_at` say where one stage is computed; a group says it for
-all stages that share axes with the last one. Rows, blocks of columns and transforms differ in
-which axes those are.
+`compute_at` of Halide and TVM says where one stage is computed; a group says it for all stages that
+share leading axes with the last one. Rows, blocks of columns and transforms differ in which axes
+are shared.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .analysis.stages import StageLoop, StageView, view_stages
 from .knobs import Arrays, Ints, Knobbed, PartSketch, nontemporal_values
 
 TASKS_A_THREAD = 4
-"""Tasks that loops are divided into which are too few or too uneven for the threads."""
+"""Tasks that threads get where loops have too few or too uneven iterations for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +73,8 @@ class GroupSketch(Knobbed[Arrays, Ints]):
 
 @dataclass(frozen=True, slots=True)
 class Stages:
-    """What a rule looks at: the stages of a program, which others read each, and the names of those
-    that are `left`: they come before the stage it is asked about, and no group has taken them."""
+    """The input of a rule: the stages of a program, the readers of each, and the names of those
+    that are `left`: they come before the stage in question, and no group has absorbed them."""
 
     workload: Workload
     views: Mapping[str, StageView]
@@ -83,18 +83,18 @@ class Stages:
     left: tuple[str, ...]
 
     def before(self, left: Sequence[str]) -> Stages:
-        """The same, for a stage that only these are left before."""
+        """The same stages, for a stage before which only these are left."""
         return replace(self, left=tuple(left))
 
     def only_needed_by(self, name: str, members: set[str]) -> bool:
-        """Whether nobody but `members` sees the values of a stage."""
+        """Whether only `members` read a stage."""
         readers = self.readers[name]
         hidden = name not in self.workload.outputs
         return hidden and bool(readers) and all(reader.name in members for reader in readers)
 
 
 def stages_of(workload: Workload, inlined: tuple[str, ...], target: Target) -> Stages:
-    """All stages of a program but those that are computed where they are read."""
+    """All stages of a program but the inlined ones."""
     views = view_stages(workload, inlined)
     readers: dict[str, list[StageView]] = {name: [] for name in views}
     for view in views.values():
@@ -124,7 +124,7 @@ class RuleMatch:
 
 
 Rule: TypeAlias = Callable[[StageView, Stages], RuleMatch | None]
-"""Looks at the structure of a stage, and of those before it; None where it does not fit."""
+"""Matches the structure of a stage and of the stages before it; None if it does not match."""
 
 
 def absorb_producers(
@@ -134,9 +134,9 @@ def absorb_producers(
     least: int,
     fits: Callable[[FusionGroup], bool] = lambda group: True,
 ) -> FusionGroup:
-    """The group of one stage with all earlier stages that only its members need and that share at
-    least so many axes with it, as far as the group `fits`. `common(stage, reader)` says how many
-    leading axes a stage shares with one that reads it, -1 where they have nothing in common."""
+    """The group of one stage with all earlier stages that only group members read and that share at
+    least `least` axes with it, as long as the group `fits`. `common(stage, reader)` is the number
+    of leading axes that a stage shares with a reader, -1 for none."""
     group, members = alone, {alone.last.name}
     for name in reversed(stages.left):
         if not stages.only_needed_by(name, members):
@@ -153,9 +153,8 @@ def absorb_producers(
 def reads_boxes(
     group: FusionGroup, outer: Callable[[StageView], Sequence[StageLoop]] | None = None
 ) -> bool:
-    """Whether what is read of each stage inside, in an iteration of the `outer` loops (the shared
-    axes if not said), is a box of it: what ComputeAt needs. Loops of the same place in two stages
-    are one."""
+    """Whether each iteration of the `outer` loops (default: the shared axes) reads a box of each
+    producer, as ComputeAt requires. Loops at the same position in two stages count as one."""
     spans, fixed = dict[str, Interval](), dict[str, Interval]()
     indices: dict[str, list[Index]] = {name: [] for name in group.producer_names}
     for view in group.stages:
@@ -181,23 +180,23 @@ def leading_axes(tensor: str, reader: StageView) -> int:
 
 
 def _same(index: Sequence[Affine], loops: Sequence[StageLoop]) -> int:
-    """How many indices, from the first on, are just their loops."""
+    """How many leading indices are exactly their loops."""
     pairs = zip(index, loops, strict=False)
     differ = (n for n, (i, loop) in enumerate(pairs) if not is_loop(i, loop))
     return next(differ, min(len(index), len(loops)))
 
 
 def is_loop(index: Affine, loop: StageLoop) -> bool:
-    """Whether `index` is just `loop`; a loop of one iteration is written as zero."""
+    """Whether `index` is exactly `loop`; a loop of one iteration is written as zero."""
     return index == (var(loop.name) if loop.extent > 1 else affine(0))
 
 
 def merged(
     group: FusionGroup, walk: Callable[[StageView], Sequence[StageLoop] | None]
 ) -> dict[str, str]:
-    """Reductions, each with the elementwise stage just before it whose values it takes in order:
-    one walk can do both. `walk` gives the loops of a reduction in that order, None if it cannot be
-    merged."""
+    """Reductions, each with the elementwise stage just before it whose values it reads in order:
+    one loop can compute both. `walk` gives the loops of a reduction in that order, None if it
+    cannot be merged."""
     found = {}
     for view, reduced in pairwise(group.stages):
         loops = walk(reduced) if reduced.is_reduction and not view.is_reduction else None

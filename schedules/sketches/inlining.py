@@ -1,4 +1,4 @@
-"""Which elementwise stages are computed where they are read, with no group of their own."""
+"""Which elementwise stages are inlined into their readers instead of being a group of their own."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from .analysis.stages import math_calls
 
 
 def stages_inlined(workload: Workload) -> tuple[str, ...]:
-    """Elementwise stages that are cheaper to compute where they are read, in program order. Each
-    use of a stage is a copy, which the code generator finds to be one value, but everything before
-    it has to go through: an expression has no more operations than it may have levels."""
+    """Elementwise stages that are cheaper to inline than to store, in program order. Each use of an
+    inlined stage is a copy of its expression: the code generator computes it once, but all passes
+    before it see the copies, so the size of expressions is limited."""
     sizes: dict[str, int] = {}
     for stage in workload.stages:
         if not stage.is_elementwise or stage.name in workload.outputs:
@@ -39,7 +39,7 @@ def stages_inlined(workload: Workload) -> tuple[str, ...]:
 
 
 def _size_with(body: Scalar, inside: Mapping[str, int]) -> int:
-    """Operations of `body` with the stages `inside` it, without putting them there."""
+    """Operations of `body` after inlining the stages in `inside`."""
     if isinstance(body, Load):
         return inside.get(body.tensor, 1)
     return 1 + sum(_size_with(child, inside) for child in children(body))

@@ -22,16 +22,16 @@ from ..workload.workload import Workload
 from .writer import TraceWriter
 
 POWERS = (1, 2, 4, 8)
-"""How many of something a knob offers, where a step in between would hardly differ."""
+"""Values of knobs whose intermediate values would hardly differ."""
 
 N = TypeVar("N")
-"""What fields of settings hold: arrays (P,), integers, or the values that a sketch offers."""
+"""The type of the fields of settings: arrays (P,), integers, or the values that a sketch offers."""
 
 Arrays = TypeVar("Arrays")
-"""The settings of a sketch with fields of arrays."""
+"""The type of the settings of a sketch with array fields."""
 
 Ints = TypeVar("Ints")
-"""Those with integers."""
+"""The type of its settings with integer fields."""
 
 Class = TypeVar("Class")
 
@@ -53,13 +53,13 @@ def switch(offered: object) -> tuple[int, ...]:
 
 
 def parallel_knob(several: Callable[[Any], bool] = lambda sketch: True) -> Any:
-    """Whether threads share the tasks, where there are several of both."""
+    """Whether threads share the tasks, if there are several threads and tasks."""
     return knob(lambda sketch: switch(sketch.target.threads > 1 and several(sketch)), usual=1)
 
 
 def nontemporal_knob(values: Callable[[Any], Sequence[int]]) -> Any:
-    """Whether results are stored past the caches: by default where all arguments together leave
-    little room in the last cache."""
+    """Whether results are stored past the caches; by default if all arguments together almost fill
+    the last cache."""
 
     def pays(sketch: Any) -> int:
         last = max((cache.bytes for cache in sketch.target.caches), default=0)
@@ -71,20 +71,20 @@ def nontemporal_knob(values: Callable[[Any], Sequence[int]]) -> Any:
 
 @dataclass_transform(frozen_default=True, field_specifiers=(knob, parallel_knob, nontemporal_knob))
 def settings(cls: type[Class]) -> type[Class]:
-    """Make a class of knobs the dataclass of a sketch's settings."""
+    """Class decorator: a class of knobs becomes the dataclass of a sketch's settings."""
     return dataclass(frozen=True)(cls)
 
 
 class PartSketch(SpacePart, Protocol):
-    """A part that can be written down."""
+    """A part of a program that can be written as a trace."""
 
     def write(self, writer: TraceWriter, setting: Sequence[int]) -> None:
-        """Add the steps of one setting to a trace that may have other parts' steps already."""
+        """Append the steps of one setting to a trace that may hold steps of other parts."""
         ...
 
 
 class Knobbed(Generic[Arrays, Ints]):
-    """What sketches have in common: knobs, which are the fields of `SETTINGS`."""
+    """The base of sketches: their knobs are the fields of `SETTINGS`."""
 
     SETTINGS: ClassVar[Any]
     workload: Workload
@@ -101,7 +101,7 @@ class Knobbed(Generic[Arrays, Ints]):
         return tuple(Knob(one.name, values) for one, values in self._declared if values)
 
     def values(self, settings: IntArray) -> Arrays:
-        """The values of all knobs in (P, J) `settings`."""
+        """The knob values of (P, J) `settings`."""
         settings = np.atleast_2d(settings)
         columns = iter(settings.T)
         found = {
@@ -114,7 +114,7 @@ class Knobbed(Generic[Arrays, Ints]):
         return arrays
 
     def chosen(self, setting: Sequence[int]) -> Ints:
-        """The values of all knobs in one setting."""
+        """The knob values of one setting."""
         places = iter(setting)
         found = {
             one.name: int(values[next(places)]) if values else one.metadata["absent"]
@@ -124,19 +124,19 @@ class Knobbed(Generic[Arrays, Ints]):
         return ints
 
     def setting_of(self, values: Ints) -> tuple[int, ...]:
-        """The setting that has these values of knobs."""
+        """The setting that has these knob values."""
         return tuple(knob.values.index(getattr(values, knob.name)) for knob in self.knobs)
 
     def settings_of(self, values: Mapping[str, Any]) -> Any:
-        """The settings with these values of knobs."""
+        """The settings with these knob values."""
         return self.SETTINGS(**values)
 
     def default(self) -> tuple[int, ...]:
-        """Every knob at its default."""
+        """The setting with every knob at its default."""
         return self.with_defaults({})
 
     def with_defaults(self, places: Mapping[str, int]) -> tuple[int, ...]:
-        """The setting with every knob at its place in `places`, or at its default."""
+        """The setting with the knobs of `places` at these places, the others at their defaults."""
         found = []
         for one, values in self._declared:
             usual = one.metadata["usual"]
@@ -146,8 +146,8 @@ class Knobbed(Generic[Arrays, Ints]):
         return tuple(found)
 
     def feasible_of(self, tried: Mapping[str, Sequence[int]]) -> IntArray:
-        """(P, J) the feasible settings with the values that are `tried`, of other knobs with all,
-        the last knob's fastest."""
+        """(P, J) the feasible settings with the `tried` values, and with all values of other knobs;
+        the last knob varies fastest."""
         values = (tried.get(knob.name, knob.values) for knob in self.knobs)
         pairs = zip(self.knobs, values, strict=True)
         places = [[knob.values.index(x) for x in some] for knob, some in pairs]
@@ -155,20 +155,21 @@ class Knobbed(Generic[Arrays, Ints]):
         return settings[self.feasible(settings)]
 
     def feasible(self, settings: IntArray) -> BoolArray:
-        """(P,) all of them, if the sketch has no limits."""
+        """(P,) true for all settings, unless the sketch has limits."""
         return np.ones(len(np.atleast_2d(settings)), np.bool_)
 
     def memory(self, settings: IntArray) -> MemoryUse:
-        """Nothing beside the loads and stores of leaves, if the sketch makes no copies."""
+        """No memory use beside the loads and stores of leaves, unless the sketch states some."""
         return MemoryUse()
 
 
 def nontemporal_values(
     workload: Workload, tensor: str, target: Target, flat: bool = False
 ) -> tuple[int, ...]:
-    """The values of the knob `nontemporal_stores` for what computes `tensor`: offered for an output
-    that nothing reads again and that no core's own caches hold. Rows must begin where vectors do,
-    since others are not streamed, unless it may be walked as one row (`flat`)."""
+    """The values of the knob `nontemporal_stores` for the stage that computes `tensor`. The knob is
+    offered for outputs that no stage reads and that exceed a core's own caches. Rows must be
+    aligned to vectors, since unaligned stores are never non-temporal, unless the tensor is walked
+    as one row (`flat`)."""
     if tensor not in workload.outputs or workload.consumers(tensor):
         return (0,)
     if not (flat or has_aligned_rows(workload, tensor, target)):

@@ -1,6 +1,6 @@
-"""The plain sketch: loops as the expression has them, the outermost in parallel if that is legal.
+"""The plain sketch: the loops of the expression, the outermost in parallel if that is legal.
 
-Nobody wants its speed; it is there so that every valid expression has a correct schedule.
+It is slow, and guarantees that every valid expression has a correct schedule.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class PlainSketch(Knobbed[PlainSettings[IntArray], PlainSettings[int]]):
 
     @cached_property
     def _outline(self) -> Outline:
-        """One axis: evaluations of all stages together."""
+        """One axis: the evaluations of all stages together."""
         accesses = (
             Access(t.name, t.dtype.bytes, ((1,),), t.name in self.workload.outputs)
             for t in self.workload.tensors.values()
@@ -54,18 +54,18 @@ class PlainSketch(Knobbed[PlainSettings[IntArray], PlainSettings[int]]):
         return Outline((LoopAxis("points", self.points),), tuple(accesses))
 
     def plan(self, settings: IntArray) -> Plan:
-        """One loop over everything."""
+        """One loop over all evaluations."""
         shared = self.values(settings).parallel > 0
         return Plan(self._outline, (Level(0, 1, shared),), len(shared))
 
     def leaves(self, settings: IntArray) -> Sequence[Leaf]:
-        """One evaluation after the other, of elements that may lie anywhere."""
+        """One evaluation per iteration, of elements that may lie anywhere."""
         shared, axes = self.values(settings).parallel > 0, frozenset({"points"})
         does = Statement((Operations(axes, 1, 1),), (AccessPattern("", ("",), {"points": 1}),))
         return [Leaf(LeafLoop(axes, self.points, None, shared), does)]
 
     def write(self, writer: TraceWriter, setting: Sequence[int]) -> None:
-        """Let threads share loops; those that cannot be proven parallel stay serial."""
+        """Make the outer loops parallel; loops that cannot be proven parallel stay serial."""
         roots = [stmt for stmt in outermost(writer.nest.body) if isinstance(stmt, For)]
         for root in roots if self.chosen(setting).parallel else ():
             try:

@@ -1,4 +1,4 @@
-"""The space of a workload: its groups' sketches combined, for each form of the expression."""
+"""The space of a workload: for each form of the expression, the sketches of its groups combined."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ from .rules import covers, likeliest
 from .writer import TraceWriter
 
 MAX_SKETCHES = 4
-"""Combinations of alternatives beyond this add little and are not searched."""
+"""Combinations of alternative sketches that are searched for a form; further ones add little."""
 
 
 @dataclass(frozen=True)
 class ProgramSketch:
-    """Several groups one after the other; knobs are those of the parts, in order.
+    """Several parts, computed one after the other; its knobs are those of the parts, in order.
 
-    `workload` is the one the parts speak of: that of the space after `rewrites`. `check` is called
-    again and again while a trace is written: what it raises ends that.
+    `workload` is the workload after `rewrites`. `check` is called before each step while a trace is
+    written; an exception from it ends the writing.
     """
 
     workload: Workload
@@ -47,7 +47,8 @@ class ProgramSketch:
     parts: tuple[PartSketch, ...]
     rewrites: tuple[Rewrite, ...] = ()
     accepted: tuple[tuple[int, ...], ...] = ()
-    """Of each part, a setting that stands for its default, if primitives refuse some."""
+    """For each part, the setting that replaces its default; empty if primitives accept all
+    defaults."""
     check: Callable[[], None] = field(default=lambda: None, compare=False, repr=False)
 
     @property
@@ -81,15 +82,14 @@ class ProgramSketch:
 
     @cached_property
     def equivalence_classes(self) -> tuple[tuple[int, ...], ...]:
-        """The parts in groups of the same structure (see `structure`), groups and members in
-        order: what is found of one's settings holds for all of a group."""
+        """The parts in groups of equal structure (see `structure`), groups and members in order."""
         groups: dict[Hashable, list[int]] = {}
         for number, part in enumerate(self.parts):
             groups.setdefault(structure(part), []).append(number)
         return tuple(tuple(group) for group in groups.values())
 
     def feasible(self, settings: IntArray) -> BoolArray:
-        """(P,) whether every part can be held."""
+        """(P,) whether the settings of every part are feasible."""
         if len(self.parts) == 1:
             return self.parts[0].feasible(settings)
         own = self.split_settings(settings)
@@ -109,8 +109,8 @@ class ProgramSketch:
         return self._trace_of(self._written(setting)) if known is None else known[0]
 
     def lowered(self, setting: Sequence[int]) -> tuple[Trace, Nest]:
-        """A setting's trace, and the nest it is lowered to. ScheduleError where the primitives,
-        which have the last word, refuse what this sketch would do."""
+        """The trace of a setting, and its lowered nest. ScheduleError where a primitive refuses a
+        step."""
         known = self._last_lowered.get(tuple(setting))
         if known is None:
             writer = self._written(setting)
@@ -121,7 +121,8 @@ class ProgramSketch:
 
     @cached_property
     def _last_lowered(self) -> dict[tuple[int, ...], tuple[Trace, Nest]]:
-        """What was lowered last: a default is tried, chosen, and then measured first."""
+        """The last setting that was lowered: a default is lowered when it is tried, chosen and
+        measured."""
         return {}
 
     def _trace_of(self, writer: TraceWriter) -> Trace:
@@ -133,9 +134,8 @@ class ProgramSketch:
 
 
 def structure(part: PartSketch) -> Hashable:
-    """What a part is, but for the names of tensors and loops: its kind, its knobs, what it was made
-    from, and the tensors it touches. Whatever is asked of parts of one structure, the answers are
-    the same."""
+    """A part without the names of tensors and loops: its kind, its knobs, its fields and the
+    tensors it touches. Parts of equal structure have equal plans, leaves and counts."""
     order: dict[str, str] = {}
 
     def number(found: re.Match[str]) -> str:
@@ -154,19 +154,19 @@ def structure(part: PartSketch) -> Hashable:
 
 
 _TENSOR = re.compile(r"\b[is]\d+\b")
-"""A tensor of a workload in normal form, after which its loops are called; or an element type,
-which is told from others by the name it has in Python."""
+"""A tensor of a workload in normal form, from which its loops are named; or an element type, which
+Python spells like that."""
 
 
 def space_for(
     workload: Workload, target: Target, check: Callable[[], None] = lambda: None
 ) -> ScheduleSpace:
-    """Every schedule that is searched for `workload` on `target`.
+    """All schedules that are searched for `workload` on `target`.
 
-    There is always at least one sketch, and its default is legal: what no rule fits is left as
-    plain loops. The regrouped form comes first, forms with an error of their own last. What rules
-    fit and no setting near their default can be written for is told as `dropped`. `check` is
-    called again and again meanwhile: what it raises ends this.
+    There is at least one sketch, and its default is legal: expressions that no rule matches get
+    plain loops. The regrouped form comes first, forms with an error of their own last. A sketch
+    that a rule matched but that has no legal setting near its default is listed in `dropped`.
+    `check` is called repeatedly; an exception from it ends the construction.
     """
     workload = workload.normalised()
     best = regrouped(workload)
@@ -191,15 +191,15 @@ def space_for(
 
 
 def _plain(workload: Workload, target: Target) -> Sketch:
-    """Every stage as it is written: for what no rule fits."""
+    """The plain sketch of the whole workload."""
     return ProgramSketch(workload, (), (PlainSketch(workload, target),))
 
 
 def _sketches(
     form: Form, target: Target, check: Callable[[], None]
 ) -> list[Sketch | DroppedSketch]:
-    """The sketches of one form of the workload, and those that rules fit and primitives refuse;
-    none where no combination of rules fits."""
+    """The sketches of one form of the workload, those without a legal default as `DroppedSketch`;
+    empty if no combination of rules matches."""
     workload = form.workload
     inlined = stages_inlined(workload)
     ways = covers(stages_of(workload, inlined, target))
@@ -212,7 +212,7 @@ def _sketches(
 
 
 def _with_legal_default(sketch: ProgramSketch) -> Sketch | DroppedSketch:
-    """The sketch, with other settings for its default where primitives refuse that."""
+    """The sketch, with another default if primitives refuse its own."""
     try:
         sketch.lowered(sketch.default())
     except ScheduleError:

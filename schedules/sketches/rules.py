@@ -1,10 +1,10 @@
-"""The rules: which sketches fit which stages, by structure and never by name; and the covers of a
-program that they give: fusion groups that have every stage once, with the sketches that fit each.
+"""Rules: which sketches fit which stages, by structure and never by operator name; and covers of a
+program: fusion groups that contain every stage once, with the sketches that fit each group.
 
-Each rule is asked by itself and sees no other's answer. Those that fuse take a stage with some
-before it; the others have alternatives for a stage alone. Stages are looked at from the last to the
-first. The first cover takes the likeliest group of each; where a group is in doubt, another cover
-leaves its stages apart.
+Rules are independent of each other. Fusing rules match a stage together with stages before it; the
+other rules give alternative sketches for a single stage. Stages are matched from the last to the
+first. The first cover takes the likeliest group of each stage; where fusion has an alternative,
+another cover leaves those stages unfused.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from .transpose.sums import TransposedSumSketch, find_transposed_sum
 
 
 def transforms(view: StageView, stages: Stages) -> RuleMatch | None:
-    """Stages that choose formulas by an index."""
+    """Stages that select a formula by an index."""
     return _fused(TransformSketch, transform_group(stages, view), stages)
 
 
 def epilogue(view: StageView, stages: Stages) -> RuleMatch | None:
-    """An elementwise stage, computed from the tiles of a reduction. In doubt where that fits an
-    inner-product kernel: its results are few."""
+    """An elementwise stage computed from the tiles of a reduction. The alternative is an
+    inner-product sketch of the reduction, if that fits: its results are few."""
     name = _anchor(view, stages)
     if name is None:
         return None
@@ -52,12 +52,12 @@ def epilogue(view: StageView, stages: Stages) -> RuleMatch | None:
 
 
 def columns(view: StageView, stages: Stages) -> RuleMatch | None:
-    """Stages with the same columns. Always in doubt: rows may do as well."""
+    """Stages that share their columns. The alternative is always to fuse by rows instead."""
     return _fused(ColumnSketch, column_group(stages, view), stages, BY_COLUMN)
 
 
 def rows(view: StageView, stages: Stages) -> RuleMatch | None:
-    """Stages with the same rows. In doubt where those are fewer than the threads."""
+    """Stages that share their rows. The fallback is no fusion, if rows are fewer than threads."""
     group = row_group(stages, view) if assign_roles(view) is None else None
     few = group is not None and group.repeats < stages.target.threads
     return _fused(RowSketch, group, stages, FEW_ROWS if few else None)
@@ -69,14 +69,15 @@ def _fused(
     stages: Stages,
     doubt: Alternative | None = None,
 ) -> RuleMatch | None:
-    """The sketch of a group, if there is one."""
+    """The match of a group, if there is one."""
     if group is None:
         return None
     return RuleMatch((kind(stages.workload, group, stages.target),), group.producer_names, doubt)
 
 
 def _anchor(view: StageView, stages: Stages) -> str | None:
-    """The tiled reduction that an elementwise stage is computed from directly, if there is one."""
+    """The name of the tiled reduction whose results an elementwise stage reads directly; None if
+    there is none."""
     if view.is_reduction or view.axis_splits:
         return None
     for read in view.reads:
@@ -97,8 +98,8 @@ def _anchor(view: StageView, stages: Stages) -> str | None:
 
 
 def tiles(view: StageView, stages: Stages) -> RuleMatch | None:
-    """A reduction, a register tile at a time. What is read once and only added up has nothing to
-    gain from that."""
+    """A reduction in register tiles. Operands that are read once and only summed gain nothing from
+    tiles."""
     roles = assign_roles(view)
     if roles is None or (is_along_columns(view) and len(view.reads) == 1 and view.reuse <= 1):
         return None
@@ -107,7 +108,7 @@ def tiles(view: StageView, stages: Stages) -> RuleMatch | None:
 
 
 def inner_products(view: StageView, stages: Stages) -> RuleMatch | None:
-    """A reduction, with lanes along it. Its output axes are left undivided."""
+    """A reduction with lanes along it. Output axes are not split."""
     if assign_roles(view) is None:
         return None
     workload, target = stages.workload, stages.target
@@ -119,7 +120,7 @@ def inner_products(view: StageView, stages: Stages) -> RuleMatch | None:
 
 
 def transposed_sums(view: StageView, stages: Stages) -> RuleMatch | None:
-    """A sum that transposes what it reads."""
+    """A sum that transposes an operand."""
     found = find_transposed_sum(view) if assign_roles(view) is None else None
     if found is None:
         return None
@@ -127,14 +128,14 @@ def transposed_sums(view: StageView, stages: Stages) -> RuleMatch | None:
 
 
 def transpositions(view: StageView, stages: Stages) -> RuleMatch | None:
-    """An elementwise stage that transposes what it reads."""
+    """An elementwise stage that transposes an operand."""
     sketch = transpose_sketch(stages.workload, view, stages.target)
     return RuleMatch((sketch,)) if sketch else None
 
 
 def row(view: StageView, stages: Stages) -> RuleMatch | None:
-    """What fits every stage, unless its tiles use what they read again, or wide blocks of it are
-    transposed."""
+    """Rows fit every stage; they are not offered where tiles reuse operands, or where wide blocks
+    are transposed."""
     roles = assign_roles(view)
     if roles is not None and view.reuse > 1 and lane_step(roles) == 1:
         return None
@@ -150,20 +151,20 @@ BY_COLUMN, FEW_ROWS = Alternative("columns"), Alternative("few rows")
 FEW_RESULTS = Alternative("few results", inner_products)
 
 DOUBTS = (BY_COLUMN, FEW_ROWS, FEW_RESULTS)
-"""In the order in which programs without them are looked at."""
+"""The order in which covers without these fusions are built."""
 
 FUSING: tuple[Rule, ...] = (transforms, epilogue, columns, rows)
-"""The likeliest first: the first that fits takes its stages."""
+"""The likeliest first; the first rule that matches takes its stages."""
 
 ALONE: tuple[Rule, ...] = (tiles, inner_products, transposed_sums, transpositions, row)
-"""The likeliest first: all that fit are alternatives."""
+"""The likeliest first; all rules that match give alternatives."""
 
 Cover = list[tuple[PartSketch, ...]]
-"""For each group, in program order, sketches that fit it, the likeliest first."""
+"""For each group, in program order, the sketches that fit it, the likeliest first."""
 
 
 def covers(stages: Stages) -> list[Cover]:
-    """The covers of all stages, the likeliest first."""
+    """All covers of the stages, the likeliest first."""
     first = _groups(stages, None)
     doubts = {fit.alternative for fit in first}
     others = (_groups(stages, doubt) for doubt in DOUBTS if doubt in doubts)
@@ -171,7 +172,7 @@ def covers(stages: Stages) -> list[Cover]:
 
 
 def _groups(stages: Stages, doubt: Alternative | None) -> list[RuleMatch]:
-    """The groups of one cover, without those for which there is this doubt."""
+    """The groups of one cover, without the fusions that have this alternative."""
     found: list[RuleMatch] = []
     left = list(stages.left)
     while left:
@@ -184,7 +185,7 @@ def _groups(stages: Stages, doubt: Alternative | None) -> list[RuleMatch]:
 
 
 def _group(stages: Stages, view: StageView, doubt: Alternative | None) -> RuleMatch:
-    """The likeliest group of `view` with stages left before it, or all there is for it alone."""
+    """The likeliest fused group that ends in `view`, or all sketches of `view` alone."""
     for rule in FUSING:
         fit = rule(view, stages)
         if fit is not None and (doubt is None or fit.alternative is not doubt):
@@ -195,8 +196,8 @@ def _group(stages: Stages, view: StageView, doubt: Alternative | None) -> RuleMa
 
 
 def likeliest(ways: list[Cover]) -> Iterator[tuple[PartSketch, ...]]:
-    """Combinations of the groups' sketches, by how far they are from the likeliest ones in sum: the
-    second choice of any group comes before the third of another."""
+    """Combinations of one sketch per group, ordered by the sum of their places in the groups'
+    lists: the second choice of any group comes before the third of another."""
     for total in count():
         for cover in ways:
             yield from _of_rank(cover, total)

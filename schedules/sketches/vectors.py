@@ -1,6 +1,6 @@
-"""Vectors along an axis: which axis suits them, how many are taken at once, what is left over.
+"""Vectorisation of an axis: which axis, how many vectors at once, and its remainder.
 
-Traces are written from `parts_of` (`TraceWriter.vectorise_loop`), and leaves of nests read it.
+Traces (`TraceWriter.vectorise_loop`) and leaves both follow `parts_of`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .statements import own_place
 
 
 def fitting(most: int, extent: int) -> int:
-    """The largest of `most`, half of it and so on that is not above `extent`; at least 1."""
+    """The largest of `most`, `most` / 2, ... that is not above `extent`; at least 1."""
     while most > max(extent, 1):
         most //= 2
     return most
@@ -28,9 +28,8 @@ def fit(most: Number, extent: Number) -> FloatArray:
 
 
 def vectors_of(extent: int, lanes: int, most: int) -> tuple[int, int]:
-    """The lanes of vectors along one loop, and how many of them an iteration takes where it is long
-    enough: up to `most`, in equal iterations. A tail of less than a vector is masked in one of the
-    full width."""
+    """The lanes of vectors along a loop, and the vectors per iteration: up to `most`, in equal
+    iterations. A remainder of less than a vector is a masked vector of full width."""
     width = fitting(lanes, extent)
     if extent % width:
         width = min(lanes, 2 * width)
@@ -40,16 +39,17 @@ def vectors_of(extent: int, lanes: int, most: int) -> tuple[int, int]:
 
 
 def parts_of(extent: int, lanes: int, most: int, cut: bool) -> list[tuple[int, int, int]]:
-    """Of each part of an axis that is `cut` where its last few whole vectors end: elements, and
-    lanes of vectors and how many of them at once (`vectors_of`)."""
+    """The parts of an axis, which is `cut` after its last whole group of vectors: for each part its
+    elements, the lanes of its vectors and the vectors per iteration (`vectors_of`)."""
     step = lanes * fitting(most, extent // lanes)
     whole = (extent // step * step if cut else 0) or extent
     return [(part, *vectors_of(part, lanes, most)) for part in (whole, extent - whole) if part]
 
 
 def row_pieces(extent: int, lanes: int, most: int, cut: bool = True) -> tuple[float, ...]:
-    """Trips, copies, lanes that have an element, and the share of the copies that has one: of the
-    first part of an axis and of the second, without trips where there is none."""
+    """For the first and the second part of an axis: trip count, vectors per iteration, lanes with
+    an element, and fraction of the vectors with an element; trip count 0 if there is no second
+    part."""
     parts, none = parts_of(extent, lanes, most, cut), (0, 1, 1, 1)
     found = [(-(-n // (width * copies)), copies, min(width, n), 1) for n, width, copies in parts]
     first, second = (*found, none, none)[:2]
@@ -61,10 +61,10 @@ def vector_loop(
     own: Callable[[str], int | None],
     reads: Sequence[tuple[tuple[int, ...], tuple[Affine, ...]]],
 ) -> str | None:
-    """Which of some loops of these `extents` lanes suit best; None if they suit none. What is
-    written moves by `own` elements along a loop, `reads` are shapes and indices. Contiguous
-    accesses count for a loop, strided ones against it, the written one double; reads from whole
-    vectors that reach over the lanes do neither."""
+    """Which loop of `extents` to vectorise; None if no loop suits. The result moves by `own`
+    elements along a loop; `reads` are shapes and indices. Contiguous accesses count for a loop,
+    strided ones against it, the result counts double; reads that whole vectors can serve count
+    neither way."""
 
     def score(loop: str) -> int:
         far = (element_step(*read, loop) for read in reads if not is_near(*read, loop))
@@ -80,7 +80,7 @@ def _score(step: int | None) -> int:
 
 
 def vector_axis(view: StageView, axes: Sequence[StageLoop]) -> StageLoop | None:
-    """The axis of a stage that lanes suit best; None if they suit none."""
+    """The axis of a stage to vectorise; None if no axis suits."""
     own = own_place(view, {loop.name: loop.name for loop in view.spatial}).steps
     reads = [(read.shape, read.index) for read in view.reads]
     best = vector_loop({axis.name: axis.extent for axis in axes}, own.get, reads)
@@ -88,5 +88,5 @@ def vector_axis(view: StageView, axes: Sequence[StageLoop]) -> StageLoop | None:
 
 
 def share_of(extent: int, parts: int, step: int) -> int:
-    """How much of an axis each of some `parts` of it has, in whole steps."""
+    """Elements that each of `parts` parts of an axis has, in whole steps."""
     return -(-extent // (parts * step)) * step

@@ -1,4 +1,5 @@
-"""Writing a trace by doing it: each step is applied as it is written, so names can be looked up."""
+"""Writing a trace by applying it: each step is applied as it is written, so that loops can be
+looked up."""
 
 from __future__ import annotations
 
@@ -44,19 +45,18 @@ SERIAL, UNROLLED, VECTORIZED = LoopKind.SERIAL, LoopKind.UNROLLED, LoopKind.VECT
 PARTS, BATCHES, BLOCKS = "parts of the reduction", "batches", "blocks"
 DEPTH, TILES = "blocks of the reduction", "tiles"
 STEPS, WRITTEN_OUT = "steps of the reduction", "written out"
-"""What loops of a nest are for."""
+"""The roles of loops in a nest."""
 
 VECTORS_AT_ONCE = 4
-"""Vectors of a copy that one iteration moves, at most."""
+"""Most vectors of a copy per iteration."""
 
 MARKS = {VECTORIZED: Vectorize, UNROLLED: Unroll}
-"""The steps that mark loops, in the order in which they are written."""
+"""The primitives that mark loops, in the order in which they are applied."""
 
 
 class TraceWriter:
-    """Builds a trace for a workload in normal form. ScheduleError from a step that is not legal
-    is a bug of the rule that wrote it. `check` is called before each step: what it raises ends
-    this."""
+    """Builds a trace for a workload in normal form. A step that a primitive refuses is a bug of the
+    sketch. `check` is called before each step; an exception from it ends the writing."""
 
     def __init__(self, workload: Workload, check: Callable[[], None] = lambda: None) -> None:
         self._check = check
@@ -72,20 +72,19 @@ class TraceWriter:
         return Trace(tuple(self._steps))
 
     def do(self, *steps: Primitive) -> tuple[str, ...]:
-        """Apply `steps`; the loops that they make, in the order of the steps and, of each, of the
-        program."""
+        """Apply `steps`; the loops that they make, in the order of the steps and of the program."""
         return tuple(new for step in steps for new in self._apply(step))
 
     def remake(self, step: Primitive) -> dict[str, list[str]]:
-        """Apply a step that copies or moves loops; what each of them is called in what it makes, in
-        program order."""
+        """Apply a step that copies or moves loops; for each of these its new loops, in program
+        order."""
         found: dict[str, list[str]] = {}
         for new, old in self._apply(step).items():
             found.setdefault(old, []).append(new)
         return found
 
     def _apply(self, step: Primitive) -> Mapping[str, str]:
-        """Apply a step; the loops that it makes, with what each was made from."""
+        """Apply a step; each loop that it makes, with the loop it was made from."""
         self._check()
         made = step.made(self.nest)
         self.nest = made.nest
@@ -96,17 +95,17 @@ class TraceWriter:
         return made.loops
 
     def split(self, loop: str, factor: int) -> tuple[str, str]:
-        """Split and give the names of the two loops."""
+        """Split a loop; the outer and the inner loop."""
         outer, inner = self.do(Split(loop, factor))
         return outer, inner
 
     def fuse(self, outer: str, inner: str) -> str:
-        """Fuse and give the name of the new loop."""
+        """Fuse two loops; the new loop."""
         (fused,) = self.do(Fuse(outer, inner))
         return fused
 
     def fuse_all(self, loops: Sequence[str]) -> str:
-        """Fuse loops, outermost first, into one; "" if there is none."""
+        """Fuse loops, outermost first, into one; "" if there are none."""
         return reduce(self.fuse, loops) if loops else ""
 
     def reorder(self, *order: str) -> None:
@@ -116,11 +115,11 @@ class TraceWriter:
     def arrange(
         self, levels: Iterable[LoopLevel], first: Iterable[str] = ()
     ) -> list[tuple[LoopLevel, str]]:
-        """Make the nest of `levels`, outermost first: a plain loop that several levels walk is
-        split, the longest steps first; then all are put in order and marked. What the loop of each
-        level is called. Levels of loops that are not there are left out: a stage that was moved has
-        none of one iteration. Plain loops `first` are split first: what is left of them at the end
-        is tested in that order."""
+        """Make the nest of `levels`, outermost first, and give each level with its loop: a plain
+        loop that several levels walk is split, the longest steps first; then all loops are
+        reordered and marked. Levels whose loop does not exist are skipped: a moved stage has no
+        loops of one iteration. The plain loops `first` are split first, which sets the order of the
+        tests of their remainders."""
         there = loops_named(self.nest.body)
         levels = [level for level in levels if level.loop in there]
         names = [level.loop for level in levels]
@@ -144,14 +143,14 @@ class TraceWriter:
         return found
 
     def partition(self, loop: str, at: int) -> dict[str, str]:
-        """Cut a loop in two; what each loop of the first part is called in the second."""
+        """Cut a loop in two; for each loop of the first part, its copy in the second."""
         return {self._cut_from[made]: made for made in self.do(Partition(loop, at))}
 
     def is_inside(self, loop: str, outer: str) -> bool:
         return any(found.var == loop for found in loops(self.loop(outer).body))
 
     def copies(self, loop: str) -> list[str]:
-        """The loop and those that Partition made of it, and of these, in program order."""
+        """The loop and its copies by Partition, in program order."""
         return [found.var for found in loops(self.nest.body) if self._is_copy(found.var, loop)]
 
     def _is_copy(self, name: str, loop: str) -> bool:
@@ -162,17 +161,17 @@ class TraceWriter:
     def writer_of(
         self, buffer: str, inside: str = ""
     ) -> tuple[StoreElement | Update, tuple[For, ...]]:
-        """The first leaf that writes `buffer`, below loop `inside` if asked for, and the loops
-        around it."""
+        """The first leaf that writes `buffer`, below loop `inside` if given, and the loops around
+        it."""
         body = self.loop(inside).body if inside else self.nest.body
         return self._with_loops(writes_of(body, buffer)[0])
 
     def spatial_loops(self, buffer: str) -> list[str]:
-        """The loops around the first leaf that writes `buffer` which are not its reduction's."""
+        """The loops around the first leaf that writes `buffer`, without those of its reduction."""
         return [loop.var for loop in self.writer_of(buffer)[1] if not loop.reduce]
 
     def loops_by_dim(self, buffer: str) -> dict[int, str]:
-        """The loops that fill a buffer with its own layout, by the dimensions that they walk."""
+        """The loops that fill a buffer in its original layout, by dimension."""
         leaf, _ = self.writer_of(buffer)
         return {dim: name for dim, index in enumerate(leaf.index) for name in index.vars()}
 
@@ -185,13 +184,13 @@ class TraceWriter:
         return leaf, chain_to(self.nest.body, leaf)
 
     def keep_last(self, buffer: str, dim: int) -> None:
-        """Keep a private buffer with its dimension `dim` contiguous."""
+        """Change the layout of a private buffer so that dimension `dim` is contiguous."""
         others = (d for d in range(len(buffers_in(self.nest)[buffer].shape)) if d != dim)
         self.do(TransformLayout(buffer, (), tuple((d, 0) for d in (*others, dim))))
 
     def own_loops(self, buffer: str, inside: str = "") -> list[For]:
-        """The loops around the writer of `buffer` that belong to it: those below loop `inside`,
-        or all that were made to compute or fill it if `inside` is not around it."""
+        """The loops of the stage that writes `buffer`: those below loop `inside`, or, if that is
+        not around the writer, all that were made to compute or fill the buffer."""
         _, chain = self.writer_of(buffer)
         names = [loop.var for loop in chain]
         if inside in names:
@@ -206,8 +205,8 @@ class TraceWriter:
         inside: str = "",
         cut: bool = False,
     ) -> None:
-        """Vectorise the plain loops around the one leaf that writes `buffer`, along the axis that
-        is contiguous in the most accesses, with a few vectors at once; `cut` as below."""
+        """Vectorise the serial loops around the leaf that writes `buffer`, along the axis that is
+        contiguous in most accesses, a few vectors per iteration; `cut` as for `vectorise_loop`."""
         leaf, _ = self.writer_of(buffer)
         own = [loop for loop in self.own_loops(buffer, inside) if loop.kind is LoopKind.SERIAL]
         best = self.best_vector_loop(leaf, [loop.var for loop in own if not loop.reduce])
@@ -216,8 +215,9 @@ class TraceWriter:
             self.vectorise_loop(best, lanes, most_unrolled, cut)
 
     def read_block(self, tensor: str, place: str, buffer: str, along: str = "") -> None:
-        """Read what loop `place` needs of `tensor` into registers, with vectors along its own axis:
-        a box of it, or what the one read with loop `along` in the last dimension takes."""
+        """Load what loop `place` needs of `tensor` into registers, with vectors along the tensor's
+        own axis: a box of it, or the elements of the one read with loop `along` in its last
+        dimension."""
         block = BlockRead(tensor, place, buffer, along)
         box = CacheRead(tensor, place, buffer, register=True)
         filling = self.do(block if along else box)
@@ -228,7 +228,7 @@ class TraceWriter:
             self.do(Vectorize(loop) if is_lane else Unroll(loop))
 
     def best_vector_loop(self, leaf: StoreElement | Update, candidates: list[str]) -> str | None:
-        """The loop that lanes suit best in `leaf`, see `vector_loop`."""
+        """The loop to vectorise in `leaf`, see `vector_loop`."""
         shapes = {name: buffer.shape for name, buffer in buffers_in(self.nest).items()}
         reads = [(shapes[read.tensor], read.index) for read in loads(leaf.value)]
         own = partial(element_step, shapes[leaf.buffer], leaf.index)
@@ -237,8 +237,9 @@ class TraceWriter:
     def vectorise_loop(
         self, loop: str, lanes: int, most_unrolled: int = VECTORS_AT_ONCE, cut: bool = False
     ) -> None:
-        """Vectorise one innermost loop, several vectors an iteration where it is long enough. It is
-        `cut` where its last few whole vectors end: only what is left has a mask."""
+        """Vectorise an innermost loop, with several vectors per iteration if it is long enough.
+        With `cut` it is partitioned after its last whole group of vectors: only the remainder is
+        masked."""
         parts = parts_of(self.loop(loop).extent, lanes, most_unrolled, cut)
         names = [loop, *(self.partition(loop, whole)[loop] for whole, _, _ in parts[:-1])]
         for name, (_, width, copies) in zip(names, parts, strict=True):
@@ -249,5 +250,5 @@ class TraceWriter:
 
 
 def called(made: Iterable[tuple[LoopLevel, str]], role: str) -> list[str]:
-    """What those loops are called, of `made` levels, that are for `role`."""
+    """The loops of the `made` levels that have this `role`."""
     return [name for level, name in made if level.role == role]

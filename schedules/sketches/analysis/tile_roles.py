@@ -16,10 +16,6 @@ LEAST_DEPTH = 32
 """Shortest block of a reduction: sums that are written cost little by then, also one by one."""
 
 
-def ceil_div(a: int, b: int) -> int:
-    return -(-a // b)
-
-
 @dataclass(frozen=True, slots=True)
 class TileRoles:
     """Which loop plays which part. `rows` are innermost first, `outer_rows` are further axes the
