@@ -1,1 +1,1 @@
-"""How good is a candidate, before running it: analytic prior, features, learned residual."""
+"""Predicted run times of candidates: analytic prior, features, learned models."""

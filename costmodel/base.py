@@ -1,4 +1,4 @@
-"""The seam between search and cost models: settings in, log2 seconds with their doubt out.
+"""The seam between search and cost models: settings in, log2 seconds with uncertainty out.
 
 Every implementation is held to `tests/contracts/cost_model_contract.py`.
 """
@@ -26,21 +26,21 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """For P settings: `log2_secs` (P,), and `sigma` (P,) the doubt about it, in the same unit."""
+    """For P settings: `log2_secs` (P,), and `sigma` (P,) its standard deviation."""
 
     log2_secs: FloatArray
     sigma: FloatArray
 
     @classmethod
     def from_prior(cls, log2_secs: FloatArray) -> Self:
-        """What nothing was learned of may be wrong by a factor of two, all of it alike."""
+        """A prediction without samples: wrong by a common factor of about two."""
         return cls(log2_secs, np.ones(len(log2_secs)))
 
 
 @dataclass(frozen=True, slots=True)
 class SettingFeatures:
     """What a model computes of P settings before it has learned anything: worth keeping for
-    settings that will be asked about again. `features` (P, F) float32 where the model has any,
+    settings that will be predicted again. `features` (P, F) float32 if the model has any,
     `log2_prior` (P,) the prior's log2 seconds."""
 
     sketch: int

@@ -1,8 +1,9 @@
-"""The model the search uses: a Gaussian process and boosted trees, each as far as it is right.
+"""The model that the search uses: a Gaussian process and boosted trees, weighted by their
+precision.
 
-A Gaussian process makes the most of few samples; once there are more than it learns from, trees
-are asked as well. Both say how wrong they are about samples they were not shown, and their
-predictions are averaged with the inverse squares of that.
+A Gaussian process makes the most of few samples; once there are more than it learns from, trees are
+used as well. Both estimate their error on held-out samples, and their predictions are averaged with
+inverse-variance weights.
 """
 
 from __future__ import annotations
@@ -57,5 +58,5 @@ class BlendedModel(CostModel):
 
 
 def _error(left_out: FloatArray) -> float:
-    """Mean squared error, one very wrong sample counting no more than one twice off."""
+    """Mean squared error, with outliers clipped at a factor of two."""
     return float(np.mean(np.minimum(left_out**2, 1.0))) + 1e-6

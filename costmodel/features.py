@@ -1,9 +1,9 @@
-"""Features of candidates, thousands at a time, without lowering one.
+"""Features of candidates, thousands at a time, without lowering.
 
-`FEATURES` mean the same for every workload: the time that each component of the prior takes, log2,
-a millionth of the longest at least; what is counted of a setting, log2 of one more than it; how
-uneven the threads' work is. Behind them are the number of the sketch, and for each knob with a
-choice the place, 0..1, of its value in the sketch's list, or -1 where a sketch has fewer of them.
+`FEATURES` mean the same for every workload: log2 of each component of the prior, a millionth of the
+largest at least; log2 of one more than each count of a setting; the load imbalance of threads. Then
+come the number of the sketch, and for each knob with a choice the position, 0..1, of its value in
+the sketch's list, or -1 where a sketch has fewer of them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FEATURES = (*COMPONENTS, *COUNTS, "imbalance")
 FeatureArray = npt.NDArray[np.float32]
 
 FAILED_FACTOR = 2.0
-"""A candidate that failed is learned as this much slower than the slowest that ran."""
+"""A candidate that failed is learned as this factor slower than the slowest that ran."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,10 @@
-"""Which bytes a loop nest touches, and how many cross each cache boundary: for arrays of settings.
+"""Footprints of loop nests, and traffic across each cache boundary: for arrays of settings.
 
-The model walks the levels of a plan, outer to inner. A level *fits* a cache when all the bytes
-touched below it do; the outermost level that fits is where data is reused, and everything outside
-it brings the bytes in again, except loops just outside it that a buffer does not depend on.
-Source: the working-set argument of Wolf and Lam (PLDI 1991, doi:10.1145/113445.113449), applied
-per cache level as in MOpt (ASPLOS 2021, doi:10.1145/3445814.3446759).
+The model goes through the levels of a plan, outermost first. A level *fits* a cache if all the
+bytes touched below it do; the outermost level that fits is where data is reused, and everything
+outside of it brings the bytes in again, except loops just outside of it that the access does not
+depend on. Source: the working-set argument of Wolf and Lam (PLDI 1991, doi:10.1145/113445.113449),
+applied per cache level as in MOpt (ASPLOS 2021, doi:10.1145/3445814.3446759).
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from tilewright.schedules.workload.tensors import Tensor
 
 Float32Array = npt.NDArray[np.float32]
 LINES_AT_ONCE = 2
-"""What comes from behind a core's second cache: a line and its neighbour. Published: Intel,
-"Optimization Reference Manual" (the spatial prefetcher's pairs); AMD, "Software Optimization Guide"
-(the up and down prefetcher of L2)."""
+"""Lines fetched together from beyond a core's second cache: a line and its neighbour. Published:
+Intel, "Optimization Reference Manual" (the spatial prefetcher's pairs); AMD, "Software Optimization
+Guide" (the up and down prefetcher of L2)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
     """Bytes for P settings, A accesses, C caches; all float32.
 
-    `footprint` (P,): bytes touched, over all accesses, in the whole nest.
-    `moved` (C, A, P): bytes that cross the border behind cache c for an access in one call of many,
-    scattered ones as often as they are slower. Caches have a way for each direction, so what is
-    written goes back while others come; memory has one, and written bytes count twice there.
+    `footprint` (P,): bytes touched, over all accesses, in the whole nest. `moved` (C, A, P): bytes
+    that cross the boundary behind cache c for an access in one warm call, scattered ones weighted
+    by their slowdown. Caches have a path for each direction, so write-backs overlap with fills;
+    memory has one, and written bytes count twice there.
     """
 
     footprint: Float32Array
@@ -80,9 +80,8 @@ def _loops(plan: Plan) -> _Loops:
 
 @dataclass(frozen=True, slots=True)
 class Touched:
-    """Arrays like those of `reach`: `bytes` an access touches, `row_bytes` of them without a gap,
-    and how many times slower its lines come because its rows are `scattered`: a prefetcher has to
-    find each of them."""
+    """Arrays like those of `reach`: `bytes` that an access touches, `row_bytes` of them contiguous,
+    and the slowdown of `scattered` rows: a prefetcher has to find each of them."""
 
     bytes: Float32Array
     row_bytes: Float32Array
@@ -102,7 +101,7 @@ def touched(
 ) -> Touched:
     """What `access` touches while each axis runs over its `reach`.
 
-    `shape` is the tensor's, None where nobody knows: nothing outside of it is touched.
+    `shape` is the tensor's, None if unknown: nothing outside of it is touched.
     """
     size = access.element_bytes
     one = np.ones_like(reach[0]) if len(reach) else np.ones(1, np.float32)
@@ -142,12 +141,12 @@ def cache_traffic(
     all_cache_bytes: Sequence[float] | None = None,
     streamed_bytes: npt.NDArray[Any] | float = 0.0,
 ) -> Traffic:
-    """What the accesses of `plan` cost at every cache, `tensors` being those of its workload, where
-    `streamed_bytes`, (P,) or the same for all, are written past the caches.
+    """Traffic of the accesses of `plan` at every cache, `tensors` being those of its workload,
+    where `streamed_bytes`, (P,) or the same for all, are stored past the caches.
 
-    What the plan reads through a dense copy has no short rows. The first cache fetches lines, those
-    behind it `LINES_AT_ONCE`. `all_cache_bytes` are the sizes for the whole nest, where
-    `cache_bytes` are those for one thread of several.
+    Reads of a dense copy have no short rows. The first cache fetches single lines, those behind it
+    `LINES_AT_ONCE`. `all_cache_bytes` are the sizes for the whole nest, `cache_bytes` those for one
+    of several threads.
     """
     loops = _loops(plan)
     footprint = np.zeros_like(loops.runs)
@@ -193,8 +192,8 @@ def cache_traffic(
 def _brought(
     loops: _Loops, access: Access, touched_bytes: Float32Array, fixed: int
 ) -> Float32Array:
-    """(R, P) bytes that come into a cache which holds what the loops from each level inward
-    touch; the first `fixed` of them do not move the access."""
+    """(R, P) bytes that come into a cache which holds what the loops from each level inward touch;
+    the access does not depend on the first `fixed` of them."""
     walked = [any(strides[axis] for strides in access.strides) for axis in loops.axes]
     moves = (loops.trips > 1) & np.asarray(walked, np.bool_)[:, None]
     moves[:fixed] = False

@@ -1,11 +1,10 @@
-"""The model of few samples: a Gaussian process that finds out how far the prior can be trusted.
+"""The model for few samples: a Gaussian process that learns how far the prior can be trusted.
 
-log2 seconds are taken for a level, plus `slope` times the prior, plus a random function that is a
-sum of three: one of each knob alone, one of all knobs together and one of what the prior sees in a
-candidate (its features). How much each counts, over which distances it varies, and whether the
-prior's slope is near one or anything are hypotheses, `HYPOTHESES`. The one with the most evidence
-predicts: a prior that ranks the first samples well is followed, one that does not is left for what
-was measured.
+log2 seconds are modelled as a level, plus `slope` times the prior, plus a random function that is a
+sum of three: an additive one of single knobs, a joint one of all knobs, and one of the prior's
+features. The weights of the three, their length scales, and whether the prior's slope is near one
+are hypotheses, `HYPOTHESES`. The one with the largest evidence predicts: a prior that ranks the
+first samples well is followed, otherwise the measurements are.
 
 Sources: Rasmussen and Williams, "Gaussian Processes for Machine Learning" (2006), chapters 2 and 5;
 sums over single inputs: Duvenaud, Nickisch and Rasmussen, "Additive Gaussian processes" (NeurIPS
@@ -30,12 +29,12 @@ from .features import FEATURES, FeatureArray, Measured
 from .learned import LearnedModel
 
 MOST_SAMPLES = 96
-"""Samples that are learned from, fastest and newest ones. Work grows with their cube, and from 128
-on OpenBLAS factorises in threads, which spin while the next candidate is timed."""
+"""Samples that are learned from, the fastest and newest ones. Work grows with their cube, and from
+128 on OpenBLAS factorises in threads, which spin while the next candidate is timed."""
 
 FAR = 2.0
-"""Beyond this many log2 units above the fastest only the logarithm of the distance counts: how
-slow a slow candidate is says nothing about the fast ones."""
+"""Log2 units above the fastest from which the distance is compressed logarithmically: how slow a
+slow candidate is says nothing about the fast ones."""
 
 NOISE = 0.02
 """Variance of a measurement, over that of the random function and that of the level."""
@@ -47,11 +46,11 @@ interface/gemm.c."""
 
 @dataclass(frozen=True, slots=True)
 class Hypothesis:
-    """One way the machine may be.
+    """One set of hyperparameters.
 
-    `slope` of the prior with its standard deviation; `belief` how likely that was before anything
-    was measured (not normalised); shares of the three functions, which add up to one; `length` is
-    the part of its range by which a knob must change to matter.
+    `slope` of the prior with its standard deviation; `belief` its prior probability (not
+    normalised); weights of the three functions, which add up to one; `length` is the length scale,
+    as a fraction of a knob's range.
     """
 
     slope: float
@@ -64,10 +63,11 @@ class Hypothesis:
 
 
 SLOPES = ((1.0, 0.15, 2.0), (0.4, 0.5, 1.0))
-"""Slope, its standard deviation and belief for a prior that is right and one that may be wrong."""
+"""Slope, its standard deviation and prior probability, for a prior that is right and one that may
+be wrong."""
 
 REAL_SHARE = 0.25
-"""A prior of which less than this part is real is called wrong."""
+"""A prior with a slope below this is called wrong."""
 
 SHARES = ((0.8, 0.2, 0.0), (0.4, 0.4, 0.2), (0.2, 0.2, 0.6), (0.0, 0.8, 0.2))
 LENGTHS = (0.2, 0.4, 0.8)
@@ -79,7 +79,7 @@ HYPOTHESES = tuple(
 
 
 Parts: TypeAlias = tuple[FeatureArray | FloatArray, FeatureArray | FloatArray, FloatArray]
-"""(P, N) correlations: knobs alone, knobs together, features."""
+"""(P, N) correlations: of single knobs, of all knobs, of features."""
 
 
 class _Samples:
@@ -96,14 +96,14 @@ class _Samples:
         self.features = measured.features
 
     def _scaled(self, features: FeatureArray) -> FloatArray:
-        """Those features in which samples differ, each in units of its spread."""
+        """Those features in which samples differ, each over its standard deviation."""
         return np.asarray(features[:, self.used].astype(np.float64) * self.weights)
 
     def of_knobs(
         self, sketch: int, settings: IntArray, length: float
     ) -> tuple[FeatureArray, FeatureArray]:
-        """(P, N) correlations of `settings` (P, J) and the samples: a mean over the knobs alone,
-        and that of all together. None between sketches, whose knobs mean other things."""
+        """(P, N) correlations of `settings` (P, J) and the samples: the mean over single knobs, and
+        that of all knobs together. Zero between sketches, whose knobs mean different things."""
         rows = np.flatnonzero(self.sketch == sketch)
         shape = (len(settings), len(self.sketch))
         alone, together = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
@@ -124,7 +124,7 @@ class _Samples:
         return alone, together
 
     def of_features(self, features: FeatureArray, length: float) -> FloatArray:
-        """(P, N) correlations by features (P, F), which vary over twice the length of knobs."""
+        """(P, N) correlations by features (P, F), with twice the length scale of knobs."""
         one, two = self._scaled(features), self.seen
         lengths = (one**2).sum(axis=1)[:, None] + (two**2).sum(axis=1)[None, :]
         square = np.maximum(lengths - 2.0 * times_on_one_core(one, two.T), 0.0)
@@ -157,8 +157,8 @@ class _Posterior:
 class GaussianModel(LearnedModel):
     """`LearnedModel` for few samples.
 
-    `prior_trust` is the probability, 0..1, that at least `REAL_SHARE` of the differences that the
-    prior sees is real; None before there are enough samples.
+    `prior_trust` is the probability, 0..1, that the slope of the prior is at least `REAL_SHARE`;
+    None before there are enough samples.
     """
 
     def __init__(self, space: ScheduleSpace) -> None:
@@ -200,7 +200,7 @@ class GaussianModel(LearnedModel):
         return Prediction(self._best + mean, sigma)
 
     def _seen_of_prior(self, log2_prior: FloatArray) -> FloatArray:
-        """What the prior says of candidates, above what it says of the samples in the mean."""
+        """The prior of candidates relative to the samples' mean."""
         return np.asarray(_near(log2_prior - self._best_prior) - self._mean_prior)
 
 
@@ -232,10 +232,10 @@ def _posteriors(known: _Samples, above: FloatArray, prior: FloatArray) -> list[_
 def _posterior(
     h: Hypothesis, kernel: FloatArray, above: FloatArray, prior: FloatArray
 ) -> _Posterior:
-    """What the samples, `above` the fastest (N,), make of a hypothesis.
+    """The posterior of a hypothesis, given samples `above` the fastest (N,).
 
-    The variance of the random function may be anything (Jeffreys' prior), so the evidence is that
-    of a multivariate Student distribution (Rasmussen and Williams, section 2.2).
+    The variance of the random function is unknown (Jeffreys' prior), so the evidence is that of a
+    multivariate Student distribution (Rasmussen and Williams, section 2.2).
     """
     count = len(above)
     kernel[np.diag_indices(count)] += NOISE
@@ -271,14 +271,14 @@ def times_on_one_core(one: FloatArray, two: FloatArray) -> FloatArray:
 
 
 def _near(distance: FloatArray) -> FloatArray:
-    """Distances above the fastest, log2 units, the part beyond FAR pulled in; rising."""
+    """Distances above the fastest, log2 units, compressed beyond FAR; monotonic."""
     beyond = np.maximum(distance - FAR, 0.0)
     near: FloatArray = np.minimum(distance, FAR) + np.log2(1.0 + beyond)
     return near
 
 
 def _kept(samples: Sequence[Sample]) -> Sequence[Sample]:
-    """All samples; of too many the fastest half and the newest of the others, in their order."""
+    """All samples; if too many, the fastest half and the newest of the others, in order."""
     if len(samples) <= MOST_SAMPLES:
         return samples
     slow = float("inf")

@@ -1,5 +1,5 @@
-"""What learned models have in common: until enough was measured they say what the prior says, at
-the level that was measured."""
+"""What learned models have in common: with few samples they predict the prior, at the measured
+level."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ MIN_SAMPLES = 8
 class LearnedModel(CostModel):
     """`CostModel` for one space.
 
-    `left_out` (n,) is how far each sample that ran is from what is said of it by who never saw it,
-    log2 units; None where nothing but the level was learned.
+    `left_out` (n,) are the held-out errors of the samples that ran, log2 units; None if only the
+    level was learned.
     """
 
     def __init__(self, space: ScheduleSpace) -> None:

@@ -1,8 +1,8 @@
-"""Rates of the machine a candidate would run on: what was probed, or a nominal value instead.
+"""Rates of the machine that a candidate would run on: probed, or nominal.
 
-A target without probes is still a machine one can predict for: its clock and bandwidths are then
-nominal ones: the first cache feeds all load ports, and each level behind gives half of what the
-level before it does. A ranking of candidates hardly needs more; a time in seconds does.
+A target without probes can be predicted for with nominal values: the first cache feeds all load
+ports, and each level behind it gives half of the bandwidth of the level before. That is enough for
+ranking candidates; a time in seconds needs probes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""How good a cost model ranks: every measure takes predicted and measured costs, lower is better.
+"""Ranking quality of a cost model: every measure takes predicted and measured costs, lower is
+better.
 
-`predicted` and `measured` are (n,) arrays of the same candidates. A measure that has no meaning for
-so few or so equal values is None, never a number that looks like an answer.
+`predicted` and `measured` are (n,) arrays of the same candidates. A measure that is undefined for
+so few or equal values is None.
 """
 
 from __future__ import annotations

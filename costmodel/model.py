@@ -1,11 +1,11 @@
-"""The learned model of many samples: boosted trees on what the prior gets wrong.
+"""The model for many samples: boosted trees on the residuals of the prior.
 
-Trees learn the residual z = log2(measured seconds) - log2(prior's seconds), so before the first
-measurement the prediction is the prior, and after a few it is the prior, corrected. Four small
-models, each of which leaves out another quarter of the samples, disagree where little was
-measured: their spread is the doubt `sigma`. What each says of those it never saw tells how wrong
-they are. Source: cross-validated committees (Krogh and Vedelsby, NIPS 1994) of XGBoost
-(Chen and Guestrin, KDD 2016), with its own defaults.
+Trees learn the residual z = log2(measured seconds) - log2(prior's seconds): before the first
+measurement the prediction is the prior, and after a few it is the prior, corrected. An ensemble of
+four small models, each of which leaves out another quarter of the samples: their spread is the
+uncertainty `sigma`, and their held-out errors tell how wrong they are. Source: cross-validated
+committees (Krogh and Vedelsby, NIPS 1994) of XGBoost (Chen and Guestrin, KDD 2016), with its own
+defaults.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ MISSING_XGBOOST = "no learned cost model: xgboost is not installed (pip install 
 
 
 class ResidualModel(LearnedModel):
-    """`LearnedModel`: the prior, plus trees. `note` is one line for people where these cannot be
-    used, else ""."""
+    """`LearnedModel`: the prior, plus trees. `note` is one line for people if trees cannot be used,
+    else ""."""
 
     def __init__(self, space: ScheduleSpace) -> None:
         super().__init__(space)

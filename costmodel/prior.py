@@ -1,10 +1,10 @@
-"""The analytic prior: seconds of a candidate from what its loops do, with nothing measured.
+"""The analytic prior: predicted seconds of a candidate, with nothing measured.
 
-A core is as slow as its most loaded part (multiply-add pipes, load ports, issue slots, the traffic
-of each level of memory), and a bit slower the busier the others are. A p-norm, between maximum and
-sum, expresses that.
-Copies into packed panels, spills, loop entries and parallel regions come on top. Parts of a program
-are computed one after the other, and so are their times.
+A core is as slow as its busiest resource (multiply-add pipes, load ports, issue slots, the traffic
+of each memory level), and a bit slower the busier the others are. A p-norm, between maximum and
+sum, expresses that. Packing, spills, loop entries and parallel regions come on top. Parts of a
+program run one after the other, and their times add up.
+
 Source: the execution-cache-memory model (Stengel et al., ICS 2015, doi:10.1145/2751205.2751240)
 with a p-norm for its overlap rule; FMA latency bound as in Low et al., "Analytical modeling is
 enough for high-performance BLIS" (TOMS 43(2), 2016, doi:10.1145/2925987).
@@ -31,8 +31,8 @@ from .footprint import Traffic, cache_traffic
 from .machine import MachineRates, compute_dtype, machine_for
 
 COMPONENTS = ("pipes", "loads", "issue", "L2", "L3", "memory", "packing", "fixed")
-"""Where the predicted time goes; `L2` is what the second cache serves, and so on. All before
-`packing` go on side by side."""
+"""The components of the predicted time; `L2` is what the second cache serves, and so on. All before
+`packing` overlap."""
 
 _SERVED, _PACKING, _FIXED = map(COMPONENTS.index, ("L2", "packing", "fixed"))
 
@@ -44,15 +44,15 @@ OPS_PER_LOOP_TRIP = 2.0
 """Instructions. Published: an addition, and a comparison that is one with its branch (Fog)."""
 
 CYCLES_PER_LOOP_ENTRY = 13.0
-"""What a branch takes that was predicted wrongly, the one that leaves the loop. Published: the
-common case of AMD's family 19h (its optimisation guide); 11 to 20 on other cores (Fog)."""
+"""The misprediction of the branch that leaves the loop. Published: the common case of AMD's family
+19h (its optimisation guide); 11 to 20 on other cores (Fog)."""
 
 OPS_IN_FLIGHT = 128.0
-"""Instructions on vectors that wait for their turn while later ones go on. Published: what queues
-and schedulers of Zen 3 and 4 hold (their optimisation guides); others have 97 to 210."""
+"""Vector instructions that wait in queues and schedulers while later ones execute. Published: what
+those of Zen 3 and 4 hold (their optimisation guides); others have 97 to 210."""
 
 OVERLAP_NORM = 4.0
-"""Of the p-norm between what is the slowest part alone and the sum of all. Source: measured,
+"""Exponent of the p-norm between the slowest component alone and the sum of all. Source: measured,
 `benchmarks/published/constants.txt`; 2, 3, 6, and the mean of the others instead, judge alike or
 worse, and propose slower dilated windows."""
 
@@ -113,7 +113,8 @@ class Prior:
         return np.asarray(np.log2(secs))
 
     def _each(self, sketch: int, settings: IntArray) -> list[Analysis]:
-        """The calculation for each part, of those alike together and for distinct settings only."""
+        """The calculation for each part: once for each equivalence class, and for distinct settings
+        only."""
         program = self.space.sketches[sketch]
         if len(program.parts) == 1:
             return [self._one(program.parts[0], settings)]
@@ -142,7 +143,7 @@ class Prior:
 
 
 def total(rows: npt.NDArray[np.floating[Any]]) -> npt.NDArray[Any]:
-    """The sum of (R, P) over R, added in order: `ndarray.sum` groups terms by the shape, and a
+    """The sum of (R, P) over R, in order: the grouping of `ndarray.sum` depends on the shape, and a
     candidate's prediction must not depend on which others it is predicted with."""
     return reduce(np.add, rows)
 
@@ -176,8 +177,7 @@ def combine(columns: Counts, traffic: Traffic, machine: MachineRates) -> Analysi
 def _side_by_side(
     columns: Counts, machine: MachineRates
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """(P,) cycles of multiply-add pipes, of load ports and of issuing, none of which waits for
-    another."""
+    """(P,) cycles of multiply-add pipes, of load ports and of issue slots, which overlap."""
     # Half of exp's instructions bring its argument into range and scale (a test counts them).
     math_ops = columns["math_calls"] * (2.0 * POLYNOMIAL_SLOTS)
     vector_ops = columns["vector_ops"] + columns["lost_ops"] + math_ops
@@ -196,7 +196,7 @@ def _side_by_side(
 
 
 def _waits(columns: Counts, traffic: Traffic, machine: MachineRates) -> FloatArray:
-    """(P,) cycles in which nothing else goes on."""
+    """(P,) cycles of stalls, which overlap with nothing."""
     rates = np.asarray(machine.bytes_per_cycle)
     # A late line comes from where the whole problem lives.
     home = np.maximum(_home(traffic.footprint, machine), 1)
@@ -213,15 +213,15 @@ def _waits(columns: Counts, traffic: Traffic, machine: MachineRates) -> FloatArr
 
 
 def _packing(copied: FloatArray, gathered: FloatArray, machine: MachineRates) -> FloatArray:
-    """(P,) cycles that a core takes for private copies of so many bytes, which it reads and writes;
-    what is `gathered` of them takes a cycle an element."""
+    """(P,) cycles of a core for private copies of so many bytes, which it reads and writes; the
+    `gathered` part takes a cycle per element."""
     *_, last_cache, _ = machine.bytes_per_cycle
     return 2.0 * (copied - gathered) / last_cache + gathered / machine.element_bytes
 
 
 def _slowdown(columns: Counts, machine: MachineRates) -> FloatArray:
-    """(P,) by how much of their time multiply-adds are slower where registers are too few. LLVM
-    loads what steps share once, ahead of them all, whether or not there is room to keep it."""
+    """(P,) the relative cost of spills. LLVM loads what steps share once, before all steps, whether
+    or not registers can hold it."""
     needed = np.maximum(columns["live_registers"] - 1.0 + columns["kept_values"], 1.0)
     excess = np.maximum(needed - machine.vector_registers, 0.0)
     # A value that finds no register is stored, and loaded again.
@@ -231,8 +231,8 @@ def _slowdown(columns: Counts, machine: MachineRates) -> FloatArray:
 def _copying(
     copied: FloatArray, traffic: Traffic, machine: MachineRates, used: IntArray
 ) -> FloatArray:
-    """(P,) seconds that memory takes for private copies: each byte is read from where the whole
-    problem lives."""
+    """(P,) seconds of memory traffic of private copies: each byte is read from the level that holds
+    the whole problem."""
     # Copies are a second set of the data: the whole needs room for both.
     home = _home(traffic.footprint + copied, machine)
     rates = np.asarray([machine.bandwidth[level] for level in machine.levels])
@@ -246,7 +246,7 @@ def _home(size: npt.NDArray[np.floating[Any]], machine: MachineRates) -> IntArra
 
 
 def _parallelism(columns: Counts, machine: MachineRates) -> tuple[IntArray, FloatArray, FloatArray]:
-    """(threads at work, how many times faster than one, imbalance >= 1), each (P,)."""
+    """(threads used, speedup over one, load imbalance >= 1), each (P,)."""
     tasks = np.maximum(columns["tasks"], 1.0)
     parallel = columns["regions"] > 0
     used = np.where(parallel, np.minimum(np.ceil(tasks), machine.threads), 1).astype(np.int64)

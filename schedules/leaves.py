@@ -1,9 +1,9 @@
-"""Leaves of a loop nest: statements in loops, for P settings at once.
+"""Leaves of a loop nest: its statements, for P settings at once.
 
-A *leaf* is a statement in a loop. Unrolled and vectorised loops are not loops here: they make
-copies and lanes of a leaf. All numbers are arrays (P,), or scalars that hold for all settings. A
-loop of one iteration is no loop, and a leaf that a setting does not have runs zero times. Leaves
-are listed in program order; leaves that share a loop refer to the same `LeafLoop` object.
+A *leaf* is a statement in a loop. Unrolled and vectorised loops are not loops here: they are copies
+and lanes of a leaf. All numbers are arrays (P,), or scalars that hold for all settings. A loop of
+one iteration is no loop, and a leaf that a setting lacks has zero executions. Leaves are listed in
+program order; leaves in the same loop refer to the same `LeafLoop` object.
 """
 
 from __future__ import annotations
@@ -18,17 +18,18 @@ from .arrays import Number, Truth
 from .dtypes import DType
 
 MAX_LANE_STRIDE = 4
-"""Largest distance of lanes in memory that are still picked from whole vectors, and most lanes in a
-row that take the same element; other lanes are gathered one by one."""
+"""Largest stride of lanes that are still picked from whole vectors, and most lanes in a row that
+take the same element; other lanes are gathered one by one."""
 
 
 @dataclass(frozen=True, eq=False)
 class LeafLoop:
     """A loop over `axes`, fused, with `trip_count` iterations on average.
 
-    `is_parallel`: threads divide the iterations among them; `tasks` then counts a shorter last
-    iteration as a fraction (default: `trip_count`). `num_versions` is the number of loops that
-    peeling makes of this one, on average; a version of one iteration is no loop."""
+    `is_parallel`: threads divide the iterations; `tasks` then counts a shorter last iteration as a
+    fraction (default: `trip_count`). `num_versions` is the number of loops that peeling makes of
+    this one, on average; a version of one iteration is no loop.
+    """
 
     axes: frozenset[str]
     trip_count: Number
@@ -39,15 +40,14 @@ class LeafLoop:
 
     @cached_property
     def executions(self) -> Number:
-        """How often its body runs in a call."""
+        """How often its body runs in one call."""
         return self.trip_count * (self.parent.executions if self.parent else 1)
 
 
 @dataclass(frozen=True)
 class Operations:
     """Operations of one evaluation that depend on `axes` only: `instructions` (without math
-    functions), `flops` (arithmetic operations), and `math_calls` (calls of exp, tanh and the
-    like)."""
+    functions), `flops` (arithmetic operations), and `math_calls` (exp, tanh and the like)."""
 
     axes: frozenset[str]
     instructions: Number
@@ -65,9 +65,9 @@ class Dim(NamedTuple):
 
 @dataclass(frozen=True)
 class AccessPattern:
-    """A read or write of `tensor`. `steps` are elements between neighbours along each axis that
-    moves the access; accesses of the same elements have equal `key`. `dims` are the indices by
-    dimension, if known: they tell which unrolled copies overlap, as windows do."""
+    """A read or write of `tensor`. `steps` are the strides in elements along each axis that it
+    depends on; accesses of the same elements have equal `key`. `dims` are the indices by dimension,
+    if known: they tell which unrolled copies overlap, as windows do."""
 
     tensor: str
     key: tuple[object, ...]
@@ -77,8 +77,8 @@ class AccessPattern:
 
 @dataclass(frozen=True)
 class Statement:
-    """What one evaluation does; `reduction_axes` are the axes that it adds up along, and
-    `is_guarded` says that it stands under a condition."""
+    """One evaluation; `reduction_axes` are the axes that it reduces, and `is_guarded` says that it
+    is under a condition."""
 
     operations: tuple[Operations, ...] = ()
     reads: tuple[AccessPattern, ...] = ()
@@ -86,13 +86,13 @@ class Statement:
     reduction_axes: frozenset[str] = frozenset()
     is_guarded: bool = False
     dtype: DType | None = None
-    """What the arithmetic is done in, if that is known."""
+    """The type of the arithmetic, if known."""
 
 
 @dataclass(frozen=True, eq=False)
 class Leaf:
-    """A statement in a loop, unrolled and vectorised. Fractions are 0..1 of what whole tiles and
-    vectors would have."""
+    """A statement in a loop, unrolled and vectorised. Fractions, 0..1, are relative to whole tiles
+    and vectors."""
 
     loop: LeafLoop
     statement: Statement
@@ -104,23 +104,24 @@ class Leaf:
     frequency: Number = 1
     """Executions per iteration of `loop`; 0 where a setting has no such leaf."""
     active_fraction: Number = 1
-    """Of the copies, those that have an element."""
+    """The fraction of the copies that exist."""
     guarded_fraction: Number = 0
-    """Executions under a condition that is no mask of lanes."""
+    """The fraction of executions under a condition that is a branch, not a mask of lanes."""
     accumulators: Number = 0
-    """Registers that the statement adds to."""
+    """Accumulator registers of the statement."""
     extra_registers: Number = 0
     """Registers beside accumulators and loaded values."""
     unrolls_reduction: Truth = False
-    """Whether steps of a reduction are among the copies."""
+    """Whether iterations of a reduction are among the copies."""
     is_remainder: bool = False
-    """Whether the leaf is for the end of `vector_axis` that is left by the leaf before it."""
+    """Whether the leaf is the remainder along `vector_axis` of the leaf before it."""
     pipeline_stage: int = 0
-    """Which of the software-pipelined rows in flight it works on."""
+    """The software-pipelining stage it belongs to."""
     latency_chain: Number = 0
-    """Dependent operations that later leaves wait for."""
+    """Length of the chain of dependent operations that later leaves wait for."""
     is_chained: bool = False
-    """Whether each accumulator is one chain of dependent operations, and nothing else is done."""
+    """Whether each accumulator is one chain of dependent operations, and nothing else is computed.
+    """
     lane_tests: Number = 0
     """Comparisons of lanes, for each vector that is loaded along `vector_axis`."""
     scalar_tests: Number = 0
@@ -128,8 +129,8 @@ class Leaf:
     retested_rows: Number = 0
     """Copies whose conditions are tested again in every step of the reduction."""
     axis_fractions: Mapping[str, Number] = field(default_factory=dict)
-    """Of the copies along an axis, those that are in this leaf on average: a peeled remainder tile
-    has shorter code of its own."""
+    """The fraction of the copies along an axis that this leaf has on average: a peeled remainder
+    tile has shorter code of its own."""
     spacing: Mapping[str, int] = field(default_factory=dict)
     """Elements between copies along an axis, 1 if not given."""
 

@@ -48,13 +48,14 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """One loop: it walks axis number `axis` in steps of `step` elements. Arrays are (P,); scalars
-    hold for all settings.
+    """One loop, along axis number `axis` in steps of `step` elements. Arrays are (P,); scalars hold
+    for all settings.
 
-    A loop that knobs place here or there is a level at each place, `present` at one of them.
-    `is_parallel`: threads divide its iterations among them. `role` is its name for people, `kind`
-    what is made of its iterations. Conditions leave the `active_fraction` of its iterations, and
-    peeling makes `num_versions` loops of it, on average."""
+    A loop whose place depends on knobs is a level at each place, `present` at one of them.
+    `is_parallel`: threads divide its iterations. `role` is its name for people, `kind` how its
+    iterations are executed. Conditions leave the `active_fraction` of its iterations, and peeling
+    makes `num_versions` loops of it, on average.
+    """
 
     axis: int
     step: IntArray | int
@@ -65,12 +66,12 @@ class Level:
     active_fraction: FloatArray | float = 1.0
     num_versions: FloatArray | IntArray | int = 1
     shared_rows: float = 0.0
-    """Rows of the output that threads store parts of where they divide this level."""
+    """Rows of the output that several threads store parts of, if they divide this level."""
 
 
 class LoopLevel(NamedTuple):
-    """A level of one setting: a loop to be made, of which an iteration covers `step` iterations of
-    the plain loop `loop`."""
+    """A level of one setting: a loop to be made, whose iteration covers `step` iterations of the
+    plain loop `loop`."""
 
     loop: str
     step: int = 1
@@ -81,7 +82,7 @@ class LoopLevel(NamedTuple):
 
 @dataclass(frozen=True)
 class Outline:
-    """What all plans of a sketch have in common: their axes and accesses."""
+    """The axes and accesses that all plans of a sketch share."""
 
     axes: tuple[LoopAxis, ...]
     accesses: tuple[Access, ...]
@@ -116,8 +117,8 @@ class Plan:
 
     @cached_property
     def steps(self) -> tuple[IntArray, ...]:
-        """For each level (P,) how many elements of its axis an iteration covers; those of the level
-        around where it is not there."""
+        """For each level (P,) the elements of its axis that an iteration covers; those of the level
+        around it if it is absent."""
         left = [np.full(self.num_settings, axis.extent) for axis in self.outline.axes]
         found = []
         for level in self.levels:
@@ -157,8 +158,9 @@ class Plan:
 
     @cached_property
     def segments(self) -> tuple[IntArray, ...]:
-        """For each level (P,) parts that its axis is cut into from there outward: whole ones, and
-        shorter ones at the ends of the outermost level's last iteration and of all others'."""
+        """For each level (P,) the parts that its axis is cut into from there outward: whole ones,
+        and the shorter ones at the ends of the outermost level's last iteration and of all others.
+        """
         outermost: dict[int, tuple[IntArray, IntArray, IntArray]] = {}
         found = []
         for level, step in zip(self.levels, self.steps, strict=True):
@@ -170,8 +172,8 @@ class Plan:
 
     @cached_property
     def leaf_loops(self) -> tuple[LeafLoop, ...]:
-        """For each level the loop that its body is in. Levels that threads share, outside of all
-        others, are one; what is unrolled, or in lanes, is in the loop around it."""
+        """The loop of each level's body. Parallel levels, outside of all others, are fused into
+        one; unrolled or vectorised levels belong to the loop around them."""
         names = [frozenset({self.outline.axes[level.axis].name}) for level in self.levels]
         serial = [n for n, level in enumerate(self.levels) if level.kind is LoopKind.SERIAL]
         last = {self.levels[n].axis: n for n in serial}
@@ -199,8 +201,8 @@ class Plan:
 
     @cached_property
     def mean_trips(self) -> list[FloatArray]:
-        """For each level (P,) its iterations on average: those of shorter pieces are fewer, and
-        conditions leave a share."""
+        """For each level (P,) its average trip count: shorter segments have fewer iterations, and
+        conditions leave a fraction."""
         around: dict[int, tuple[IntArray | int, IntArray | int]] = {
             number: (axis.extent, 1) for number, axis in enumerate(self.outline.axes)
         }
@@ -215,7 +217,7 @@ class Plan:
         return found
 
     def unroll_factors(self) -> dict[str, IntArray]:
-        """For each axis, (P,) how many copies of an iteration are written out along it."""
+        """For each axis, (P,) the unrolled copies along it."""
         return {
             self.outline.axes[level.axis].name: self.trips[:, n]
             for n, level in enumerate(self.levels)
@@ -224,8 +226,8 @@ class Plan:
 
     def region(self, access: Access, place: IntArray) -> tuple[Sequence[FloatArray], FloatArray]:
         """What each iteration of the level at `place` (P,) reads of an access: for each dimension
-        (P,) elements, without those that a stride leaves out; and (P,) how often that level runs.
-        Every iteration counts as a whole one."""
+        (P,) elements, without those that a stride skips; and (P,) how often that level runs. Every
+        iteration counts as a whole one."""
         reach = [
             self._below(axis, place)
             if any(strides[axis] for strides in access.strides)
@@ -273,8 +275,8 @@ def axes_of(names_and_extents: Iterable[tuple[str, int]]) -> tuple[LoopAxis, ...
 def access_of(
     tensor: str, element_bytes: int, index: Sequence[Affine], axes: Sequence[str]
 ) -> Access:
-    """A read at `index`, whose variables are names of `axes`; an axis that the index divides moves
-    it by one."""
+    """A read at `index`, whose variables are names of `axes`. An axis that the index divides has
+    stride 1."""
     strides = tuple(
         tuple((i.coefficient(name) or 1) if name in i.vars() else 0 for name in axes) for i in index
     )
@@ -284,8 +286,8 @@ def access_of(
 def reached(
     strides: Sequence[int], reach: Sequence[npt.NDArray[Any]], *, walked: bool
 ) -> npt.NDArray[Any]:
-    """How far one dimension reaches, or how many of its places are `walked`: those that a stride
-    leaves out are not."""
+    """The extent of one dimension that is touched, or the number of elements `walked`: without
+    those that a stride skips."""
     moving = [(reach[axis], abs(stride)) for axis, stride in enumerate(strides) if stride]
     if not moving:
         return np.ones_like(reach[0])

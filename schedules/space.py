@@ -1,7 +1,7 @@
-"""Schedule spaces: sketches with open knobs, answered for arrays of settings at once.
+"""Schedule spaces: sketches with open knobs, evaluated for arrays of settings at once.
 
-A point of a space is a row of knob indices into the domains of one sketch. Search and cost
-model work on arrays of such rows; only a candidate that will be measured becomes a trace.
+A point of a space is a row of indices into the values of one sketch's knobs. Search and cost model
+work on arrays of such rows; only a candidate that will be measured becomes a trace.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class Knob:
 
 
 class SpacePart(Protocol):
-    """Traces of one group of stages, all with the same structure. `settings` are int arrays
-    (P, J): row p holds, for each of the J knobs, the index into that knob's `values`."""
+    """Traces of one group of stages, all with the same structure. `settings` are int arrays (P, J):
+    row p holds, for each of the J knobs, the index into that knob's `values`."""
 
     @property
     def name(self) -> str: ...
@@ -50,23 +50,23 @@ class SpacePart(Protocol):
     def knobs(self) -> tuple[Knob, ...]: ...
 
     def feasible(self, settings: IntArray) -> BoolArray:
-        """(P,) whether each setting is one the target can hold: registers, caches, extents."""
+        """(P,) whether each setting fits the target: registers, caches, extents."""
         ...
 
     def plan(self, settings: IntArray) -> Plan:
-        """The loops that (P, J) settings stand for, and what they touch."""
+        """The loop nests of (P, J) settings, and their accesses."""
         ...
 
     def leaves(self, settings: IntArray) -> Iterable[Leaf]:
-        """What (P, J) settings do in those loops, in the order of the program."""
+        """The statements of (P, J) settings in those loops, in program order."""
         ...
 
     def memory(self, settings: IntArray) -> MemoryUse:
-        """What (P, J) settings do to memory beside that."""
+        """The memory use of (P, J) settings beside loads and stores."""
         ...
 
     def default(self) -> tuple[int, ...]:
-        """A feasible setting that is sensible with no measurement and no model."""
+        """A feasible setting that is sensible without measurement or model."""
         ...
 
 
@@ -91,8 +91,8 @@ class Sketch(Protocol):
 
     @property
     def equivalence_classes(self) -> tuple[tuple[int, ...], ...]:
-        """The numbers of the parts in groups of the same structure, groups and members in order:
-        what is found of one's settings holds for all of a group."""
+        """The numbers of the parts in classes of equal structure, classes and members in order:
+        results for one part's settings hold for the whole class."""
         ...
 
     def single_part(self, number: int) -> Sketch:
@@ -112,8 +112,8 @@ class Sketch(Protocol):
         ...
 
     def lowered(self, setting: Sequence[int]) -> tuple[Trace, Nest]:
-        """A setting's trace, and the nest it is lowered to; ScheduleError where the primitives,
-        which have the last word, refuse what this sketch would do."""
+        """A setting's trace, and the nest it is lowered to; ScheduleError if the primitives refuse
+        it, which decide."""
         ...
 
     def default(self) -> tuple[int, ...]:
@@ -131,8 +131,8 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class DroppedSketch:
-    """A sketch that rules fit and that is not searched: primitives refuse its default, and all
-    settings near it. `reason` is what they say of the default."""
+    """A matching sketch that is not searched: primitives refuse its default, and all settings near
+    it. `reason` is their message for the default."""
 
     name: str
     reason: str
@@ -140,11 +140,8 @@ class DroppedSketch:
 
 @dataclass(frozen=True, slots=True)
 class ScheduleSpace:
-    """All candidates for one workload on one target.
-
-    `forms` are those of the workload that compute it in other operations than its own; `dropped`
-    says which sketches it lacks, and why.
-    """
+    """All candidates for one workload on one target. `forms` are its rewritten forms; `dropped` are
+    the sketches that it lacks, with the reasons."""
 
     workload: Workload
     target: Target

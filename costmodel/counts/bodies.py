@@ -1,7 +1,7 @@
-"""What leaves of one body have in common: vectors that are loaded once, and stay in registers.
+"""Loop bodies: vectors that several leaves of one body load once and keep in registers.
 
 Vectors along a leaf's axis are bits of a number, the first one the lowest, so that what leaves
-share is said for all settings at once. What no lane moves with is one vector.
+share is computed for all settings at once. A read that does not depend on the lanes is one vector.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from tilewright.schedules.leaves import AccessPattern, Leaf
 Bits = npt.NDArray[np.uint64]
 
 BITS = 64
-"""Vectors that a number tells apart: more are in no body."""
+"""Vectors that such a number distinguishes: no body has more."""
 
 
 @dataclass(frozen=True, eq=False)
 class Use:
-    """The vectors of one place that leaf `number` reads or writes, of P settings, where it is
-    `present` (P,) in a `body` (P,): so `many` from number `start` on, and `others` times as many
-    along axes that are not the one of its lanes."""
+    """The vectors of one place that leaf `number` reads or writes, of P settings, if it is
+    `present` (P,) in a `body` (P,): `many` from number `start` on, and `others` times as many along
+    axes other than that of its lanes."""
 
     number: int
     is_read: bool
@@ -56,7 +56,7 @@ class Use:
 
 
 class Uses:
-    """All uses of all places, as leaves are gone through in the order of the program."""
+    """All uses of all places, collected leaf by leaf in program order."""
 
     def __init__(self) -> None:
         self.of: dict[object, list[Use]] = {}
@@ -65,7 +65,7 @@ class Uses:
         self, number: int, leaf: Leaf, place: AccessPattern, start: Number, body: IntArray,
         present: BoolArray, *, is_read: bool,
     ) -> FloatArray:  # fmt: skip
-        """Add one, whose vectors begin at number `start`: (P,) the share of them that no leaf of
+        """Add one whose vectors begin at number `start`: (P,) the fraction of them that no leaf of
         its body has loaded or stored before."""
         moves = leaf.vector_axis in place.steps
         copies = leaf.copies.get(leaf.vector_axis, 1) if moves else 1
@@ -92,9 +92,9 @@ class Uses:
 
 
 def alive(read: Sequence[Sequence[Use]], number: int, turn: Sequence[int]) -> FloatArray:
-    """(P,) registers of what is `read` in a body while leaf `number` runs, whose copies take turns
-    with those of others. What is read for the last time then goes one by one, what is read again
-    later comes so."""
+    """(P,) live registers of what is `read` in a body while leaf `number` runs, whose copies
+    alternate with those of other leaves. Values at their last use die one by one, and values that
+    are read again later become live so."""
     first, last = 0.0, 0.0
     for uses in read:
         own = [use for use in uses if use.number in turn]

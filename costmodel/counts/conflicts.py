@@ -1,4 +1,4 @@
-"""Cache conflicts: lines that caches lose because a stride maps them to few sets."""
+"""Conflict misses: lines that are evicted because a stride maps them to few cache sets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tilewright.schedules.target import Target
 
 
 def conflict_misses(strided: Iterable[StridedRows], target: Target, settings: int) -> FloatArray:
-    """(P,) misses of lines that do not survive until rows at a stride use them again."""
+    """(P,) misses of lines that are evicted before rows at a stride are used again."""
     found = np.zeros(settings)
     for rows in strided:
         found += rows.lines * lost_levels(target, rows)
@@ -21,8 +21,8 @@ def conflict_misses(strided: Iterable[StridedRows], target: Target, settings: in
 
 
 def lost_levels(target: Target, strided: StridedRows) -> FloatArray:
-    """(P,) how many caches cannot keep the rows because of their stride: all sets would hold them,
-    those that such rows fall into do not."""
+    """(P,) how many caches cannot keep the rows because of their stride: all sets together would
+    hold them, the sets that the rows map to do not."""
     lost = np.zeros(np.broadcast(strided.rows, strided.row_lines).shape)
     for cache in target.caches[:2]:
         sets = max(cache.bytes // (cache.ways * cache.line_bytes), 1)

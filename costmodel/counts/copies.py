@@ -1,4 +1,4 @@
-"""Bytes of private copies: in all, how they are made, and of the largest buffer."""
+"""Bytes of private copies: in all, by how they are made, and of the largest buffer."""
 
 from __future__ import annotations
 

@@ -20,8 +20,8 @@ from .table import TOTALS, Counts
 
 @singledispatch
 def counts(part: SpacePart, settings: IntArray) -> Counts:
-    """COUNTS of (P, J) `settings` of `part`, each (P,). Equal settings are counted once. Parts that
-    state their counts, as tests' do, are registered."""
+    """COUNTS of (P, J) `settings` of `part`, each (P,). Equal settings are counted once. A part
+    that has counts of its own, as in tests, is registered."""
     settings = np.atleast_2d(settings)
     distinct, places = distinct_rows(settings)
     if len(distinct) < len(settings):
@@ -54,7 +54,7 @@ def program_counts(sketch: Sketch, settings: IntArray) -> Counts:
 
 
 def joined(parts: Sequence[Counts]) -> Counts:
-    """Counts of a program from those of its parts: some add up; what describes the innermost loop
+    """Counts of a program from those of its parts: totals add up; the shape of the innermost loop
     is that of the part with the most operations."""
     heaviest = np.argmax([part["flops"] for part in parts], axis=0)
     every = np.arange(len(heaviest))

@@ -1,7 +1,7 @@
-"""Counts of nests, leaf by leaf: one way for all kinds of parts.
+"""Counts of nests, leaf by leaf, in one way for all kinds of sketches.
 
-Leaves whose innermost loop is the same are one *body*: they share what they load, and the body that
-does most of the work says what registers are needed.
+Leaves with the same innermost loop are one *body*: they share what they load, and the body with the
+most work determines the registers needed.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ def nest_counts(leaves: Sequence[Leaf], settings: int) -> Counts:
 
 @dataclass(frozen=True, eq=False)
 class _Part:
-    """A leaf, by its `number`, that runs in settings whose `body` (P,) is not -1: whether its sums
-    last from one iteration of its loop to the next, and the `values` that it reads in one step."""
+    """A leaf, by its `number`, in settings whose `body` (P,) is not -1: whether its accumulators
+    live across iterations of its loop, and the `values` that it reads in one step."""
 
     number: int
     body: IntArray
@@ -102,7 +102,7 @@ class _Nest:
         })  # fmt: skip
 
     def _count(self, number: int, leaf: Leaf) -> None:
-        """Add what a leaf does to all counts."""
+        """Add the work of a leaf to all counts."""
         n = self.number[id(leaf.loop)]
         body = self.body[n]
         at, does = (body, self.every), leaf.statement
@@ -154,9 +154,9 @@ class _Nest:
     def _loaded(
         self, number: int, leaf: Leaf, body: IntArray, iterations: FloatArray
     ) -> tuple[Number, Number, Number]:
-        """Loads of a leaf, the registers that one step of it reads, and those that wait for later
-        ones. What leaves of its body have loaded or stored is known; what the innermost loop does
-        not change is loaded before it, unless the leaf does."""
+        """Loads of a leaf, the registers that one step of it reads, and those that are kept for
+        later steps. What leaves of its body have loaded or stored is reused; what is invariant in
+        the innermost loop is loaded before it, unless the leaf is alone."""
         moved: Number = 0.0
         values: Number = 0
         waiting: Number = 0
@@ -187,7 +187,7 @@ class _Nest:
         *,
         is_read: bool,
     ) -> FloatArray:
-        """(P,) how much of what a leaf reads or writes is new in its body."""
+        """(P,) the fraction of a leaf's reads or writes that is new in its body."""
         leaf, start = self.leaves[number], self._start(number)
         return self.uses.add(number, leaf, place, start, body, present, is_read=is_read)
 
@@ -208,8 +208,8 @@ class _Nest:
         return np.asarray(whole.loop.trip_count) * whole.copies.get(leaf.vector_axis, 1)
 
     def _live(self, heaviest: IntArray) -> FloatArray:
-        """(P,) registers that the heaviest body needs at once: what it reads, sums that it begins
-        and ends, others of a leaf, and all sums that its loop adds to."""
+        """(P,) registers that the heaviest body needs at once: its reads, accumulators that it
+        initialises and stores, others of a leaf, and all accumulators that its loop updates."""
         there = {part.number: part.body == heaviest for part in self.parts}
         lasting: dict[int, FloatArray] = {}  # parts of a walk add to the same
         turns: dict[tuple[object, ...], list[_Part]] = {}
@@ -247,7 +247,7 @@ class _Nest:
         return accesses * ~gathered
 
     def _innermost(self) -> tuple[FloatArray, FloatArray]:
-        """How often loops with no other in them are entered, and their iterations an entry."""
+        """Executions of the loops without loops inside, and their trip count."""
         runs, entries = np.zeros(len(self.every)), np.zeros(len(self.every))
         outside = np.zeros(self.trips.shape, np.bool_)  # has a loop in it
         several = self.trips > 1
@@ -263,7 +263,7 @@ class _Nest:
         return np.maximum(entries, 1.0), np.where(entries > 0, runs / np.maximum(entries, 1.0), 1.0)
 
     def _tasks(self) -> tuple[FloatArray, FloatArray]:
-        """Iterations of the heaviest loop that threads share, and how often such are entered."""
+        """Iterations of the heaviest parallel loop, and executions of all parallel loops."""
         weight = self.work.copy()
         for n in range(len(self.loops) - 1, 0, -1):
             weight[self.around[n]] += weight[n]

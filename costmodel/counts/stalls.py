@@ -1,4 +1,5 @@
-"""Stalls of register tiles: chains too short to fill the pipes, and tests beside the arithmetic."""
+"""Stalls of register tiles: dependence chains too short to fill the pipes, and tests beside
+arithmetic."""
 
 from __future__ import annotations
 
@@ -19,10 +20,9 @@ from .table import Counts
 from .windows import read_by
 
 MOST_TESTS_MOVED = 3
-"""Rows whose tests do not change in the innermost loop and cost nothing: LLVM tells them apart
-ahead of it. Source: measured on a Zen 5; capsules, 8 rows with 2 at the edges, or 3 in each of
-several tiles: no difference; 6 rows of a dilated window: 1,270 us, 715 with columns in their place.
-"""
+"""Rows whose invariant tests cost nothing: LLVM unswitches the innermost loop. Source: measured on
+a Zen 5; capsules, 8 rows with 2 at the edges, or 3 in each of several tiles: no difference; 6 rows
+of a dilated window: 1,270 us, 715 with columns in their place."""
 
 
 def stall_counts(
@@ -32,8 +32,8 @@ def stall_counts(
     target: Target,
     vector_ops: FloatArray,
 ) -> tuple[Counts, FloatArray]:
-    """What chained leaves wait for, and (P,) by how much longer they take than their instructions;
-    nothing where there are none."""
+    """The stalls of chained leaves, as operations, and (P,) the factor by which they exceed their
+    instructions; nothing if there are none."""
     longer = np.zeros(plan.num_settings)
     chained, picked, choices, tests = np.zeros((4, plan.num_settings))
     each = [leaf for leaf in leaves if leaf.is_chained]
@@ -67,15 +67,15 @@ def _column_vectors(leaf: Leaf) -> Number:
 
 
 def _picks_lanes(leaf: Leaf) -> bool:
-    """Whether lanes that are apart are picked from whole vectors."""
+    """Whether strided lanes are picked from whole vectors."""
     steps = (place.steps.get(leaf.vector_axis, 0) for place in leaf.statement.reads)
     return any(1 < step <= MAX_LANE_STRIDE for step in steps)
 
 
 def _longer(plan: Plan, leaf: Leaf, distant: Sequence[DistantRuns], target: Target) -> FloatArray:
-    """(P,) how many times as long a leaf takes as its instructions: a remainder tile of few rows
-    waits for the latency of its chains as long as enough of them would, and tiles of few rows for
-    operands that they read again from the last cache."""
+    """(P,) the time of a leaf over that of its instructions: a remainder tile of few rows takes the
+    latency of its chains, and tiles of few rows wait for operands that they read again from the
+    last cache."""
     dtype, longer = leaf.statement.dtype, np.ones(plan.num_settings)
     rows = [x for x in leaf.copies if x not in (leaf.vector_axis, *leaf.statement.reduction_axes)]
     extents = {axis.name: axis.extent for axis in plan.outline.axes}

@@ -1,4 +1,4 @@
-"""What copies of a leaf have in common of what they read: windows that overlap share elements."""
+"""Reuse between unrolled copies of a leaf: overlapping windows share elements."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from tilewright.schedules.arrays import Number, map_unique
 from tilewright.schedules.leaves import MAX_LANE_STRIDE, AccessPattern, Dim, Leaf
 
 MOST_SHAPES = 1 << 14
-"""Shapes of leaves that are remembered: a search meets few, often."""
+"""Cache size in shapes of leaves: a search needs few, often."""
 
 
 def read_by(leaf: Leaf, place: AccessPattern) -> tuple[Number, Number, Number]:
-    """(P,) different vectors that all copies of a leaf read, or elements that lanes share; the
-    registers that they take in one step of a reduction, and those that wait beside them for a later
-    one. An element that all lanes and several steps read is loaded ahead of all steps, as LLVM does
-    it; of vectors each step loads what no step before it has."""
+    """(P,) distinct vectors that all copies of a leaf read, or elements that lanes share; the
+    registers that they take in one step of a reduction, and those that are kept beside them for a
+    later step. An element that all lanes and several steps read is loaded before all steps, as LLVM
+    does; of vectors each step loads what no step before it has."""
     moving = [{axis for axis, step in dim.terms if step} & leaf.copies.keys() for dim in place.dims]
     steps = [axis for axis in leaf.copies if axis in leaf.statement.reduction_axes]
     here = _met_again(leaf, place, steps)
@@ -39,7 +39,7 @@ def read_by(leaf: Leaf, place: AccessPattern) -> tuple[Number, Number, Number]:
 
 
 def _met_again(leaf: Leaf, place: AccessPattern, steps: list[str]) -> Number:
-    """What one step keeps while it goes through its copies in their order."""
+    """What one step keeps while it goes through its copies in order."""
     kept: Number = 1
     again = np.zeros(1, np.bool_)
     for axis, size in leaf.copies.items():

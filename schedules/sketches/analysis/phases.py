@@ -1,10 +1,10 @@
-"""Phases: where only every n-th tap counts, and which ones depends on the output's place.
+"""Phases: where only every n-th tap contributes, and which ones depends on the output's position.
 
 An output axis x and a reduction axis r that meet in a condition `(x + p - r) % n == 0`, as in a
 transposed convolution with stride n, are both split by n. The inner part of x is its phase; the
-inner part of r is then one number a phase, and its loop goes (Solve). What is left is an ordinary
-convolution for each phase, in which the phase is one more axis that only weights know of.
-Written as a scatter, with `n*y + r == x + p`, y is solved first, which leaves that condition.
+inner part of r then has one value for each phase, and its loop is removed (Solve). What is left is
+an ordinary convolution for each phase, in which the phase is one more axis that only weights depend
+on. Written as a scatter, with `n*y + r == x + p`, y is solved first, which leaves that condition.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ...workload.tensors import Stage
 
 
 def inserts_zeros(stage: Stage) -> bool:
-    """Whether `stage` spreads what it reads, with zeros between: what reads it had better not."""
+    """Whether `stage` spreads what it reads, with zeros between: it should not be inlined."""
     body = stage.body
     if not isinstance(body, Select) or not isinstance(body.cond, All):
         return False
@@ -35,7 +35,7 @@ def inserts_zeros(stage: Stage) -> bool:
 
 
 def is_padding(stage: Stage) -> bool:
-    """Whether `stage` copies a tensor with zeros around it: what reads it in windows can read the
+    """Whether `stage` copies a tensor with zeros around it: readers with windows can read the
     tensor itself, and tiles make padded copies of what they need."""
     match stage.body:
         case Select(All(conds), Load(_, index), Const() as other) if stage.is_elementwise:
@@ -50,7 +50,7 @@ def is_padding(stage: Stage) -> bool:
 
 
 def phase_steps(nest: Nest, name: str) -> tuple[Split | Solve, ...]:
-    """The steps that leave nothing but taps that count in the plain stage that computes `name`."""
+    """The steps that leave only contributing taps in the plain stage that computes `name`."""
     steps: tuple[Split | Solve, ...] = ()
     while True:
         for more in _candidates(nest, name):

@@ -1,6 +1,6 @@
-"""What a rule looks at: the structure of each stage, as loops and the indices of its reads.
+"""The structure of stages that rules match: loops, and the indices of reads.
 
-Nothing here, and nothing in the rules, knows what an operator is called.
+Neither this module nor the rules know the name of any operator.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ from ...workload.workload import Workload
 from .phases import phase_steps
 
 SHORT_AXIS = 8
-"""Iterations, or vectors along a longer axis, below which lanes along it are not worth what they
-take: fewer fill no vector, no block to transpose, and no walk of its own."""
+"""Iterations, or vectors along a longer axis, below which an axis is not worth vectorising: fewer
+fill no vector, no block to transpose, and no loop of their own."""
 
 
 @dataclass(frozen=True, slots=True)
 class StageLoop:
-    """A loop of a stage. `dim` is the output dimension it walks, -1 for a reduction loop."""
+    """A loop of a stage. `dim` is its output dimension, -1 for a reduction loop."""
 
     name: str
     extent: int
@@ -67,8 +67,8 @@ class StageLoop:
 
 @dataclass(frozen=True, slots=True)
 class StageRead:
-    """One tensor a stage reads: its index over the stage's loops, whether only under a condition,
-    and whether it may be padding: the condition keeps it inside the tensor."""
+    """A read: its index over the stage's loops, whether it is under a condition, and whether it may
+    be padding (the condition keeps it inside the tensor)."""
 
     tensor: str
     index: tuple[Affine, ...]
@@ -103,8 +103,8 @@ class StageRead:
 
 @dataclass(frozen=True)
 class StageView:
-    """A stage as rules see it, after `phase_steps` has divided reduction axes that were used in two
-    parts or in phases (see `phases.py`), and `axis_splits` the output axes."""
+    """A stage as rules see it: after `phase_steps` split reduction axes that are used in two parts
+    or in phases (see `phases.py`), and `axis_splits` the output axes."""
 
     name: str
     phase_steps: tuple[Split | Solve, ...]
@@ -124,7 +124,7 @@ class StageView:
 
     @property
     def points(self) -> int:
-        """How often the stage's expression is evaluated."""
+        """How often the stage's expression is evaluated: the size of its iteration domain."""
         return self.outputs * prod(loop.extent for loop in self.reduce)
 
     @property
@@ -134,7 +134,7 @@ class StageView:
 
     @cached_property
     def reuse(self) -> float:
-        """How often an element that is read is used, on average: about 1 for pure reductions."""
+        """How often each element that is read is used, on average: about 1 for pure reductions."""
         return self.points / max(sum(prod(read.shape) for read in self.reads), 1)
 
     def ends(self, loop: str) -> bool:
@@ -143,8 +143,8 @@ class StageView:
 
     @cached_property
     def operations(self) -> int:
-        """Arithmetic operations of one evaluation, a reduction's own included. What occurs twice is
-        computed once."""
+        """Arithmetic operations of one evaluation, the reduction's own included. Common
+        subexpressions count once."""
         ops = len({n for n in walk(self.value) if isinstance(n, Binary | Unary)})
         return ops + (1 if self.is_reduction else 0)
 
@@ -251,8 +251,9 @@ def _divisions(leaf: StoreElement | Update) -> Iterator[FloorDiv | Mod]:
 
 
 def _repeated_axis(leaf: StoreElement) -> str:
-    """The contiguous loop of `leaf` if all reads that divide it take each element a few times in
-    turn: vectors hold those, and lanes along it are what is written. "" otherwise."""
+    """The contiguous loop of `leaf` if all reads that divide it repeat each element a few times:
+    vectors of these can be loaded, and lanes along the loop are contiguous in the result. ""
+    otherwise."""
     (name,) = (leaf.index[-1].vars() if leaf.index else ()) or ("",)
     divided = [atom for atom in _divisions(leaf) if name in atom.numerator.vars()]
     few = all(isinstance(a, FloorDiv) and a.divisor <= MAX_LANE_STRIDE for a in divided)
@@ -292,8 +293,8 @@ def _reads(value: Scalar, workload: Workload, ranges: dict[str, Interval]) -> tu
 def with_reads(
     view: StageView, spatial: Sequence[StageLoop], reads: Sequence[StageRead]
 ) -> StageView:
-    """`view` over the axes `spatial`, where it takes `reads`, one for each of its own: its value
-    loads by their indices, so that no part of it speaks of axes that are gone."""
+    """`view` over the axes `spatial` with `reads` in place of its own, one for each; the loads in
+    its value follow."""
     moved = dict(zip(((r.tensor, r.index) for r in view.reads), reads, strict=True))
 
     def load(node: Scalar) -> Scalar | None:
@@ -314,7 +315,8 @@ def _is_inside(
 
 
 def element_step(shape: tuple[int, ...], index: tuple[Affine, ...], loop: str) -> int | None:
-    """Elements between neighbours along `loop` in a dense array; None if the index divides it."""
+    """Distance in elements between neighbours along `loop` in a dense array; None if the index
+    divides it."""
     sizes = [prod(shape[dim + 1 :]) for dim in range(len(shape))]
     if all(i.is_linear_in(loop) for i in index):
         return sum(i.coefficient(loop) * size for i, size in zip(index, sizes, strict=True))
@@ -324,8 +326,8 @@ def element_step(shape: tuple[int, ...], index: tuple[Affine, ...], loop: str) -
 
 
 def is_near(shape: tuple[int, ...], index: tuple[Affine, ...], loop: str) -> bool:
-    """Whether neighbours along `loop` are not contiguous but lie within a few vectors: elements a
-    few apart, or each taken a few times in turn."""
+    """Whether neighbours along `loop` are not contiguous but within a few vectors: a small stride,
+    or each element repeated a few times."""
     step = element_step(shape, index, loop)
     if step is not None:
         return 2 <= abs(step) <= MAX_LANE_STRIDE
@@ -343,7 +345,7 @@ def is_near(shape: tuple[int, ...], index: tuple[Affine, ...], loop: str) -> boo
 
 
 def offsets(index: Affine, extents: dict[str, int]) -> set[int]:
-    """Where `index` is, beside where it begins, while loops of these extents run."""
+    """The range of `index` relative to its start while loops of these extents run."""
     found = {0}
     for name, extent in extents.items():
         step = index.coefficient(name)
@@ -353,7 +355,7 @@ def offsets(index: Affine, extents: dict[str, int]) -> set[int]:
 
 
 def math_calls(value: Scalar) -> int:
-    """Evaluations of exp, tanh and the like in one evaluation of `value`."""
+    """Calls of exp, tanh and the like in one evaluation of `value`."""
     return sum(n.op.function.calls for n in walk(value) if isinstance(n, Unary))
 
 

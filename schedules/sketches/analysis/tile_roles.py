@@ -1,4 +1,4 @@
-"""Which loop of a stage plays which part in the tile sketch."""
+"""The role of each loop of a stage in the tile sketch."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from ...target import Target
 from .stages import StageLoop, StageRead, StageView
 
 LEAST_DEPTH = 32
-"""Shortest block of a reduction: sums that are written cost little by then, also one by one."""
+"""Shortest block of a reduction: from there on writing sums costs little, even one by one."""
 
 
 @dataclass(frozen=True, slots=True)
 class TileRoles:
-    """Which loop plays which part. `rows` are innermost first, `outer_rows` are further axes the
-    column operands do not use; `main` is the blocked reduction."""
+    """The role of each loop. `rows` are innermost first, `outer_rows` are further axes that the
+    column operands do not depend on; `main` is the blocked reduction."""
 
     columns: StageLoop
     rows: tuple[StageLoop, ...]
@@ -36,13 +36,13 @@ class TileRoles:
         return bool(self.rows or self.outer_rows)
 
     def moves_with_rows(self, read: StageRead) -> bool:
-        """Whether different rows use different elements of `read`."""
+        """Whether `read` depends on a row axis."""
         return any(read.uses(loop.name) for loop in (*self.rows, *self.outer_rows))
 
 
 def assign_roles(view: StageView) -> TileRoles | None:
-    """The parts of the tile sketch for a stage, None if it does not fit: no reduction, or no
-    spatial axis worth a vector."""
+    """The roles of a stage in the tile sketch, None if it does not match: no reduction, or no
+    spatial axis worth vectorising."""
     if not view.is_reduction or not view.spatial or not view.reduce:
         return None
     last = view.spatial[-1]
@@ -50,21 +50,21 @@ def assign_roles(view: StageView) -> TileRoles | None:
 
 
 def is_product(view: StageView) -> bool:
-    """Whether a stage can be tiled, and uses what it reads again."""
+    """Whether a stage can be tiled and reuses what it reads."""
     return view.reuse > 1 and assign_roles(view) is not None
 
 
 def stepped_roles(view: StageView, columns: StageLoop) -> TileRoles | None:
-    """Parts with lanes along windows that overlap and are two to four elements apart: whole vectors
-    hold them, and neighbouring rows and taps share those."""
+    """Roles with lanes along overlapping windows that are two to four elements apart: lanes are
+    picked from whole vectors, which neighbouring rows and taps share."""
     roles = roles_along(view, columns, MAX_LANE_STRIDE)
     return roles if roles and slides(view, roles.column_reads, columns) else None
 
 
 def scattered_roles(view: StageView) -> Iterator[TileRoles]:
-    """Parts with lanes along an axis that is not contiguous in the result, where all that lanes
-    need is loaded or packed without gaps, and rows walk the contiguous one: channels of an image
-    kept plane by plane."""
+    """Roles with lanes along an axis that is not contiguous in the result, where all that lanes
+    need is loaded or packed without gaps, and rows are along the contiguous one: channels of an
+    image stored plane by plane."""
     if prod(loop.extent for loop in view.reduce) < LEAST_DEPTH:
         return
     for columns in reversed(view.spatial[:-1]):
@@ -74,7 +74,7 @@ def scattered_roles(view: StageView) -> Iterator[TileRoles]:
 
 
 def tile_roles(view: StageView, roles: TileRoles, target: Target) -> tuple[TileRoles, ...]:
-    """`roles`, and other ones that are worth a sketch: where the contiguous axis leaves many lanes
+    """`roles`, and alternatives that are worth a sketch, if the contiguous axis leaves many lanes
     of its last vector empty."""
     lanes = target.lanes(view.dtype)
     if roles.columns is not view.spatial[-1] or roles.columns.extent % lanes == 0:
@@ -84,15 +84,15 @@ def tile_roles(view: StageView, roles: TileRoles, target: Target) -> tuple[TileR
 
 
 def lane_step(roles: TileRoles) -> int:
-    """How many elements lanes of column operands are apart that are taken from whole vectors."""
+    """The stride in elements of lanes that are picked from whole vectors."""
     steps = (r.element_stride(roles.columns.name) or 0 for r in roles.column_reads)
     return max((step for step in steps if step <= MAX_LANE_STRIDE), default=1)
 
 
 def tap_distance(roles: TileRoles, lanes: int) -> int:
-    """How many steps of the reduction move all column operands by a vector of `lanes`: windows
-    that slide along the lanes in steps of one. Neighbouring vectors of a tile share what taps that
-    far apart read. 1 where taps do not slide so, or are too few."""
+    """How many reduction steps move all column operands by one vector of `lanes`: windows that
+    slide along the lanes in steps of one. Neighbouring vectors of a tile share what taps at this
+    distance read. 1 where taps do not slide so, or are too few."""
     found = set()
     for read in roles.column_reads:
         moved = [i for i in read.index if i.vars() & {roles.columns.name, roles.main.name}]
@@ -107,8 +107,8 @@ def tap_distance(roles: TileRoles, lanes: int) -> int:
 
 
 def roles_along(view: StageView, columns: StageLoop, most_step: int = 1) -> TileRoles | None:
-    """The parts with lanes along `columns`, None where those cannot be loaded as vectors, or from
-    vectors that reach over lanes up to `most_step` elements apart."""
+    """The roles with lanes along `columns`; None if these cannot be loaded as vectors, or picked
+    from vectors with a stride of up to `most_step` elements."""
     column_reads = tuple(r for r in view.reads if r.uses(columns.name))
     if not column_reads:
         return None
@@ -142,16 +142,16 @@ def roles_along(view: StageView, columns: StageLoop, most_step: int = 1) -> Tile
 
 
 def slides(view: StageView, reads: tuple[StageRead, ...], loop: StageLoop) -> bool:
-    """Whether neighbours along `loop` share most of what they read of all `reads` that move with
-    it: windows that overlap. Rows of such an axis share vectors from one tap to the next."""
+    """Whether neighbours along `loop` share most of what they read of all `reads` that depend on
+    it: overlapping windows. Rows along such an axis share vectors between taps."""
     if loop.extent == 1:
         return False
     return all(_overlaps(view, r, loop.name) for r in reads if r.uses(loop.name))
 
 
 def _overlaps(view: StageView, read: StageRead, loop: str) -> bool:
-    """Whether one dimension of `read` is walked by `loop` and, in steps as long or shorter, by a
-    reduction loop."""
+    """Whether `loop` and a reduction loop with the same or a smaller stride index the same
+    dimension of `read`."""
     using = [index for index in read.index if loop in index.vars()]
     if len(using) != 1 or not using[0].is_linear_in(loop):
         return False
@@ -164,8 +164,8 @@ def _overlaps(view: StageView, read: StageRead, loop: str) -> bool:
 
 
 def _vector_friendly(read: StageRead, loop: str, reused: bool, most_step: int) -> bool:
-    """Whether lanes along `loop` can be loaded whole, from the tensor or from a packed copy that
-    is used more than once."""
+    """Whether lanes along `loop` can be loaded as vectors, from the tensor or from a packed copy
+    that is reused."""
     step = read.element_stride(loop)
     near = step is not None and 1 <= step <= most_step
     return near or (reused and read.own_dim(loop) is not None)

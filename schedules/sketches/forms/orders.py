@@ -1,9 +1,9 @@
-"""Which axis of a reduction vectors should lie along, where it is not the last one.
+"""Which axis of a reduction should be vectorised, if not the last one.
 
-A convolution whose channels come before its rows has windows along its last axis: with steps, or
-around a circle, neighbours along it do not lie together, while those along the channels can be
-packed. So it is with a last axis that fills a fraction of a vector, behind one that lies together.
-Then the stage is computed with that axis last and transposed afterwards.
+A convolution whose channels come before its rows has windows along its last axis: with strides, or
+circular, neighbours along it are not contiguous, while those along the channels can be packed.
+Likewise a last axis that fills a fraction of a vector, behind an axis that is contiguous. Then the
+stage is computed with that axis last and transposed afterwards.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..analysis.tile_roles import assign_roles
 
 
 def permute_axes(workload: Workload, target: Target) -> tuple[PermuteAxes, ...]:
-    """The steps for all stages of `workload` (in normal form) with an axis that fits better."""
+    """The steps for all stages of `workload` (in normal form) with a better vector axis."""
     steps: list[PermuteAxes] = []
     for _ in range(sum(stage.is_reduction for stage in workload.stages)):
         found = (_step(workload, stage, target) for stage in workload.stages)
@@ -66,16 +66,16 @@ def _is_tiled(workload: Workload, stage: Stage, step: PermuteAxes) -> bool:
 
 
 def _windows_along_columns(view: StageView) -> bool:
-    """Whether neighbours along the last axis are not where a vector or a panel would take them:
-    the axis shares a dimension with a window, or is divided."""
+    """Whether neighbours along the last axis can be neither loaded nor packed as vectors: the axis
+    shares a dimension with a window, or is divided."""
     column = view.spatial[-1].name
     reads = [read for read in view.reads if read.uses(column)]
     return assign_roles(view) is None or any(read.own_dim(column) is None for read in reads)
 
 
 def _users(view: StageView, dim: int, lanes: int) -> tuple[str, list[StageRead]]:
-    """The one loop that walks dimension `dim` and may fill vectors, and the reads that use it; none
-    where there is no such loop."""
+    """The one loop along dimension `dim`, if it may fill vectors, and the reads that depend on it;
+    none if there is no such loop."""
     loops = [loop for loop in view.spatial if loop.dim == dim]
     if len(loops) != 1 or 2 * loops[0].extent < lanes:
         return "", []
@@ -83,14 +83,14 @@ def _users(view: StageView, dim: int, lanes: int) -> tuple[str, list[StageRead]]
 
 
 def _can_be_packed(view: StageView, dim: int, lanes: int) -> bool:
-    """Whether the dimension's loop has a dimension of its own in every read that uses it, and
-    some reads do not: those are used again for each vector."""
+    """Whether the loop has a dimension of its own in every read that depends on it, and other reads
+    do not depend on it: those are reused for each vector."""
     loop, users = _users(view, dim, lanes)
     plain = all(read.own_dim(loop) is not None for read in users)
     return bool(users) and plain and len(users) < len(view.reads)
 
 
 def _lies_together(view: StageView, dim: int, lanes: int) -> bool:
-    """Whether neighbours along the dimension's loop lie together in the largest read using it."""
+    """Whether neighbours along the loop are contiguous in the largest read that depends on it."""
     loop, users = _users(view, dim, lanes)
     return bool(users) and max(users, key=lambda r: prod(r.shape)).element_stride(loop) == 1

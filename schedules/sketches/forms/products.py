@@ -1,10 +1,10 @@
-"""Which factors of a sum of products to multiply beforehand: the pair that leaves least to do.
+"""Contraction order: which factors of a sum of products to multiply first.
 
-A product of more than two factors costs a multiplication more for each, every time; a factor
-that is itself computed is computed again for every element that uses it. Taken apart, each pair
-costs only the points of its own axes. Pairs are chosen one after the other, as opt_einsum's greedy
-paths are (Smith and Gray, JOSS 3(26), 2018, doi:10.21105/joss.00753), among them those with which
-a factor leaves a sum where the workload permits that.
+A product of more than two factors costs one more multiplication for each at every point; a factor
+that is itself a formula is computed again for every element that uses it. In pairwise products,
+each pair costs only the points of its own axes. Pairs are chosen greedily, as in opt_einsum (Smith
+and Gray, JOSS 3(26), 2018, doi:10.21105/joss.00753), and include those that factor out of a sum,
+where the workload permits that.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from ...workload.workload import Workload
 from ..analysis.stages import math_calls
 
 ELEMENT_COST = FMA_PIPES + FMA_PIPES / LOAD_PORTS
-"""Storing an element of an intermediate tensor, one vector a cycle, and loading it again, in
-operations of a reduction."""
+"""Cost of storing an element of an intermediate tensor, one vector a cycle, and loading it again,
+in operations of a reduction."""
 
 
 def precompute_factors(form: Form) -> Form:
-    """The form with the steps for all its stages that gain by them."""
+    """The form with the steps for all stages that gain by them."""
     return form.apply_until_fixpoint(_gains)
 
 
@@ -43,7 +43,7 @@ def _gains(workload: Workload) -> Iterator[PrecomputeFactors]:
 def _costly_factor(
     workload: Workload, stage: Stage, factors: Sequence[Scalar]
 ) -> tuple[int, ...] | None:
-    """A factor with functions in it that most points would compute again, and those that depend
+    """A factor with math functions that would be recomputed at most points, and those that depend
     on nothing else."""
     points = _points(stage, factors)
     for factor in factors:
@@ -55,7 +55,7 @@ def _costly_factor(
 
 
 def _pair(workload: Workload, stage: Stage, factors: Sequence[Scalar]) -> tuple[int, ...] | None:
-    """The two factors after whose product least is left to do, if that is less than now."""
+    """The two factors whose product leaves the least work, if that is less than now."""
     least = float(_points(stage, factors)) * (len(factors) - 1)
     best: tuple[int, ...] | None = None
     for pair in combinations(range(len(factors)), 2) if len(factors) > 2 else ():
@@ -73,7 +73,7 @@ def _pair(workload: Workload, stage: Stage, factors: Sequence[Scalar]) -> tuple[
 def _left(
     stage: Stage, both: Sequence[Scalar], rest: Sequence[Scalar], summed: Sequence[Axis]
 ) -> float:
-    """Multiply-adds that are left once the product of `both`, over the axes `summed`, is there."""
+    """Multiply-adds left once the product of `both`, over the axes `summed`, is computed."""
     if _names(rest).isdisjoint(axis.name for axis in stage.reduce_axes):
         return prod(axis.extent for axis in stage.axes)  # what is left is done with the sum
     names = _names([*both, *rest]) - {axis.name for axis in summed}

@@ -1,8 +1,8 @@
-"""Forms of a workload that are worth scheduling: one that needs nobody's leave, and those whose
-error the workload allows.
+"""Forms of a workload that are worth scheduling: an exact one, and those whose error the workload
+allows.
 
-The same computation is written in many ways. Where one of them has fewer terms, or computes a
-function once that another computes again, it is the form whose sketches come first.
+The same computation can be written in many ways. If one of them has fewer terms, or computes a
+function once that another recomputes, its sketches come first.
 """
 
 from __future__ import annotations
@@ -24,15 +24,16 @@ from .products import precompute_factors
 
 
 def regrouped(workload: Workload) -> Form:
-    """That form of `workload` (in normal form): with sums over taps, then shared formulas, then
-    products in steps. It has no steps where nothing gains by it."""
+    """The exact form of `workload` (in normal form): with gathers over taps, then common stages,
+    then factored products. It has no steps if nothing gains."""
     return precompute_factors(
         Form(workload).apply_until_fixpoint(gather_over_taps).apply_until_fixpoint(common_formulas)
     )
 
 
 def gather_over_taps(workload: Workload) -> Iterator[GatherOverTaps]:
-    """Sums over elements of which a filter meets few are done over its taps if these are fewer."""
+    """Reductions over elements of which a filter meets few become reductions over its taps, if
+    these are fewer."""
     for stage in workload.stages:
         for axis in stage.reduce_axes:
             found = find_filter(stage, axis.name, workload.tensors)
@@ -41,9 +42,9 @@ def gather_over_taps(workload: Workload) -> Iterator[GatherOverTaps]:
 
 
 def common_formulas(workload: Workload) -> Iterator[ExtractCommonStage]:
-    """Formulas with functions in them that more than one stage computes are computed once: the
-    largest first, if they are no larger than the tensors there are, since writing and reading one
-    costs less than a function."""
+    """Formulas with math functions that several stages compute become a stage: the largest first,
+    if they are no larger than existing tensors, since storing and loading one costs less than a
+    function."""
     found = [(stage, formulas(stage)) for stage in workload.stages]
     used = Counter(text for _, each in found for text in {f.text for f in each})
     most = max(tensor.elements for tensor in workload.tensors.values())
@@ -60,8 +61,8 @@ def common_formulas(workload: Workload) -> Iterator[ExtractCommonStage]:
 def rewrites_for(workload: Workload) -> tuple[Form, ...]:
     """Forms of `workload` (in normal form) with an error of their own.
 
-    For each number of products of a fast filter, the most first, all stages that fit are rewritten,
-    along all windows that have one. Nothing without `Workload.allowed_error`.
+    For each number of products of a fast filter, the most first, all matching stages are rewritten
+    along all windows that have such a filter. None without `Workload.allowed_error`.
     """
     if workload.allowed_error is None:
         return ()
@@ -80,7 +81,7 @@ def _fast_filters(products: int, workload: Workload) -> Iterator[Winograd]:
 
 
 def _tiles(found: WindowedSum, products: int) -> tuple[tuple[int, int], ...]:
-    """Dimensions with windows that have a filter of so many products, and outputs of its tiles."""
+    """Window dimensions that have a filter of so many products, and the outputs of its tiles."""
     sizes = ((w, products - w.tap.extent + 1) for w in found.windows)
     return tuple(
         (w.dim, size)

@@ -1,9 +1,10 @@
-"""The column sketch: stages that are computed together for a block of columns at a time.
+"""The column sketch: stages that are fused over blocks of columns.
 
     matrices and blocks of columns (parallel) | stages | rows | vectors | lanes
 
-All stages walk over the same few vectors of columns, so that what one leaves is still in a core's
-own caches when the next one needs it. Reductions over the rows stay in registers.
+All stages walk along the same few vectors of columns, so intermediate values are still in a core's
+own caches when the next stage reads them. Accumulators of reductions over the rows stay in
+registers.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ from .rows import RowPart
 
 
 def column_group(stages: Stages, view: StageView) -> FusionGroup | None:
-    """Stage `view` with the earlier ones that have its columns; None if there is no reduction over
-    rows among them, or no second stage."""
+    """Stage `view` with the earlier ones that have its columns; None if none of them is a reduction
+    over rows, or there is no second stage."""
     if not _is_by_column(view) or view.spatial[-1].extent < SHORT_AXIS:
         return None
 
@@ -59,8 +60,8 @@ def column_group(stages: Stages, view: StageView) -> FusionGroup | None:
 
 
 def _is_by_column(view: StageView) -> bool:
-    """Whether vectors along the stage's last axis are loaded whole, or are one element. Products
-    are left out, which have more to gain from tiles."""
+    """Whether vectors along the stage's last axis are loaded whole or broadcast. Excludes products,
+    which gain more from tiles."""
     if view.phase_steps or view.axis_splits or not view.spatial or is_product(view):
         return False
     if view.spatial[-1].dim != len(view.shape) - 1 or contiguous_reduction(view) is not None:
@@ -88,7 +89,7 @@ class ColumnSettings(Generic[N]):
     multiple of the threads."""
     parallel: N = parallel_knob(lambda sketch: sketch.group.repeats * sketch.most > 1)
     fuse_loops: N = knob(lambda sketch: switch(sketch.merged), usual=1)
-    """Whether a reduction and the elementwise stage before it are one walk."""
+    """Whether a reduction and the elementwise stage before it are one loop."""
     nontemporal_stores: N = nontemporal_knob(
         lambda sketch: (0,) if sketch.group.last.is_reduction else sketch.nontemporal_choices
     )
@@ -108,7 +109,7 @@ class ColumnSketch(RowPart[ColumnSettings[IntArray], ColumnSettings[int]]):
 
     @cached_property
     def merged(self) -> dict[str, str]:
-        """Reductions, each with the elementwise stage that one walk computes as well."""
+        """Reductions, each with the elementwise stage that shares its loop."""
 
         def along_rows(view: StageView) -> list[StageLoop] | None:
             alone = len(view.spatial) == self.group.shared_axes + 1
@@ -122,7 +123,7 @@ class ColumnSketch(RowPart[ColumnSettings[IntArray], ColumnSettings[int]]):
         return tuple(n for n in POWERS if n == 1 or (n <= self.most and self._keeps(n)))
 
     def _keeps(self, vectors: int) -> bool:
-        """Whether values between stages, of so many vectors of columns, stay in a core's own caches
+        """Whether intermediate values of so many vectors of columns stay in a core's own caches
         beside what is read."""
         kept = ((x, self._own_axes(x)[:-1]) for x in self.group.producers if not x.is_reduction)
         column = sum(prod(row.extent for row in rows) * x.dtype.bytes for x, rows in kept)
@@ -169,8 +170,8 @@ class ColumnSketch(RowPart[ColumnSettings[IntArray], ColumnSettings[int]]):
         return dict(zip((*names[:lead], *names[-len(own) :]), every, strict=True))
 
     def leaves(self, settings: IntArray) -> Iterator[Leaf]:
-        """Those of the plan's levels, stage after stage. Lanes beyond the last column are computed
-        and thrown away, but for results."""
+        """Leaves of the plan's levels, stage after stage. Lanes beyond the last column are computed
+        and discarded, except those of results."""
         plan, merge = self.plan(settings), self.values(settings).fuse_loops > 0
         levels, copies = plan.loops(), plan.unroll_factors()
         around, column = [x.loop for x in levels if x.role == BLOCKS], levels[-1].loop

@@ -1,9 +1,9 @@
-"""The sketch of one elementwise stage: row by row, or one walk over everything.
+"""The elementwise sketch: one stage, row by row, or one flat loop over everything.
 
-    rows (parallel) | a row, in vectors, a few at once
+    rows (parallel) | a row, in vectors, several at once
 
-Rows are as long as all tensors are walked along in the same order: the last axes, or all of them.
-Rows that are too few for the threads are divided.
+Rows extend over as many axes as all tensors are traversed in the same order along: the last axes,
+or all of them. If there are fewer rows than threads, rows are divided.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class ElementwiseSketch(RowPart[ElementwiseSettings[IntArray], ElementwiseSettin
 
     @cached_property
     def row(self) -> tuple[StageLoop, ...]:
-        """The axes of a row, which are walked along as one."""
+        """The axes of a row, which are fused."""
         view = self.group.last
         *outer, last = view.spatial
         found = [last]
@@ -64,7 +64,7 @@ class ElementwiseSketch(RowPart[ElementwiseSettings[IntArray], ElementwiseSettin
         return len(self.row) == len(self.group.last.spatial) > 1
 
     def _goes_on(self, outer: StageLoop, inner: StageLoop) -> bool:
-        """Whether every read goes on along `outer` where it ends along `inner`."""
+        """Whether every read along `inner` continues along `outer` where it ends."""
         reads = self.group.last.reads
         steps = [(r.element_stride(outer.name), r.element_stride(inner.name)) for r in reads]
         return all(a is not None and b is not None and a == b * inner.extent for a, b in steps)
@@ -75,13 +75,13 @@ class ElementwiseSketch(RowPart[ElementwiseSettings[IntArray], ElementwiseSettin
         return prod(axis.extent for axis in self.row)
 
     def _piece(self, vectors: int, parallel: int) -> int:
-        """How much of a row a task has: pieces in whole vectors where rows are few."""
+        """Elements of a row that a task has: whole vectors where rows are few."""
         threads, rows = self.target.threads, self.group.last.outputs // self.along
         pieces = -(-TASKS_A_THREAD * threads // rows) if parallel and rows < 2 * threads else 1
         return min(share_of(self.along, pieces, vectors * self.lanes), self.along)
 
     def leaves(self, settings: IntArray) -> Iterator[Leaf]:
-        """Whole vectors of a row, or of a piece of one, and what is left."""
+        """Whole vectors of a row or piece, and the remainder."""
         view, along, v = self.group.last, self.along, self.values(settings)
         lanes = 1 if vector_axis(view, self.row) is None else self.lanes
 

@@ -1,7 +1,7 @@
-"""What is left of expressions once the axes that choose among their formulas are written out.
+"""Expressions with a case for each index, after the axes that select the case are unrolled.
 
-Each copy of a stage has the formula of its index. Copies share what they load, and keep what later
-ones need in registers.
+Each copy of a stage is left with the formula of its index. Copies share loads, and keep in
+registers what later ones need.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from ..analysis.stages import StageView
 
 Setting = Mapping[str, int]
 Values = Mapping[str, Sequence[int]]
-"""Of axes that are written out."""
+"""Of axes that are unrolled."""
 
 Event = tuple[list[Hashable], Hashable | None]
-"""What one copy reads, and the register that it writes."""
+"""What a copy reads, and the register it writes."""
 
 
 class WrittenOut(NamedTuple):
-    """Of one vector of all copies: instructions but math functions, arithmetic operations, math
-    functions, those of instructions that are `masked`, loads, and values in registers at once."""
+    """Counts of one vector of all copies: instructions without math functions, arithmetic
+    operations, math functions, instructions that are `masked`, loads, and live registers."""
 
     instructions: int
     flops: int
@@ -37,9 +37,9 @@ class WrittenOut(NamedTuple):
 def written_out(
     stages: Sequence[Formulas], turns: Sequence[Mapping[str, Values]], masked: Collection[str]
 ) -> WrittenOut:
-    """Stages one after the other in each of the `turns`, which say what copies each of them has:
-    one for all values of its axes. All but the last one write to registers. Instructions of the
-    stages `masked` are."""
+    """Counts of stages that run one after the other in each of the `turns`, which say which copies
+    each stage has: one for all values of its axes. All but the last stage write to registers. The
+    instructions of the stages `masked` are masked."""
     inside = {stage.view.name for stage in stages[:-1]}
     loaded: set[Hashable] = set()
     events: list[Event] = []
@@ -84,7 +84,7 @@ class Formulas:
         self.inner = [[number[child] for child in children(node)] for node in self.nodes]
 
     def choices(self, axes: Set[str]) -> dict[int, tuple[Cond, ...]]:
-        """What decides between the two sides of choices, where nothing but `axes` does."""
+        """The conditions that decide between cases and depend on `axes` only."""
         found = {}
         for n, node in enumerate(self.nodes):
             if isinstance(node, Select) and isinstance(node.cond, All):
@@ -119,7 +119,7 @@ class Formulas:
 
 
 def _live(events: Sequence[Event]) -> int:
-    """The most values that are alive at a time: from what loads or writes them to the last use."""
+    """The largest number of live values: from the load or write of each to its last use."""
     first: dict[Hashable, int] = {}
     last: dict[Hashable, int] = {}
     for at, (reads, written) in enumerate(events):

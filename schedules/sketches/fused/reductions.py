@@ -1,7 +1,7 @@
-"""One reduction in a row: along what is contiguous, or across it.
+"""The loops of one reduction in a row: along contiguous data, or across it.
 
 Over contiguous data, each lane of a few vectors keeps a partial result (RFactor), and these are
-combined at the end. Else vectors lie along the results, a few accumulators at a time.
+combined at the end. Otherwise vectors lie along the results, a few accumulators at a time.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from ..writer import TraceWriter
 
 
 def chunks_of(views: Sequence[StageView]) -> tuple[int, ...]:
-    """Rows that a reduction along columns may add up at a time, 0 for all of them."""
+    """Rows that a reduction along columns may sum at a time, 0 for all."""
     longest = max((v.reduce[-1].extent for v in views if is_along_columns(v)), default=0)
     chunks = (2 * n for n in POWERS)
     return (0, *(chunk for chunk in chunks if 2 * chunk <= longest))
 
 
 def are_written_out(steps: Number) -> Truth:
-    """Whether steps of a reduction, a window or a chunk of rows, are written out: twice as many as
-    keep the pipes busy, so that half of them load what the others add."""
+    """Whether the steps of a reduction (a window, or a chunk of rows) are unrolled: twice as many
+    as keep the pipes busy, so that half of them load while the others add."""
     return steps <= 2 * BUSY_CHAINS
 
 
 def divided(view: StageView, parts: int, step: int) -> tuple[int, int, int]:
-    """Which loop of a reduction is divided into `parts` that threads share, how much of it a part
-    has, and how many parts there are: the first loop that is long enough; in whole steps where it
-    is over contiguous data. Of none, (-1, 0, 1)."""
+    """The loop of a reduction that threads divide into `parts`, the length of a part, and the
+    number of parts: the first loop that is long enough; in whole steps if it is over contiguous
+    data. (-1, 0, 1) if there is none."""
     along = contiguous_reduction(view)
     for n, loop in enumerate(view.reduce):
         unit = step if loop.name == along else 1
@@ -48,8 +48,8 @@ def divided(view: StageView, parts: int, step: int) -> tuple[int, int, int]:
 
 
 def columns_of(extent: int, lanes: int, vectors: int, threads: int) -> tuple[int, int]:
-    """How many of the columns along an axis one of some threads has, and how many vectors of these
-    are added up at once."""
+    """The columns along an axis that one of so many threads has, and how many vectors of them it
+    sums at once."""
     piece = min(share_of(extent, threads, lanes * vectors), extent) if threads > 1 else extent
     return piece, fitting(vectors, piece // lanes)
 
@@ -71,7 +71,7 @@ class Partials:
 
 @dataclass(frozen=True, slots=True)
 class ReductionSteps:
-    """Writes them, for `vectors` of `lanes` results at once."""
+    """Writes the steps for `vectors` of `lanes` results at once."""
 
     w: TraceWriter
     lanes: int
@@ -83,8 +83,8 @@ class ReductionSteps:
         return self.lanes * self.vectors
 
     def divide(self, view: StageView, number: int, length: int) -> None:
-        """Let threads share loop `number` of a reduction over contiguous data: each has parts of
-        that `length`, which are added up behind them."""
+        """Let threads divide loop `number` of a reduction over contiguous data into parts of this
+        `length`, which are combined after them."""
         w, along, loop = self.w, contiguous_reduction(view), view.reduce[number].name
         assert along is not None
         part, rest = w.split(loop, length)
@@ -113,7 +113,7 @@ class ReductionSteps:
         return Partials(wide, vector, walk, extent, width, last, combine)
 
     def add_up(self, buffer: str, partials: Partials, place: str) -> None:
-        """Compute partial results in loop `place`, and the result of them."""
+        """Compute partial results in loop `place`, and the result from them."""
         self.keep_in_registers(partials, place)
         self.combine(buffer, place, partials)
         self.cut(partials)
@@ -129,7 +129,7 @@ class ReductionSteps:
         return next((loop.var for loop in reversed(own) if not loop.reduce), row)
 
     def combine(self, buffer: str, place: str, p: Partials) -> None:
-        """Walk over the data with vectors, combine them into one, and that into the result."""
+        """Reduce the data to vectors, these to one vector, and that to the result."""
         w = self.w
         if p.vector != p.wide:
             self._vectorise(p.vector, place)
@@ -139,13 +139,13 @@ class ReductionSteps:
         w.do(CacheWrite(buffer, place, f"{buffer}.total"), Vectorize(p.lanes))
 
     def cut(self, p: Partials) -> None:
-        """Cut the walk where its last whole vectors end: only what is left has a mask."""
+        """Split the loop where its whole vectors end: only the remainder is masked."""
         whole = p.extent // p.width
         if p.extent % p.width and whole:
             self.w.do(Partition(p.walk, whole))
 
     def _vectorise(self, buffer: str, place: str) -> None:
-        """Put the lanes of a partial result innermost, as vectors."""
+        """Vectorise the lanes of a partial result, innermost."""
         w = self.w
         own = w.own_loops(buffer, inside=place)
         *spatial, last = [loop.var for loop in own if not loop.reduce]
@@ -155,9 +155,9 @@ class ReductionSteps:
         w.do(Vectorize(inner[-1]), *(Unroll(name) for name in inner[:-1]))
 
     def along_columns(self, view: StageView, row: str, chunk: int, threads: int = 1) -> str:
-        """Vectors along a spatial axis, a few accumulators at a time; `chunk` rows are added up at
-        a time, 0 for all. Columns are divided among so many threads: in the loop that is
-        returned, "" if there is none."""
+        """Vectors along a spatial axis, a few accumulators at a time; `chunk` rows are summed at a
+        time, 0 for all. Columns are divided among so many threads: returns the parallel loop, "" if
+        there is none."""
         w, lanes = self.w, self.lanes
         leaf, _ = w.writer_of(view.name)
         own = w.own_loops(view.name, inside=row)
@@ -184,8 +184,8 @@ class ReductionSteps:
         return task
 
     def _chunked(self, reduce: list[str], chunk: int) -> tuple[list[str], list[str]]:
-        """The reduction loops that run outside the columns and those within: a few rows at a time
-        are added up, so that every row is walked along. There are none where all are solved."""
+        """The reduction loops outside of the columns and those inside: a few rows at a time are
+        summed, so that every row is read contiguously. Both empty if all are solved."""
         if not chunk or not reduce or self.w.loop(reduce[-1]).extent <= chunk:
             return [], reduce
         outer, inner = self.w.split(reduce[-1], chunk)

@@ -1,7 +1,8 @@
-"""The nests of rows: one row, or a block, after the other, or steps of several rows at once.
+"""The nests of rows: one row, or a block, after the other, or software-pipelined steps of several
+rows.
 
-`Rows` says which walks there are, which of them are one, and how long they are; leaves and the
-steps of a trace are read from that.
+`Rows` has the walks of a row (loops along it), which of them are fused, and their lengths; leaves
+and the steps of a trace follow from these.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ from .walks import RowStage, in_steps
 
 @settings
 class RowSettings(Generic[N]):
-    """One reduction has no knobs for what several stages do in a row."""
+    """Knobs of rows. A single reduction has none for what several stages do in a row."""
 
     vectors: N = knob(lambda sketch: POWERS, usual=2)
     parallel: N = parallel_knob(
         lambda sketch: sketch.group.last.outputs > 1 or sketch.rows.can_divide
     )
     split_reduction: N = knob(lambda sketch: sketch.rows.reduction_parts, usual=1)
-    """Parts of a reduction that threads share."""
+    """Parts of a reduction that threads divide."""
     interleave_rows: N = knob(
         lambda sketch: sketch.blocks if sketch.group.producers else (),
         usual=lambda sketch: sketch.default_block,
@@ -47,18 +48,18 @@ class RowSettings(Generic[N]):
     )
     """Rows whose stages are computed together."""
     reduction_chunk: N = knob(lambda sketch: chunks_of(sketch.stages), usual=len(POWERS))
-    """Rows that a reduction along columns adds up at a time, 0 for all."""
+    """Rows that a reduction along columns sums at a time, 0 for all."""
     software_pipelining: N = knob(
         lambda sketch: switch(sketch.can_stagger) if sketch.group.producers else (), usual=1
     )
-    """Whether several rows are at work at once, each at another step."""
+    """Whether several rows are in flight at once, each at another step."""
     nontemporal_stores: N = nontemporal_knob(lambda sketch: sketch.nontemporal_choices)
 
 
 class RowSizes(NamedTuple, Generic[N]):
-    """`vectors` at once; the rows of a `task`; how many `threads` share the columns of a reduction;
-    and which loop of the first one they share, how long a part of it is, and how many `parts` there
-    are (`reductions.divided`)."""
+    """`vectors` at once; the rows of a `task`; how many `threads` divide the columns of a
+    reduction; and which loop of the first reduction they divide, the length of a part, and the
+    number of `parts` (`reductions.divided`)."""
 
     vectors: N
     task: N
@@ -69,16 +70,15 @@ class RowSizes(NamedTuple, Generic[N]):
 
 
 def sized_by(v: RowSettings[N]) -> tuple[N, N, N, N, N]:
-    """The knobs that sizes follow from, see `Rows.sizes`."""
+    """The knobs that determine sizes, see `Rows.sizes`."""
     return (
         v.vectors, v.parallel, v.split_reduction, v.interleave_rows, v.software_pipelining,
     )  # fmt: skip
 
 
 class Visit(NamedTuple):
-    """One stage in a row. Its walk computes stage `also` as well, if there is one; belongs to one
-    of the steps of several rows that are run together; and is one with the walk before it, if
-    `is_joined`."""
+    """One stage in a row. Its loop computes stage `also` as well, if there is one; it belongs to
+    one of the pipelined steps; and it is fused with the loop before it, if `is_joined`."""
 
     view: StageView
     also: StageView | None
@@ -88,7 +88,7 @@ class Visit(NamedTuple):
 
 @dataclass(frozen=True)
 class Rows:
-    """What the nests of a group whose shared axes are the rows have in common."""
+    """The parts common to all nests of a group whose shared axes are the rows."""
 
     group: FusionGroup
     lanes: int
@@ -96,7 +96,7 @@ class Rows:
 
     @cached_property
     def merged(self) -> dict[str, str]:
-        """Sums, each with the elementwise stage that one walk computes as well."""
+        """Reductions, each with the elementwise stage that shares its loop."""
         return merged(self.group, _along_row)
 
     @cached_property
@@ -105,25 +105,25 @@ class Rows:
 
     @property
     def are_few(self) -> bool:
-        """Whether one stage has too few rows for the threads, which share its columns."""
+        """Whether a single stage has fewer rows than threads, which then divide its columns."""
         return not self.group.producers and self.group.repeats < self.threads
 
     @property
     def can_divide(self) -> bool:
-        """Whether there are too few rows for the threads, which can share the one reduction: it is
-        over contiguous data, and needs no other stage."""
+        """Whether there are fewer rows than threads, and threads can divide the reduction: it is
+        the only stage, over contiguous data."""
         first, *others = self.group.stages
         fits = contiguous_reduction(first) and not any(view.is_reduction for view in others)
         return bool(fits) and self.group.repeats < self.threads
 
     @cached_property
     def walks(self) -> list[int]:
-        """Elements that each stage walks along in a row."""
+        """Elements along a row, for each stage."""
         return [view.points // max(self.group.repeats, 1) for view in self.group.stages]
 
     def rows_a_task(self, threads: int, block: int) -> int:
-        """How many rows a task has when threads share staggered rows evenly: a multiple of `block`,
-        and so many that all steps are run together half of the time; 0 where none divides well."""
+        """Rows of a task when threads divide pipelined rows evenly: a multiple of `block`, and
+        enough for all steps to overlap half of the time; 0 if no number divides well."""
         rows, least = self.group.repeats, 2 * len(self.steps) * block
         if block > 1 and not can_block(self.steps, self.group.shared_axes):
             return 0
@@ -134,7 +134,7 @@ class Rows:
 
     @property
     def reduction_parts(self) -> tuple[int, ...]:
-        """Numbers of parts of the reduction that threads may share."""
+        """Numbers of parts into which threads may divide the reduction."""
         several = tuple(n * self.threads for n in POWERS[:3])
         return (1, *several) if self.can_divide else (1,)
 
@@ -151,9 +151,8 @@ class Rows:
         return RowSizes(vectors, task, threads if self.are_few else 1, *parts)
 
     def visits(self, is_staggered: bool) -> list[Visit]:
-        """The stages that have walks of their own, in the order of the program. Of staggered steps
-        the last one comes first; what it walks along last is what the next one walks along first.
-        """
+        """The stages with loops of their own, in program order. Of pipelined steps the last one
+        comes first; its last loop is fused with the first of the next one."""
         views = {view.name: view for view in self.group.stages}
         found = []
         for number, step in enumerate(self.steps[::-1] if is_staggered else (self.group.stages,)):
@@ -165,12 +164,12 @@ class Rows:
         return found
 
     def walks_along(self, view: StageView) -> bool:
-        """Whether a stage has more than one value a row, or is made of more."""
+        """Whether a stage writes, or reads, more than one value per row."""
         return view.is_reduction or len(view.spatial) > self.group.shared_axes
 
     def leaves(self, v: RowSettings[IntArray]) -> Iterator[Leaf]:
-        """Row by row, or a block of rows at a time, each stage walks along them; or steps of
-        several rows in one walk."""
+        """Row by row, or block by block, each stage in loops along the row; or the steps of several
+        rows in one loop."""
         found = (x.astype(np.int64) for x in map_unique(self.sizes, *sized_by(v)))
         s = RowSizes(*found)
         group, lanes, vectors, block = self.group, self.lanes, s.vectors, v.interleave_rows
@@ -215,12 +214,12 @@ class Rows:
 
     @cached_property
     def waited(self) -> int:
-        """Sums of a row whose ends later walks wait for."""
+        """Reductions of a row that later loops wait for."""
         sums = [contiguous_reduction(view) is not None for view in self.group.stages]
         return sum(one and max(self.walks[n + 1 :], default=1) > 1 for n, one in enumerate(sums))
 
     def _parts(self, v: RowSizes[IntArray]) -> Iterator[Leaf]:
-        """Threads share a reduction, and what they find is added up."""
+        """Threads divide a reduction, and the results of the parts are combined."""
         view, repeats, parts = self.group.stages[0], self.group.repeats, v.parts
         rows = frozenset(map(str, range(len(view.spatial))))
         for n, loop in enumerate(view.reduce):
@@ -249,8 +248,8 @@ def _along_row(view: StageView) -> tuple[StageLoop, ...] | None:
 
 
 class RowWriter:
-    """Writes the loops of one setting: one row, or a block of rows, after the other; or steps of
-    several rows as merged walks, whose last vectors alone are masked."""
+    """Writes the loops of one setting: one row, or a block of rows, after the other; or the steps
+    of several rows in fused loops, in which only the last vectors are masked."""
 
     def __init__(self, writer: TraceWriter, rows: Rows, v: RowSettings[int]) -> None:
         self.w, self.rows, self.group = writer, rows, rows.group
@@ -260,7 +259,7 @@ class RowWriter:
         self.walks: dict[str, list[str]] = {}
 
     def write(self) -> str:
-        """Write them; the loop that threads share, "" if they share a reduction."""
+        """Write the loops. Returns the parallel loop, "" if threads divide a reduction."""
         w, stages, steps = self.w, self.group.stages, self.steps
         for view in stages:
             w.do(*view.phase_steps)
@@ -302,8 +301,8 @@ class RowWriter:
         return "" if is_divided else task
 
     def _rows(self, row: str) -> tuple[str, str]:
-        """The loop that threads share, and the one in which stages are computed. Staggered rows are
-        divided among the threads, for each of them to run one after the other."""
+        """The parallel loop, and the one in which stages are computed. Pipelined rows are divided
+        among the threads in consecutive runs."""
         task, block, stagger = "", self.v.interleave_rows, self.v.software_pipelining
         if stagger and self.v.parallel:
             task, row = self.w.split(row, self.s.task)
@@ -312,8 +311,8 @@ class RowWriter:
         return task if stagger else row, row
 
     def _stage(self, visit: Visit, row: str) -> str:
-        """A stage with vectors along an axis of its results; the loop in which threads share those
-        of one reduction that has few, "" if there is none."""
+        """A stage with vectors along an axis of its results. Returns the loop in which threads
+        divide the results of a single reduction that has few, "" if there is none."""
         w, steps, view = self.w, self.steps, visit.view
         if view.is_reduction:
             return steps.along_columns(view, row, self.v.reduction_chunk, self.s.threads)
@@ -324,8 +323,8 @@ class RowWriter:
         return ""
 
     def _stagger(self, row: str) -> None:
-        """Run the steps of several rows together, in one walk, whose loops are those of the last
-        one that is joined; it is cut where whole vectors end."""
+        """Run the steps of several rows in one loop, that of the last step that is joined; it is
+        split where whole vectors end."""
         stagger_steps(self.w, row, self.rows.steps)
         visits = [visit for visit in self.visits if visit.view.name in self.walks]
         walk = list[str]()
@@ -339,7 +338,7 @@ class RowWriter:
             self.w.do(Partition(walk[int(self.v.interleave_rows > 1)], length // width))
 
     def _walk(self, stage: str, row: str, width: int) -> list[str]:
-        """The loops of a stage in a row, the last one in steps of `width`, of some vectors each."""
+        """The loops of a stage in a row, the last one in steps of `width`, of several vectors."""
         w, lanes = self.w, min(self.steps.lanes, width)
         *outer, along = [loop.var for loop in w.own_loops(stage, inside=row)]
         steps, *inner = w.split(along, width)

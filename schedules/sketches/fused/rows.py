@@ -1,13 +1,13 @@
-"""Stages that share their leading axes, the rows: a row at a time. One reduction that has no use
-for tiles is such a group by itself: what it reads is used about once.
+"""The row sketch: stages that share their leading axes, the rows, fused row by row. A single
+reduction without reuse, for which tiles have no use, is such a group by itself.
 
-    rows (parallel) | block of rows | stages, each: a walk along the row, in vectors
+    rows (parallel) | block of rows | stages, each: a loop along the row, in vectors
 
-Each stage of several is kept in a private buffer the size of a row: a softmax is one loop over rows
-with four short loops in it. Within a row, an elementwise stage is vectorised along the axis that is
-contiguous, a reduction as `reductions.py` says. Where `staggered.py` finds steps that can overlap,
-several rows are at work at once, each at another step. Where the results of one reduction are too
-few for the threads, these share the reduction or its columns.
+Values between stages are kept in private buffers of one row: a softmax is one loop over rows with
+four short loops in it. Within a row, an elementwise stage is vectorised along its contiguous axis,
+a reduction as in `reductions.py`. Where `staggered.py` finds steps that can overlap, several rows
+are in flight at once, each at another step (software pipelining). Where one reduction has fewer
+results than threads, these divide the reduction or its columns.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from .row_nests import Rows, RowSettings, RowWriter
 
 
 class StoreKnobs(Protocol):
-    """What settings of all groups of rows have."""
+    """Knobs that all groups of rows have."""
 
     @property
     def parallel(self) -> Any: ...
@@ -50,16 +50,16 @@ StoreInts = TypeVar("StoreInts", bound=StoreKnobs)
 
 
 def own_rows(view: StageView) -> int:
-    """How many leading axes of a stage that is alone are walked outside: all that vectors and
-    reductions do not need."""
+    """How many leading axes of a single stage are outer loops: all that vectors and reductions do
+    not need."""
     if contiguous_reduction(view) is not None:
         return len(view.spatial)
     return max(len(view.spatial) - 1, 0)
 
 
 def row_group(stages: Stages, view: StageView) -> FusionGroup | None:
-    """Stage `view` with the earlier ones that can be computed in its rows, None if there are none;
-    products are not, which have more to gain from tiles."""
+    """Stage `view` with the earlier ones that can be computed in its rows, None if there are none.
+    Excludes products, which gain more from tiles."""
     if view.axis_splits:
         return None
 
@@ -80,9 +80,9 @@ class RowPart(GroupSketch[StoreArrays, StoreInts], ABC):
 
     @cached_property
     def _outline(self) -> Outline:
-        """The shared axes, and those of the stages within a row: the one that is walked along last.
-        Those of the last stage are called as its loops. Values between stages are there for one
-        row, or block of it, at a time."""
+        """The shared axes, and those of the stages within a row: the last of them is that of the
+        inner loop. Axes have the names of the last stage's loops. Intermediate values exist for one
+        row, or block of rows, at a time."""
         group, last = self.group, self.group.last
         inner = [self._own_axes(view) for view in group.stages]
         walks = [*zip_longest(*(reversed(own) for own in inner))][::-1]
@@ -105,10 +105,10 @@ class RowPart(GroupSketch[StoreArrays, StoreInts], ABC):
         return Outline(axes_of(axes), (*found.values(), replace(written, is_output=True)))
 
     block_levels = 0
-    """Levels of the plan inside of the shared axes that all stages stand in."""
+    """Levels of the plan inside of the shared axes and around all stages."""
 
     def _own_axes(self, view: StageView) -> list[StageLoop]:
-        """The axes that a stage walks along within a row, the contiguous one last."""
+        """The axes of a stage within a row, the contiguous one last."""
         own = [*view.spatial[self.group.shared_axes :], *view.reduce]
         steps = {x.name: {r.element_stride(x.name) for r in view.reads} for x in own}
         return sorted(own, key=lambda loop: 1 in steps[loop.name] and loop.extent > 1)
@@ -134,17 +134,17 @@ class RowPart(GroupSketch[StoreArrays, StoreInts], ABC):
 
     @abstractmethod
     def _loops(self, w: TraceWriter, setting: Sequence[int]) -> str:
-        """Make the loops of a setting. The one that threads share, "" if that is done."""
+        """Make the loops of a setting. Returns the loop to be made parallel, "" if that is done."""
 
 
 def _reach(access: Access) -> int:
-    """How many axes move what an access reads."""
+    """How many axes the access depends on."""
     return sum(any(column) for column in zip(*access.strides, strict=True))
 
 
 @dataclass(frozen=True)
 class RowSketch(RowPart[RowSettings[IntArray], RowSettings[int]]):
-    """See the module. One knob setting schedules every stage of the group alike."""
+    """See the module. All stages of a group have the same knobs."""
 
     SETTINGS = RowSettings
 
@@ -154,9 +154,9 @@ class RowSketch(RowPart[RowSettings[IntArray], RowSettings[int]]):
 
     @cached_property
     def blocks(self) -> tuple[int, ...]:
-        """Rows whose stages are computed together: one row's sums are waited for meanwhile. They
-        are neighbours along the last of several axes, and stay in half of the first
-        cache, beside those that come next."""
+        """Numbers of rows whose stages are computed together, so that reductions of one row are
+        hidden behind others. They are neighbours along the last of several axes, and fit half of
+        the first cache, together with the next block."""
         steps, walks = self.rows.steps, self.rows.walks
         kept = len(steps) + 1 if steps else sum(1 for walk in walks if walk > 1)
         row = kept * max(walks) * self.group.last.dtype.bytes
@@ -166,16 +166,16 @@ class RowSketch(RowPart[RowSettings[IntArray], RowSettings[int]]):
 
     @cached_property
     def can_stagger(self) -> bool:
-        """Whether steps of several rows can be run together, rows shared out evenly."""
+        """Whether the steps of several rows can be software-pipelined, with rows divided evenly."""
         return len(self.rows.steps) > 1 and self._has_tasks(1)
 
     def _has_tasks(self, block: int) -> bool:
-        """Whether staggered blocks of rows can be shared out evenly, for one thread and for all."""
+        """Whether pipelined blocks of rows can be divided evenly, for one thread and for all."""
         return all(self.rows.rows_a_task(n, block) > 0 for n in (1, self.target.threads))
 
     def feasible(self, settings: IntArray) -> BoolArray:
-        """(P,) whether a setting is worth a try; every one is legal. A reduction is divided for the
-        threads if for anything. As many rows at once are staggered as can be shared out."""
+        """(P,) whether a setting is worth a try; every one is legal. A reduction is divided among
+        all threads or none. As many rows as can be divided evenly are pipelined."""
         v = self.values(settings)
         ok: BoolArray = (v.split_reduction == 1) | (v.parallel > 0)
         if self.group.repeats == 1 and self.rows.can_divide:  # threads share nothing else
@@ -187,7 +187,7 @@ class RowSketch(RowPart[RowSettings[IntArray], RowSettings[int]]):
 
     @property
     def default_block(self) -> int:
-        """The place of the default among `blocks`: as many as can be staggered."""
+        """The index of the default in `blocks`: as many rows as can be pipelined."""
         fits = (n for n, rows in enumerate(self.blocks) if self._has_tasks(rows))
         return max(fits) if self.can_stagger else len(POWERS)
 
@@ -198,7 +198,7 @@ class RowSketch(RowPart[RowSettings[IntArray], RowSettings[int]]):
         return super().nontemporal(settings) & whole
 
     def leaves(self, settings: IntArray) -> tuple[Leaf, ...]:
-        """See `Rows`."""
+        """See `Rows.leaves`."""
         return tuple(self.rows.leaves(self.values(settings)))
 
     def _loops(self, w: TraceWriter, setting: Sequence[int]) -> str:

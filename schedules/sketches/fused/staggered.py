@@ -1,9 +1,10 @@
-"""Rows in steps: what a row needs before the next walk along it, and steps of several rows at once.
+"""Software pipelining of rows: the steps of a row, and loops that run steps of several rows at
+once.
 
-A softmax walks along each row three times: for its maximum, for exponentials and their sum, and to
-divide. Each walk waits for what the one before found. Run one row apart they wait for nothing: the
-quotients of one row, the exponentials of the next and the maximum of the one after that are one
-loop, which fills the time one of them would wait with the work of the others.
+A softmax goes along each row three times: for its maximum, for exponentials and their sum, and to
+divide. Each loop waits for the reduction before it. Skewed by one row the steps are independent:
+the division of one row, the exponentials of the next and the maximum of the one after that are one
+loop, which hides the latency of one step behind the work of the others.
 """
 
 from __future__ import annotations
@@ -17,16 +18,17 @@ from ..groups import FusionGroup
 from ..writer import TraceWriter
 
 Steps = tuple[tuple[StageView, ...], ...]
-"""The stages of a row, divided into steps of one walk or more."""
+"""The stages of a row, divided into steps with at least one loop along the row each."""
 
 
 def staggered_steps(group: FusionGroup, lanes: int) -> Steps:
-    """The stages of a group in steps that can be staggered; none if they cannot, or where rows are
+    """The stages of a group in steps that can be pipelined; none if they cannot, or rows are
     shorter than two vectors.
 
-    All must walk along the whole row, or be one value a row, made of others. A step begins where
-    a stage needs a value that takes a whole walk. Steps that are not neighbours may not need each
-    other's data, which is there for one row at a time: the last ones are joined where they do.
+    All stages must be computed along the whole row, or be one value per row computed from others. A
+    step begins where a stage needs a value that takes a whole loop along the row. Steps that are
+    not neighbours must not need each other's data, which is stored for one row at a time: the last
+    ones are joined where they do.
     """
     stages, rows = group.stages, group.shared_axes
     by_name = {view.name: view for view in stages}
@@ -57,7 +59,7 @@ def staggered_steps(group: FusionGroup, lanes: int) -> Steps:
 
 
 def _walked(view: StageView, rows: int) -> int | None:
-    """How many elements of the row a stage walks along, 1 for one value; None if in another way."""
+    """Elements of the row that a stage goes along, 1 for one value; None if it does otherwise."""
     if view.phase_steps or view.axis_splits:
         return None
     if view.is_reduction:
@@ -75,13 +77,13 @@ def _has_walk(view: StageView, rows: int) -> bool:
 
 
 def _is_same_place(view: StageView, index: tuple[object, ...], rows: int) -> bool:
-    """Whether a stage reads what it walks along in order."""
+    """Whether a stage reads the row in order."""
     loops = (*view.spatial, *view.reduce)
     return tuple(map(str, index)) == tuple(loop.name for loop in loops[: rows + 1])
 
 
 def _is_far_read(steps: list[tuple[StageView, ...]]) -> bool:
-    """Whether a stage reads one of a step that is not its own and not the one before."""
+    """Whether a stage reads from a step that is neither its own nor the one before."""
     for n, step in enumerate(steps):
         earlier = {view.name for old in steps[: max(n - 1, 0)] for view in old}
         if any(read.tensor in earlier for view in step for read in view.reads):
@@ -90,8 +92,9 @@ def _is_far_read(steps: list[tuple[StageView, ...]]) -> bool:
 
 
 def can_block(steps: Steps, rows: int) -> bool:
-    """Whether several rows may be staggered together. Not where one value a row is made of those
-    of two steps: it has a loop over the rows of its own, after one step and before the other."""
+    """Whether blocks of rows can be pipelined together. Not where one value per row is computed
+    from those of two steps: it has a loop over the rows of its own, after one step and before the
+    other."""
     for n, step in enumerate(steps):
         earlier = {view.name for old in steps[:n] for view in old}
         values = (v for v in step if not v.is_reduction and not _has_walk(v, rows))
@@ -101,12 +104,12 @@ def can_block(steps: Steps, rows: int) -> bool:
 
 
 def row_length(steps: Steps) -> int:
-    """Elements of a row: the first step ends with a walk along it that the others wait for."""
+    """Elements of a row: those of the loop that ends the first step."""
     return max(view.reduce[-1].extent for view in steps[0] if view.is_reduction)
 
 
 def stagger_steps(writer: TraceWriter, row: str, steps: Steps) -> None:
-    """Stagger the steps of loop `row`, whose walks are still apart."""
+    """Pipeline the steps of loop `row`, whose loops are still separate."""
     _, body = flattened(writer.loop(row).body)
     writer.do(Stagger(row, tuple(_first_loop(body, step) for step in steps[1:])))
 

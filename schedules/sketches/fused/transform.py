@@ -1,13 +1,13 @@
-"""The transform sketch: elementwise stages that pick one of a few formulas by an index.
+"""The transform sketch: elementwise stages that select one of a few formulas by an index.
 
-Such an axis (`select(k == 0, .., select(k == 1, .., ..))`, or `h % 4 == 0`) is short, and written
-out it costs nothing: every copy has its own formula left. What is constant along a vector axis is
-done for a vector at once:
+The selecting axis (`select(k == 0, .., select(k == 1, .., ..))`, or `h % 4 == 0`) is short, and
+unrolled it costs nothing: every copy is left with its own formula. Constants along a vector axis
+are computed for a vector at once:
 
-    tiles (parallel) | vectors of the contiguous axis | formulas, written out | lanes
+    tiles (parallel) | vectors of the contiguous axis | formulas, unrolled | lanes
 
-A chain of such stages is computed together, the values between them in registers. The small dense
-transforms of fast convolutions look like this.
+A chain of such stages is fused, intermediate values in registers. The small dense transforms of
+fast convolutions have this form.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ from ..writer import TraceWriter
 from .formulas import Formulas, Values, WrittenOut, written_out
 
 AROUND, WITHIN, OUTSIDE = 0, 1, 2
-"""Where stages inside are computed: around all formulas of a vector, within each of the first axis
+"""Where inner stages are computed: around all formulas of a vector, within each of the first axis
 (half the registers), or the same with that axis outside all loops, which then run once for each of
-its formulas. That reads the data again, and writes to fewer places at a time: planes a power of two
-apart compete for the same cache sets."""
+its formulas. The last reads the data again, and writes to fewer places at a time: planes a power of
+two apart compete for the same cache sets."""
 
 _TILES, _FORMULAS, _LANES = (frozenset({axis}) for axis in ("tiles", "formulas", "lanes"))
 
 
 def choices(value: Scalar) -> dict[str, int]:
-    """Loops that choose a formula, and the period of the choice; 0 where it is the loop itself."""
+    """Loops that select a formula, and the period of the selection; 0 for the loop itself."""
     found: dict[str, int] = {}
     for node in walk(value):
         if isinstance(node, Select) and isinstance(node.cond, All):
@@ -72,7 +72,7 @@ def _chooser(index: Affine) -> dict[str, int]:
 
 
 def is_transform(view: StageView) -> bool:
-    """Whether the stage picks formulas by short axes and is elementwise otherwise."""
+    """Whether the stage selects formulas by short axes and is elementwise otherwise."""
     found = choices(view.value)
     extents = {loop.name: loop.extent for loop in view.spatial}
     sizes = [period or extents.get(name, SHORT_AXIS + 1) for name, period in found.items()]
@@ -80,8 +80,8 @@ def is_transform(view: StageView) -> bool:
 
 
 def all_choices(stages: Sequence[StageView]) -> dict[str, int]:
-    """`choices` of the last of some stages, and of those before it that it reads: an index that
-    chooses there is chosen here as well."""
+    """`choices` of the last stage, and of those before it that it reads, whose selecting index is
+    one of the last stage's."""
     found: dict[str, int] = {}
     dims: dict[str, set[int]] = {}
     for view in stages:
@@ -94,7 +94,7 @@ def all_choices(stages: Sequence[StageView]) -> dict[str, int]:
 
 
 def transform_group(stages: Stages, view: StageView) -> FusionGroup | None:
-    """Stage `view` with the transforms that only it needs; None if it is none itself."""
+    """Stage `view` with the transforms that only it reads; None if it is no transform."""
 
     def common(other: StageView, reader: StageView) -> int:
         return 0 if is_transform(other) and not other.axis_splits else -1
@@ -109,9 +109,9 @@ class TransformSettings(Generic[N]):
     """Knobs of transforms."""
 
     compute_at: N = knob(lambda sketch: sketch.places, usual=2)
-    """Where stages inside are computed, see `AROUND`: by default formulas of the first axis are
-    apart, outside all loops where they can be. All three transforms of four Winograd forms on Zen 5
-    reach 0.96 of the best places so, and 0.68 with everything around the formulas."""
+    """Where inner stages are computed, see `AROUND`. Default: formulas of the first axis separate,
+    outside all loops if possible. All three transforms of four Winograd forms on Zen 5 reach 0.96
+    of the best placement so, and 0.68 with everything around the formulas."""
     parallel: N = parallel_knob(lambda sketch: sketch.tasks > 1)
 
 
@@ -137,23 +137,24 @@ class TransformSketch(GroupSketch[TransformSettings[IntArray], TransformSettings
 
     @cached_property
     def planes(self) -> list[StageLoop]:
-        """Loops that choose formulas, outer to inner."""
+        """Loops that select formulas, outermost first."""
         return [loop for loop in self.group.last.spatial if loop.name in self.choices]
 
     @cached_property
     def periods(self) -> dict[str, int]:
-        """After how many iterations the choice of each of the `planes` repeats, if it does."""
+        """After how many iterations the selection of each of the `planes` repeats, 0 if it does
+        not."""
         extents = ((loop.name, loop.extent) for loop in self.planes)
         return {name: min(self.choices[name] or extent, extent) for name, extent in extents}
 
     @cached_property
     def written(self) -> int:
-        """Copies of the last stage's statement once its formulas are written out."""
+        """Copies of the last stage's statement once its formulas are unrolled."""
         return prod(self.periods.values())
 
     @cached_property
     def tasks(self) -> int:
-        """Iterations of the parallel loop, about."""
+        """Iterations of the parallel loop, approximately."""
         return max(prod(loop.extent for loop in self.group.last.spatial[:-1]) // self.written, 1)
 
     @cached_property
@@ -165,12 +166,12 @@ class TransformSketch(GroupSketch[TransformSettings[IntArray], TransformSettings
 
     @cached_property
     def cut(self) -> dict[str, int]:
-        """Axes of several tiles that choose formulas: how long a tile is."""
+        """Axes of several tiles that select formulas: the length of a tile."""
         return {name: self.periods[name] for name in self.choices if name in self.tiles}
 
     @cached_property
     def lane(self) -> str:
-        """The axis along whose tiles lanes lie; "" if they suit none."""
+        """The axis whose tiles are vectorised; "" if none is suitable."""
         last, tile = self.group.last, {name: var(name) * n for name, n in self.cut.items()}
         reads = [(r.shape, tuple(i.substitute(tile) for i in r.index)) for r in last.reads]
         steps = own_place(last, own_names(last)).steps
@@ -184,7 +185,7 @@ class TransformSketch(GroupSketch[TransformSettings[IntArray], TransformSettings
 
     @cached_property
     def walked(self) -> dict[str, int]:
-        """Iterations of the loops over tiles, outermost first; the last one walks along vectors."""
+        """Iterations of the loops over tiles, outermost first; the last one is over vectors."""
         found = {name: n for name, n in self.tiles.items() if name != self.lane}
         if self.lane:
             found[self.lane] = -(-self.tiles[self.lane] // self.width)
@@ -192,14 +193,14 @@ class TransformSketch(GroupSketch[TransformSettings[IntArray], TransformSettings
 
     @cached_property
     def enough(self) -> int:
-        """How many of these loops threads share where a formula is outside of the others."""
+        """How many of these loops are parallel if one formula axis is outside of them."""
         extents, tasks = list(self.walked.values()), TASKS_A_THREAD * self.target.threads
         return sum(prod(extents[:n]) < tasks for n in range(len(extents)))
 
     @cached_property
     def code(self) -> dict[int, WrittenOut]:
-        """What is left once formulas are written out, for each of the places: of all formulas, or
-        with those of the first axis outside."""
+        """Counts of the unrolled formulas, for each of the places: of all formulas, or with those
+        of the first axis outside."""
         group, last, first, inner = self.group, self.group.last, self.planes[0], self.planes[-1]
         masked = {view.name for view in group.stages if any(r.padded for r in view.reads)}
         # Others end loops, or lanes.
@@ -220,9 +221,9 @@ class TransformSketch(GroupSketch[TransformSettings[IntArray], TransformSettings
         }
 
     def _copies(self, copies: Values) -> dict[str, Values]:
-        """Copies of all stages, for those of the last one: a stage inside has one along axes that
-        its readers walk outside, as many as they have along those that choose their formulas, all
-        where they pick elements."""
+        """Copies of all stages for those of the last one: an inner stage has one along axes that
+        are loops of its readers, as many as these have along axes that select their formulas, and
+        all where they read selected elements."""
         found = {self.group.last.name: copies}
         for view in reversed(self.group.producers):
             own: dict[str, set[int]] = {}
@@ -264,8 +265,8 @@ class TransformSketch(GroupSketch[TransformSettings[IntArray], TransformSettings
         return Plan(self._outline, levels, len(np.atleast_2d(settings)))
 
     def leaves(self, settings: IntArray) -> Sequence[Leaf]:
-        """Tiles and vectors, with all formulas written out in them. Threads share all loops, or as
-        many as give enough tasks where formulas stay inside."""
+        """Tiles and vectors, with all formulas unrolled. All loops are parallel, or as many as give
+        enough tasks if formulas stay inside."""
         v, tiles, filled = self.values(settings), list(self.walked.values()), self._filled
         # Values between stages are computed for whole tiles.
         part = {} if self.group.producers else filled
@@ -297,7 +298,7 @@ class TransformSketch(GroupSketch[TransformSettings[IntArray], TransformSettings
         ]
 
     def memory(self, settings: IntArray) -> MemoryUse:
-        """Planes, which formulas of one tile are stored to, at one distance from each other."""
+        """Planes that the formulas of one tile are stored to, at one stride."""
         last, planes = self.group.last, self.planes
         distance = prod(last.shape[planes[-1].dim + 1 :]) * last.dtype.bytes
         is_outside = self.values(settings).compute_at == OUTSIDE
@@ -307,8 +308,8 @@ class TransformSketch(GroupSketch[TransformSettings[IntArray], TransformSettings
 
     @property
     def _filled(self) -> dict[str, float]:
-        """Of axes that are cut, the share of the places of whole tiles that have an element; lanes
-        without one are there all the same."""
+        """The fraction of whole tiles along cut axes that exists; lanes without an element are
+        computed all the same."""
         axes = (x for x in self.planes if x.name in self.cut and x.name != self.lane)
         return {x.name: x.extent / (self.tiles[x.name] * self.cut[x.name]) for x in axes}
 
@@ -344,7 +345,7 @@ class TransformSketch(GroupSketch[TransformSettings[IntArray], TransformSettings
 
 
 def _write_out(w: TraceWriter, name: str, place: str, lanes: int) -> None:
-    """Vectorise a stage along its own contiguous loop if that is short, and write out the rest."""
+    """Vectorise a stage along its own contiguous loop if that is short, and unroll the rest."""
     leaf, _ = w.writer_of(name)
     own = [loop.var for loop in w.own_loops(name, inside=place)]
     lane = w.best_vector_loop(leaf, [n for n in own if w.loop(n).extent <= lanes])

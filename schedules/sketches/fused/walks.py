@@ -1,4 +1,4 @@
-"""How one stage of a group walks along its axes: its leaves, as the steps of a trace make them."""
+"""The leaves of one stage of a group along its axes, as the steps of a trace make them."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from .reductions import are_written_out, columns_of
 
 
 class VectorSegment(NamedTuple):
-    """Part of an axis in vectors: `trips` of `copies` of `lanes`; the share `filled` of them has an
-    element. No trips where there is none."""
+    """Part of an axis in vectors: `trips` of `copies` of `lanes`, of which the fraction `filled`
+    exists. `trips` is 0 if there is no such part."""
 
     trips: Number
     copies: Number
@@ -30,12 +30,12 @@ class VectorSegment(NamedTuple):
 
 
 Walk: TypeAlias = tuple[VectorSegment, VectorSegment]
-"""Along an axis: whole iterations, and what is left."""
+"""Along an axis: whole iterations, and the remainder."""
 
 
 def in_pieces(extent: int, lanes: int, most: Number, *, is_widened: bool) -> Walk:
-    """Whole vectors along an axis, then what is left: an axis that a sum is taken along is as long
-    as whole iterations of that (`is_widened`)."""
+    """Whole vectors along an axis, then the remainder; an axis that a reduction goes along is as
+    long as its whole iterations (`is_widened`)."""
 
     def count(most: int) -> tuple[float, ...]:
         width = fitting(lanes, extent)
@@ -50,8 +50,7 @@ def in_pieces(extent: int, lanes: int, most: Number, *, is_widened: bool) -> Wal
 
 
 def in_steps(extent: Number, lanes: int, most: Number) -> Walk:
-    """Whole iterations of `most` vectors, as far as there are so many, and a last one of which a
-    part has elements."""
+    """Whole iterations of `most` vectors, and a partly filled last one."""
     copies = fit(most, np.floor_divide(extent, lanes))
     whole = np.floor_divide(extent, copies * lanes)
     left = extent - whole * copies * lanes
@@ -61,8 +60,8 @@ def in_steps(extent: Number, lanes: int, most: Number) -> Walk:
 
 @dataclass(frozen=True, eq=False)
 class RowStage:
-    """A stage inside of loop `row`: `shared` leading axes are walked outside; up to `vectors` of
-    `lanes` at once, in step number `step` of several rows that are run together."""
+    """A stage inside of loop `row`: `shared` leading axes are outside; up to `vectors` of `lanes`
+    at once, in pipeline step `step`."""
 
     view: StageView
     row: LeafLoop
@@ -119,9 +118,9 @@ class RowStage:
         parts: Mapping[str, Number] | None = None,
         times: Number = 1,
     ) -> Iterator[Leaf]:
-        """Lanes along the reduction, added up at the end, and the result stored; `merged` is a
-        stage that one walk computes as well, `loops` are those of its pieces where others have them
-        as well. Of axes that are divided there are `parts`."""
+        """Lanes along the reduction, combined at the end, and the result stored; `merged` is a
+        stage that shares the loop, `loops` are those of its segments where other stages share them
+        too. Axes that are divided have `parts`."""
         view, there = self.view, parts or {}
         axis = next(x for x in view.reduce if x.name == contiguous_reduction(view))
         row = self.around(self.row, view.spatial[self.shared :])
@@ -153,8 +152,8 @@ class RowStage:
         yield Leaf(row, Statement(writes=self.own), frequency=times)
 
     def along_columns(self, chunk: Number = 0, threads: Number = 1) -> Iterator[Leaf]:
-        """Vectors along an axis of the results, `chunk` rows of the reduction added up at a time,
-        0 for all; columns are divided among `threads`."""
+        """Vectors along an axis of the results, `chunk` rows of the reduction summed at a time, 0
+        for all; columns are divided among `threads`."""
         view = self.view
         if not view.reduce:  # over one element: nothing is added up
             yield from self.elementwise()
@@ -201,8 +200,8 @@ class RowStage:
 
 
 def _columns(extent: int, lanes: int, vectors: int, threads: int) -> tuple[float, ...]:
-    """Pieces of the columns for the threads, then of one piece trips, copies, lanes, and the share
-    of them with an element: of whole steps, and of what is left."""
+    """Pieces of the columns for the threads, then of one piece trips, copies, lanes and their
+    filled fraction: of whole steps, and of the remainder."""
     piece, copies = columns_of(extent, lanes, vectors, threads)
     if piece < extent:
         tasks, groups, every = (-(-extent // n) for n in (piece, lanes * copies, lanes))

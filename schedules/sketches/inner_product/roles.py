@@ -1,4 +1,4 @@
-"""What is known of a stage that fits an inner-product kernel: which loop plays which part in it."""
+"""Facts of a stage that matches the inner-product sketch: the role of each loop."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from ..analysis.stages import SHORT_AXIS, StageLoop, StageRead, StageView, once
 from ..knobs import POWERS, N, knob, parallel_knob, settings, switch
 
 MOST_USES = 16
-"""An element that is used more often than this pays for packing its operand: 32x4096 by 4096x1024
-takes as long either way."""
+"""Elements that are used more often than this are worth packing: 32x4096 by 4096x1024 takes as long
+either way."""
 
 MOST_COLUMNS = MOST_USES // 2
-"""Columns of a tile, at most: rows are half of its sums' registers."""
+"""Columns of a tile, at most: rows take half of its accumulators."""
 
 MOST_BLOCK_COLUMNS = 128
-"""Columns whose partial sums wait in the second cache for the next part."""
+"""Columns whose partial sums stay in the second cache until the next part of the reduction."""
 
 
 TILE_ROWS, TILE_COLUMNS = range(1, MOST_USES + 1), range(1, MOST_COLUMNS + 1)
@@ -32,9 +32,9 @@ TILE_ROWS, TILE_COLUMNS = range(1, MOST_USES + 1), range(1, MOST_COLUMNS + 1)
 
 @dataclass(frozen=True, slots=True)
 class InnerProductRoles:
-    """Which loop plays which part: `large` is read along `along` for each of `many`, and used
-    again for each of `few`; `transposed` operands are contiguous along another loop and are copied.
-    Every `period` neighbours along `many` use other elements of these, in turn."""
+    """The role of each loop: `large` is contiguous along `along` for each index of `many`, and
+    reused for each of `few`; `transposed` operands are contiguous along another loop and are
+    copied. Their elements depend on `many` modulo `period`."""
 
     large: StageRead
     along: StageLoop
@@ -47,7 +47,7 @@ class InnerProductRoles:
 
 
 def inner_product_roles(view: StageView, target: Target) -> InnerProductRoles | None:
-    """The parts of the sketch for a stage, None if it does not fit."""
+    """The roles of a stage in the sketch, None if it does not match."""
     if not view.is_reduction or view.axis_splits or view.guards or not view.reduce:
         return None
     reads = once(view.reads)
@@ -81,20 +81,20 @@ def inner_product_roles(view: StageView, target: Target) -> InnerProductRoles | 
 
 
 def stays_near(read: StageRead, target: Target) -> bool:
-    """Whether an operand is in the first cache however it is read."""
+    """Whether an operand is in the first cache in any order of reads."""
     return read.bytes < target.caches[0].bytes
 
 
 def _is_deep(view: StageView, along: StageLoop, lanes: int) -> bool:
-    """Whether a result is made of vectors enough along `along`."""
+    """Whether the reduction along `along` has enough vectors."""
     vectors = -(-along.extent // lanes)
     depth = vectors * prod(loop.extent for loop in view.reduce if loop is not along)
     return depth >= SHORT_AXIS
 
 
 def _period(large: StageRead, loop: StageLoop, reads: tuple[StageRead, ...]) -> int:
-    """After how many steps of `loop`, which moves the large operand, all others are where they
-    were: 1 where they are used again for it. 0 where that does not happen soon."""
+    """After how many iterations of `loop`, which the large operand depends on, all other operands
+    repeat: 1 if they do not depend on it. 0 if they do not repeat soon."""
     if not large.uses(loop.name):
         return 0
     periods = {1}
@@ -123,7 +123,7 @@ class InnerProductStage:
 
     @cached_property
     def shared(self) -> tuple[StageRead, ...]:
-        """What all tiles read again, row by row, from where it is."""
+        """What all tiles read again, row by row, in place."""
         return tuple(read for read in once(self.view.reads) if self._is_shared(read))
 
     def _is_shared(self, read: StageRead) -> bool:
@@ -134,7 +134,7 @@ class InnerProductStage:
 
     @property
     def shared_bytes(self) -> int:
-        """Bytes that a tile of all rows walks through, beside what passes."""
+        """Bytes that a tile of all rows reads, beside what is streamed."""
         roles = self.roles
         taps = prod(loop.extent for loop in roles.taps)
         transposed = tuple(read for read in roles.transposed if read.uses(roles.few.name))
@@ -143,9 +143,9 @@ class InnerProductStage:
 
     @cached_property
     def blocks(self) -> tuple[int, ...]:
-        """Into how many parts a reduction may be cut, of which one after the other is gone through
-        for a block of tiles: where the first cache holds what tiles share of a part beside what
-        passes, and not of the whole."""
+        """Numbers of parts that a reduction may be blocked into, for a block of tiles: those where
+        the first cache holds the part that tiles share beside what is streamed, and not the whole.
+        """
         vectors = self.roles.along.extent // self.lanes
         whole = self.roles.along.extent % self.lanes == 0 and self.roles.period == 1
         first = self.target.caches[0].bytes
@@ -158,15 +158,15 @@ class InnerProductStage:
         )
 
     def tiles_a_block(self, columns: int) -> int:
-        """Tiles of `columns` that a block of the reduction is used for before the next."""
+        """Tiles of `columns` that use a block of the reduction before the next."""
         tiles = self.roles.many.extent // columns
         most = max(MOST_BLOCK_COLUMNS // columns, 1)
         return next(n for n in range(min(most, tiles), 0, -1) if tiles % n == 0)
 
     @property
     def is_far(self) -> bool:
-        """Whether the large operand comes from behind a core's own caches, a page or more for
-        each of its rows: prefetchers start anew at every page."""
+        """Whether the large operand comes from beyond a core's own caches, with rows of a page or
+        more: prefetchers start anew at every page."""
         large, along = self.roles.large, self.roles.along
         long = along.extent * large.dtype.bytes >= PAGE_BYTES
         return long and large.bytes > self.target.own_cache_bytes // 2
@@ -174,7 +174,7 @@ class InnerProductStage:
 
 @settings
 class InnerProductSettings(Generic[N]):
-    """Knobs of inner products. Tiles are whole: nothing in them is tested."""
+    """Knobs of inner products. Tiles are whole, without guards."""
 
     tile_rows: N = knob(lambda sketch: [n for n in TILE_ROWS if sketch.roles.few.extent % n == 0])
     tile_columns: N = knob(lambda sketch: sketch.tile_widths)
@@ -182,4 +182,4 @@ class InnerProductSettings(Generic[N]):
     prefetch: N = knob(lambda sketch: switch(sketch.is_far))
     reduction_blocks: N = knob(lambda sketch: (1, *sketch.blocks))
     pack_rows: N = knob(lambda sketch: switch(sketch.blocks and sketch.shared))
-    """Whether a step finds what it takes of all rows side by side in a copy."""
+    """Whether the elements that a step takes of all rows are contiguous in a copy."""

@@ -1,13 +1,13 @@
 """The inner-product sketch: lanes along the reduction, several rows and columns at a time.
 
-A large operand that is contiguous along the reduction, and of which each element is used a few
-times only (weights stored outputs by inputs and a few rows, images of many channels of which few
-are made), is read in place and once, as many rows of it at a time as there are columns in a tile.
-Each result of a tile has a vector of partial sums in a register, added up at the end. Packing such
-an operand would take as long as the product, and lanes along a few results would be empty.
+A large operand that is contiguous along the reduction, and whose elements are used a few times only
+(weights stored outputs by inputs and a few rows, images of many channels of which few are made), is
+read in place and once, as many rows of it at a time as a tile has columns. Each result of a tile
+has a vector of partial sums in a register, which is reduced at the end. Packing such an operand
+would take as long as the product, and lanes along a few results would be empty.
 
-Where the rows of the other operand are too much for the first cache, a block of tiles may go
-through a part of the reduction before the next: its partial sums wait in the second cache.
+If the rows of the other operand exceed the first cache, a block of tiles may finish a part of the
+reduction before the next: its partial sums stay in the second cache.
 """
 
 from __future__ import annotations
@@ -52,8 +52,9 @@ class InnerProductSketch(
         return tuple(n for n in TILE_COLUMNS if many % n == 0 and n % period == 0)
 
     def feasible(self, settings: IntArray) -> BoolArray:
-        """(P,) whether sums of a tile and one operand's vectors are kept in registers; blocks
-        are of several tiles, and copies for blocks: a whole reduction reads them no faster."""
+        """(P,) whether the accumulators of a tile and one operand's vectors fit the registers;
+        blocks have several tiles, and rows are packed for blocks only: a whole reduction reads them
+        no faster."""
         v = self.values(settings)
         rows, columns = v.tile_rows, v.tile_columns
         live = rows * columns + np.minimum(rows * self.roles.period, columns) + 1
@@ -103,7 +104,7 @@ class InnerProductSketch(
         return Plan(self._with_sums(in_blocks), levels, len(shared), self._dense(v))
 
     def _with_sums(self, in_blocks: BoolArray) -> Outline:
-        """What nests touch, with vectors of sums that wait in memory where there are blocks."""
+        """The accesses of the nests, with partial sums in memory where there are blocks."""
         outline, vector = self._outline, self.lanes * self.view.dtype.bytes
         tile = (self.roles.many.name, self.roles.few.name)
         strides = tuple(tuple(int(axis.name == x) for axis in outline.axes) for x in tile)
@@ -112,8 +113,8 @@ class InnerProductSketch(
         return replace(outline, accesses=(*outline.accesses, sums))
 
     def leaves(self, settings: IntArray) -> Iterator[Leaf]:
-        """Sums of a tile in vectors, which wait in memory for the next part of the reduction if
-        there are several; in the end lanes are added up, and results are stored."""
+        """Partial sums of a tile in vectors, stored and reloaded for the next part of the reduction
+        if there are several; in the end lanes are reduced, and results are stored."""
         plan, v, roles = self.plan(settings), self.values(settings), self.roles
         at = {level.role: loop for level, loop in zip(plan.levels, plan.leaf_loops, strict=True)}
         many, few, along = (loop.name for loop in (roles.many, roles.few, roles.along))
@@ -155,8 +156,8 @@ class InnerProductSketch(
 
     @cached_property
     def _update(self) -> Statement:
-        """Of a sum: operands that are met again after some columns have these as phases; others
-        are contiguous along the reduction, or copied so."""
+        """Update of an accumulator: operands that repeat after some columns have phases there;
+        others are contiguous along the reduction, or copied to be so."""
         does, roles = statement_of(self.view, own_names(self.view)), self.roles
         reads = []
         for place in does.reads:
@@ -169,12 +170,12 @@ class InnerProductSketch(
         return replace(does, reads=tuple(reads))
 
     def _dense(self, v: InnerProductSettings[IntArray]) -> IntArray:
-        """(P,) which accesses are read through a copy, see `Plan.dense`."""
+        """(P,) `Plan.dense_mask`: which accesses read a copy."""
         bits = partial(bits_of, self._outline)
         return bits(self.roles.transposed) + v.pack_rows * bits(self.shared)
 
     def default(self) -> tuple[int, ...]:
-        """The tile that reads least for what it computes, on all threads."""
+        """The tile with the highest arithmetic intensity, on all threads."""
         grid = self.feasible_of({})
         v = self.values(grid)
         chains = v.tile_rows * v.tile_columns

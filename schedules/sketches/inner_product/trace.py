@@ -1,4 +1,4 @@
-"""The trace of one setting of the sketch of inner products."""
+"""The trace of one setting of the inner-product sketch."""
 
 from __future__ import annotations
 
@@ -79,9 +79,9 @@ def _sums(
     moved: Mapping[str, str],
     walk: tuple[str, str],
 ) -> list[tuple[LoopLevel, str]]:
-    """The partial sums, of a tile over the whole reduction in registers, or of a block of tiles
-    kept in memory, a block of the reduction after the other: what tiles share of it stays in the
-    first cache. Their loops were `moved`; `walk` are those along the reduction, and of lanes."""
+    """The partial sums, of a tile over the whole reduction in registers, or of a block of tiles in
+    memory, one block of the reduction after the other: what tiles share of it stays in the first
+    cache. Their loops were `moved`; `walk` are those along the reduction, and of lanes."""
     roles, names, (steps, within) = stage.roles, [x.name for x in stage.view.spatial], walk
     in_blocks = any(level.role == BLOCKS for level in levels)
     if in_blocks:
@@ -102,7 +102,7 @@ def _sums(
 
 
 def _pack(stage: InnerProductStage, w: TraceWriter, read: StageRead, name: str) -> None:
-    """A copy of `read` with what a step takes of all rows side by side."""
+    """A copy of `read` in which what a step takes of all rows is contiguous."""
     dim, few = (read.own_dim(loop.name) for loop in (stage.roles.along, stage.roles.few))
     assert dim is not None
     assert few is not None

@@ -1,1 +1,1 @@
-"""Tiles of registers with packing: products, convolutions and their like."""
+"""Register tiling with packing: matrix products, convolutions and similar reductions."""

@@ -1,13 +1,13 @@
-"""Which tiles of a stage touch padding: where a tile sketch can leave padding's zeros out.
+"""Padding as tiles see it: which tiles touch it, and where a tile sketch can skip its zeros.
 
-A condition of padding on the rows of a tile is decided when the code is written if each tile that
-touches the edge has code of its own and the taps are written out; all other tiles then have no
-conditions. Conditions on outer loops are tested there. Where windows overlap along the lanes,
-padding on both sides of them is masked in tiles of columns that touch it, and only there.
+A padding condition on the rows of a tile is decided at compile time if the tap loops are unrolled
+and each tile that touches the edge has a version of its own; all other tiles then have no
+conditions. Conditions on loops outside of the tile are tested there. Where windows overlap along
+the lanes, the tiles of columns that touch padding are masked, and only these.
 
-Where windows leave an image along an axis outside of a tile, a whole step of a tap loop outside of
-the innermost one multiplies by zeros: one test for a tile's share of that tap leaves it out,
-whether rows are read in place or from a copy that holds the zeros.
+Where windows leave an image along an axis outside of the tile, a whole iteration of a tap loop
+multiplies by zeros: one test for all that a tile does in that iteration skips it, whether rows are
+read in place or from a copy that holds the zeros.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ from ..analysis.stages import StageLoop
 
 @dataclass(frozen=True, slots=True)
 class Border:
-    """Padding of a reduction as tiles see it: `conds` speak of the axes that they are cut along, by
-    loop, `taps` are the reduction loops in those of rows, `ranges` holds every loop's values."""
+    """Padding of a reduction: `conds` are the conditions on the axes that are tiled, by loop;
+    `taps` are the reduction loops in the conditions on rows; `ranges` are the values of all loops.
+    """
 
     conds: dict[str, tuple[Cond, ...]]
     taps: frozenset[str]
@@ -33,7 +34,7 @@ class Border:
     _proved: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict, compare=False)
 
     def edges(self, loop: str, tiles: IntArray) -> IntArray:
-        """(P,) how many tiles of so many elements of `loop` touch padding."""
+        """(P,) how many tiles of this size along `loop` touch padding."""
         sizes, place = np.unique(tiles, return_inverse=True)
         counts = [self.ranges[loop].hi // size + 1 for size in sizes.tolist()]
         clear = [self.clear(loop, size) for size in sizes.tolist()]
@@ -41,8 +42,8 @@ class Border:
         return np.asarray(edges, np.int64)[place.reshape(-1)]
 
     def clear(self, loop: str, tile: int) -> tuple[int, int]:
-        """For tiles of `tile` elements of `loop`: the first that is clear of padding, and the first
-        behind those. All are at the edge where the two are equal."""
+        """The range of tiles of `tile` elements of `loop` that do not touch padding: the first, and
+        one past the last. Equal if all tiles touch it."""
         if (loop, tile) not in self._proved:
             self._proved[loop, tile] = self._clear(loop, tile)
         return self._proved[loop, tile]
@@ -66,8 +67,8 @@ class Border:
 def border_of(
     conds: Sequence[Cond], loops: Sequence[StageLoop], rows: StageLoop | None, columns: StageLoop
 ) -> Border | None:
-    """The border of a reduction over `loops` that has padding under `conds`; None where there is
-    none to skip, or they depend on lanes or on rows in a way tiles do not decide."""
+    """The border of a reduction over `loops` that is padded under `conds`; None if there is no
+    padding to skip, or the conditions depend on lanes or rows in a way that tiles do not decide."""
     of_rows = tuple(cond for cond in conds if rows and rows.name in cond.index.vars())
     of_lanes = tuple(cond for cond in conds if columns.name in cond.index.vars())
     nothing = not of_rows if of_lanes else not conds

@@ -1,4 +1,4 @@
-"""What there is to choose for a tile, and the default, which needs no measurement or model."""
+"""The knob values that a tile offers, and its default, which needs no measurement and no model."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from .settings import TileKnobs, TileSettings
 from .stage import TileStage
 
 Domains = TileKnobs[tuple[int, ...]]
-"""Values of each knob."""
+"""The values of each knob."""
 
 
 @dataclass(frozen=True)
 class TileChoices(TileStage, Knobbed[TileSettings[IntArray], TileSettings[int]]):
-    """The settings of a stage that is tiled."""
+    """The settings of a tiled stage."""
 
     SETTINGS = TileSettings
 
@@ -36,17 +36,17 @@ class TileChoices(TileStage, Knobbed[TileSettings[IntArray], TileSettings[int]])
         return TileKnobs(**{knob.name: knob.values for knob in self.knobs})
 
     def feasible(self, settings: IntArray) -> BoolArray:
-        """(P,) whether tile, panel and code fit the target, and no knob is without effect."""
+        """(P,) whether tile, panel and code fit the target, and every knob has an effect."""
         return feasible_tiles(self.values(settings))
 
     def default(self) -> tuple[int, ...]:
-        """A feasible setting that is sensible with no model."""
+        """A feasible setting that is sensible without a model."""
         return _default(self)
 
 
 def _default(sketch: TileChoices) -> tuple[int, ...]:
-    """A feasible setting whose tile reads little for what it computes, with registers to spare:
-    packed columns and every thread; in place and prefetched where an operand is nonresident."""
+    """A feasible setting whose tile has high arithmetic intensity with registers to spare: packed
+    columns and all threads; in place and prefetched where an operand is nonresident."""
     for tried in _usual(sketch):
         settings = sketch.feasible_of(vars(tried))
         t = sketch.values(settings)
@@ -65,7 +65,7 @@ def _default(sketch: TileChoices) -> tuple[int, ...]:
 
 
 def _full(t: TileSettings[IntArray]) -> FloatArray | float:
-    """(P,) which part of the tiles has elements."""
+    """(P,) the fraction of the elements of all tiles that exist."""
     full: FloatArray | float = 1.0
     for axis in (t.columns, t.rows):
         full = full * axis.extent / (axis.tiles * axis.size)
@@ -73,9 +73,9 @@ def _full(t: TileSettings[IntArray]) -> FloatArray | float:
 
 
 def _usual(sketch: TileChoices) -> Iterator[Domains]:
-    """What is tried first: where an operand is nonresident, in place, each thread with one run
-    of columns; else packed columns and rows. Where windows slide whole rows of an image are written
-    out, and padding is left out."""
+    """What is tried first: nonresident operands in place, one run of columns per thread; otherwise
+    packed columns and rows. Sliding windows are unrolled over whole rows of an image, and padding
+    is skipped."""
     offered, threads, main = sketch.offered, sketch.target.threads, sketch.roles.main
 
     def columns(most: int) -> tuple[int, ...]:
@@ -122,8 +122,8 @@ def _first_values(offered: Domains) -> Domains:
 
 
 def _is_wasteful(t: TileSettings[IntArray]) -> BoolArray:
-    """(P,) whether a nonresident operand waits, a tile of it and the next one, in more than half of
-    the cache, or its taps are written out with the padding."""
+    """(P,) whether two tiles of a nonresident operand, this one and the prefetched one, take more
+    than half of the cache, or taps are unrolled with the padding."""
     stage, taps = t.stage, prod(loop.extent for loop in t.stage.roles.taps)
     rows = taps * -(-stage.roles.main.extent // t.reduction_blocks)
     waits = 2 * rows * t.nr * stage.view.dtype.bytes > stage.target.own_cache_bytes // 2
@@ -132,7 +132,7 @@ def _is_wasteful(t: TileSettings[IntArray]) -> BoolArray:
 
 
 def _any_feasible(sketch: TileChoices) -> tuple[int, ...]:
-    """The first feasible one of settings whose blocks of columns are of one tile."""
+    """The first feasible setting whose blocks of columns are one tile."""
     offered = sketch.offered
     tried = replace(
         _first_values(offered),
@@ -150,8 +150,8 @@ def _any_feasible(sketch: TileChoices) -> tuple[int, ...]:
 
 
 def _with_tasks(sketch: TileChoices, setting: tuple[int, ...]) -> tuple[int, ...]:
-    """`setting` with rows divided among threads as well where columns are a single block, and
-    batches too few or not alike."""
+    """`setting` with rows divided among threads as well, where columns are a single block and
+    batches are too few or uneven."""
     roles, threads, offered = sketch.roles, sketch.target.threads, sketch.offered
     t = sketch.chosen(setting)
     batches = 1 if sketch.is_uneven else prod(loop.extent for loop in roles.batch)

@@ -1,7 +1,7 @@
-"""What a tile does in the loops of its plan: leaves, for the cost model.
+"""The statements in the loops of a tile's plan: leaves, for the cost model.
 
-Sums are updated in the innermost loop. Outside of the steps of the reduction they are stored, added
-to those of the block of the reduction before, or used by an epilogue.
+The innermost loop updates the accumulators. Outside of the reduction they are stored, added to
+those of the previous block of the reduction, or read by an epilogue.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from .tails import RemainderTiles
 
 @dataclass(frozen=True)
 class TileNest:
-    """The nests of settings: their `plan`, and their `tails` along rows, innermost first, and along
-    columns, by their loops."""
+    """The nests of settings: their `plan`, and their remainder tiles along rows, innermost first,
+    and along columns, by loop."""
 
     t: TileSettings[IntArray]
     plan: Plan
@@ -43,12 +43,12 @@ class TileNest:
 
     @cached_property
     def loops(self) -> dict[str, LeafLoop]:
-        """The innermost for each role."""
+        """The innermost loop of each role."""
         return {x.role: at for x, at in zip(self.plan.levels, self.plan.leaf_loops, strict=True)}
 
     @cached_property
     def lanes(self) -> FloatArray:
-        """(P,) of a vector, on average: it has a length of its own where less is left than one."""
+        """(P,) lanes of a vector, on average: the last one of a row may be narrower."""
         tail, lanes = self.tails[self.lane], self.stage.lanes
         narrow = tail.is_exact & (tail.computed_extent % self.t.nr < lanes)
         return np.where(
@@ -56,7 +56,8 @@ class TileNest:
         )
 
     def shares(self, elements: Iterable[IntArray | int]) -> dict[str, FloatArray]:
-        """How much of whole tiles so many elements along each axis are; columns are in vectors."""
+        """So many elements along each axis as a fraction of whole tiles; columns are counted in
+        vectors."""
         *rows, columns = elements
         parts = (*rows, -(-columns // self.stage.lanes) * self.stage.lanes)
         tails = self.tails.items()
@@ -65,7 +66,7 @@ class TileNest:
         }
 
     def leaves(self) -> Iterator[Leaf]:
-        """In the order of the program."""
+        """In program order."""
         t, stage = self.t, self.stage
         view, tails, axes = stage.view, self.tails.values(), own_names(stage.view)
         steps = t.written_out
@@ -115,8 +116,8 @@ class TileNest:
         yield Leaf(walk, last, {self.lane: once}, self.lane, stage.lanes)
 
     def _of_tile(self, does: Statement, times: Number, size: Iterable[IntArray | int]) -> Leaf:
-        """What is done with the sums of a tile, outside of the steps of the reduction. A guard on
-        rows stands around other copies, if there are several inside of these."""
+        """What is done with the accumulators outside of the reduction. If several copies inside of
+        the row guard are guarded themselves, it stands around these."""
         copies = {axis: n for axis, n in self.plan.unroll_factors().items() if axis in self.tails}
         tested, inside = np.zeros(self.plan.num_settings), np.ones(self.plan.num_settings)
         for axis, count in reversed(copies.items()):
@@ -130,7 +131,8 @@ class TileNest:
 
     @property
     def clear(self) -> FloatArray | float:
-        """(P,) how much of its updates the innermost loop has, if tiles leave padding out."""
+        """(P,) the fraction of the updates in the innermost loop that is left where tiles skip
+        padding."""
         return (
             np.where(self.t.skips_in_tiles, self.stage.useful_share, 1.0)
             if self.stage.border
@@ -139,19 +141,19 @@ class TileNest:
 
     @property
     def _lane_conds(self) -> int:
-        """How many conditions of padding differ between lanes."""
+        """The number of padding conditions that differ between lanes."""
         return sum(self.lane in cond.index.vars() for cond in self.stage.padding)
 
     @property
     def _tests_padding(self) -> BoolArray:
-        """(P,) whether padded columns are read in place and under conditions."""
+        """(P,) whether padded columns are read in place, under conditions."""
         found = ~self.t.copies_rows & ~self.t.skips_in_tiles
         return found & any(read.padded for read in self.stage.roles.column_reads)
 
     @cached_property
     def _retested_rows(self) -> IntArray:
-        """(P,) second rows of which padding is left out by a test in each step of a loop. Tests in
-        steps that are not repeated are branches, and phases have tests of their own."""
+        """(P,) second rows whose padding is skipped by a test in every iteration of a loop. Tests
+        in unrolled iterations are branches, and phases have tests of their own."""
         t, stage, rows = self.t, self.stage, self.stage.roles.rows
         skips = t.skips_in_tiles & (t.tile_rows2 > 1)
         skips &= ~t.unrolls_main
@@ -163,13 +165,13 @@ class TileNest:
         return np.where(skips, np.where(some, np.minimum(t.tile_rows2, extent), tested), 0)
 
     def _is_branch(self, axis: str) -> bool:
-        """Whether a test of an incomplete tile's end is no mask of lanes."""
+        """Whether the guard of an incomplete tile is a branch and not a mask of lanes."""
         return axis != self.lane or self.stage.roles.columns.extent % self.stage.lanes == 0
 
     @cached_property
     def tested(self) -> FloatArray:
-        """(P,) the share of updates under tests: of operands read in place that are padded, or end
-        in the middle of a tile. Copies have room for whole ones."""
+        """(P,) the fraction of the updates under tests: reads in place that are padded or end in
+        the middle of a tile. Copies have room for whole tiles."""
         t, stage = self.t, self.stage
         copied, packs = t.copies_rows, t.packs
         found = np.zeros(self.plan.num_settings)
@@ -188,9 +190,9 @@ class TileNest:
 
     @cached_property
     def _padding(self) -> FloatArray:
-        """(P,) the share of updates that test padding, where it is not left out. It is decided when
-        code is written along taps that are written out, and for tiles that have code of their own
-        each."""
+        """(P,) the fraction of the updates that test padding, where it is not skipped. Tests are
+        decided at compile time along unrolled taps, and for tiles that have a version of their own.
+        """
         t, stage, every = self.t, self.stage, np.ones(self.plan.num_settings)
         left: dict[str, Number] = {x.name: x.extent > 1 for x in self.plan.outline.axes}
         left |= {x.name: ~t.unrolls_tap(n) for n, x in enumerate(stage.short_taps())}

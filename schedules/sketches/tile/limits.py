@@ -1,7 +1,7 @@
-"""Which settings of the tile stage are worth a try: what the target holds, each structure once.
+"""Feasibility of tile settings: what fits the target, with one setting for each structure.
 
-A setting is left out where registers, caches or code would overflow, where its trace would not be
-legal, and where a knob has no effect beside the others: another setting says the same.
+A setting is infeasible if registers, caches or code would overflow, if its trace would be illegal,
+or if a knob has no effect given the others: another setting then stands for the same nest.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .stage import MAX_BODY, MAX_TAPS
 
 
 def feasible_tiles(t: TileSettings[IntArray]) -> BoolArray:
-    """(P,) whether tile, panel and code fit the target, and no knob is without effect."""
+    """(P,) whether tile, panel and code fit the target, and every knob has an effect."""
     stage = t.stage
     ok = _fits_registers(t) & _is_short(t) & _panels_fit(t)
     ok &= _has_one_spelling(t) & _reduction_goes_together(t)
@@ -32,7 +32,8 @@ def feasible_tiles(t: TileSettings[IntArray]) -> BoolArray:
 
 
 def _fits_registers(t: TileSettings[IntArray]) -> BoolArray:
-    """Sums, a step's vectors of columns and an element of the rows are in registers at once."""
+    """The accumulators, the column vectors of a step and one broadcast row element fit the
+    registers."""
     stage = t.stage
     registers = stage.target.vector_registers
     reads = len(stage.roles.column_reads)
@@ -49,8 +50,8 @@ def _fits_registers(t: TileSettings[IntArray]) -> BoolArray:
 
 
 def _is_short(t: TileSettings[IntArray]) -> BoolArray:
-    """The body that is written out is no longer than pays. More copies of a step only bring spills:
-    LLVM moves their loads to the front."""
+    """The unrolled body is not too long. Further copies of a step only bring spills: LLVM moves
+    their loads to the front."""
     stage = t.stage
     view = stage.view
     body = t.sums * t.written_out
@@ -74,7 +75,8 @@ def _has_one_spelling(t: TileSettings[IntArray]) -> BoolArray:
 
 
 def _panels_fit(t: TileSettings[IntArray]) -> BoolArray:
-    """Packed panels fit half of the last cache, and what cannot be loaded as vectors is packed."""
+    """Packed panels fit half of the last-level cache, and what cannot be loaded as vectors is
+    packed."""
     stage = t.stage
     roles = stage.roles
     taps = prod(loop.extent for loop in roles.taps)
@@ -92,8 +94,8 @@ def _panels_fit(t: TileSettings[IntArray]) -> BoolArray:
 
 
 def _block_of_sums_fits(t: TileSettings[IntArray]) -> BoolArray:
-    """With blocks of the reduction and an epilogue, partial sums of a block wait in a private
-    buffer: half of the second cache holds it, it is whole, and more than one row."""
+    """With blocks of the reduction and an epilogue, the partial sums of a block are in a private
+    buffer: it fits half of the second cache, is whole, and has more than one row."""
     stage = t.stage
     roles, caches = stage.roles, stage.target.caches
     rows = t.tile_rows * t.rows.per_block * t.tile_rows2 * t.rows2.per_block
@@ -107,8 +109,8 @@ def _block_of_sums_fits(t: TileSettings[IntArray]) -> BoolArray:
 
 
 def _reduction_goes_together(t: TileSettings[IntArray]) -> BoolArray:
-    """What divides the reduction agrees with what else is done: sums that are read again are not
-    streamed, parts that threads add up are plain, steps far apart are in one block."""
+    """The ways to divide the reduction are compatible: sums that are read again are not stored
+    nontemporally, parts for threads are plain, and distant unrolled steps are in one block."""
     stage = t.stage
     alone = (t.nontemporal_stores == 0) & (t.skip_padding == 0) & (t.pack_columns < 2)
     ok: BoolArray = ~t.splits | (alone & (t.parallel > 0))
@@ -120,7 +122,7 @@ def _reduction_goes_together(t: TileSettings[IntArray]) -> BoolArray:
 
 
 def _tails_are_there(t: TileSettings[IntArray]) -> BoolArray:
-    """Remainder tiles are peeled only where there are some."""
+    """Remainder tiles are peeled only if there are any."""
     *rows, columns = (axis.extent % axis.size != 0 for axis in t.tiled_axes)
     ragged = np.any([columns & False, *rows], axis=0)
     ok: BoolArray = (t.peel_remainders == 0) | ragged | ((t.peel_remainders == 2) & columns)
@@ -128,7 +130,7 @@ def _tails_are_there(t: TileSettings[IntArray]) -> BoolArray:
 
 
 def _leaves_out_padding(t: TileSettings[IntArray]) -> BoolArray:
-    """Some padding can be left out: around rows that are copied, or where tiles decide it."""
+    """Some padding can be skipped: around rows that are copied, or where tiles decide it."""
     stage = t.stage
     ok: BoolArray = t.copies_rows & stage.decides_around(t.tile_rows, t.tile_rows2, t.unroll_window)
     if stage.border:
@@ -137,8 +139,8 @@ def _leaves_out_padding(t: TileSettings[IntArray]) -> BoolArray:
 
 
 def _tiles_decide_padding(t: TileSettings[IntArray]) -> BoolArray:
-    """Rows are in one block and as they are, tiles whole, the taps written out, and not too many
-    tiles at the edges."""
+    """Rows are one block and read in place, tiles are whole, taps unrolled, and few tiles touch the
+    edges."""
     stage = t.stage
     border, roles, columns = stage.border, stage.roles, stage.roles.columns
     assert border is not None
@@ -163,7 +165,7 @@ def _tiles_decide_padding(t: TileSettings[IntArray]) -> BoolArray:
 
 
 def _can_prefetch(t: TileSettings[IntArray]) -> BoolArray:
-    """(P,) whether what would be prefetched is read in place and has a next tile, or row."""
+    """(P,) whether what would be prefetched is read in place and there is a next tile, or row."""
     stage = t.stage
     ok: BoolArray = np.ones(len(t.prefetch), np.bool_)
     in_place = ~t.copies_rows
@@ -183,7 +185,7 @@ def _can_prefetch(t: TileSettings[IntArray]) -> BoolArray:
 
 def _can_fuse_packing(t: TileSettings[IntArray]) -> BoolArray:
     """(P,) whether a panel is one tile wide and packed once for several tiles of rows, in whole
-    blocks of the reduction, and nothing else changes its loops."""
+    blocks of the reduction, and no other knob changes its loops."""
     stage = t.stage
     one = (t.columns.per_block == 1) & (t.rows.blocks == 1) & (t.rows2.blocks == 1)
     several = t.rows.per_block * t.rows2.per_block > 1

@@ -1,4 +1,4 @@
-"""The loops of a tile stage: which there are, in which order, and what their axes are."""
+"""The loops of a tiled stage: which there are, in which order, and their axes."""
 
 from __future__ import annotations
 
@@ -18,11 +18,13 @@ from .stage import TileStage
 from .tails import RemainderTiles, remainder_tiles
 
 COLUMNS, ROWS, ROWS2, MAIN = range(4)
-"""The axes of a tile; behind them, one for each loop of batch, of further rows and of taps."""
+"""The numbers of a tile's axes; then follow the loops of batch, of further rows and of taps, one
+axis each."""
 
 
 def tile_outline(stage: TileStage) -> Outline:
-    """The axes of a tile, an axis of one element for rows that it has not, and what it touches."""
+    """The axes of a tile, with one of extent one for each axis of rows that the stage lacks, and
+    its accesses."""
     roles = stage.roles
     rows = (*roles.rows, *[None] * (2 - len(roles.rows)))
     loops = (roles.columns, *rows, roles.main, *roles.batch, *roles.outer_rows, *roles.taps)
@@ -32,8 +34,8 @@ def tile_outline(stage: TileStage) -> Outline:
 def tile_plan(
     t: TileSettings[IntArray], outline: Outline
 ) -> tuple[Plan, dict[str, RemainderTiles]]:
-    """The levels of settings, outermost first, and the remainders along rows, innermost first, and
-    along columns, by their loops."""
+    """The levels of settings, outermost first, and the remainder tiles along rows, innermost first,
+    and along columns, by loop."""
     at = {axis.name: number for number, axis in enumerate(outline.axes)}
     levels = [*_around_tiles(t, at), *_of_a_tile(t, at)]
     names = [outline.axes[level.axis].name for level in levels]
@@ -55,10 +57,10 @@ def tile_plan(
 
 
 def _around_tiles(t: TileSettings[IntArray], at: dict[str, int]) -> Iterator[Level]:
-    """Parts of the reduction, batches, and blocks in either order, `parallel` of which threads
-    divide with all that is around them; blocks of the reduction stand behind these, or behind the
-    first. Each thread gets a run of iterations, so batches that differ in length stand behind the
-    blocks that are divided: they alternate."""
+    """Parts of the reduction, batches, and blocks in either order; threads divide `parallel` of the
+    blocks with all that is around them. Blocks of the reduction come after these, or after the
+    first. Each thread gets consecutive iterations, so batches of different length come after the
+    blocks that are divided: then they alternate."""
     stage = t.stage
     roles, threads = stage.roles, stage.target.threads > 1
     outside, divided = t.row_blocks_outermost == 1, t.parallel
@@ -95,9 +97,9 @@ def _around_tiles(t: TileSettings[IntArray], at: dict[str, int]) -> Iterator[Lev
 
 
 def copy_places(levels: Sequence[Level], several: BoolArray) -> tuple[IntArray, IntArray]:
-    """(P,) the levels that panels, and copies of rows, are made in: those over blocks of columns
-    and of rows, or the last of those that threads share, if they do; and the one over blocks of the
-    reduction where there are `several`, for rows if it is inside."""
+    """(P,) the levels at which panels, and copies of rows, are made: the level of blocks of columns
+    and of rows, or the innermost parallel one; and that of blocks of the reduction if there are
+    `several`, for rows if it is inside."""
     at, shared = dict[int, IntArray](), np.full(len(several), -1)
     for n, level in enumerate(levels):
         shared = np.where(level.is_parallel, n, shared)
@@ -110,8 +112,9 @@ def copy_places(levels: Sequence[Level], several: BoolArray) -> tuple[IntArray, 
 def _blocks(
     t: TileSettings[IntArray], levels: Sequence[Level], names: Sequence[str]
 ) -> dict[str, tuple[BoolArray, BoolArray]]:
-    """By axis, (P,) whether threads divide the blocks along it, and whether there is more in one
-    than tiles: loops that threads share with it as one; or copies, which only phases ask about."""
+    """By axis, (P,) whether threads divide the blocks along it, and whether a block contains more
+    than tiles: loops fused with it into one parallel loop, or copies, which matter for phases only.
+    """
     copied = _last_copies(t, levels) if t.stage.phases else -1
     nothing = np.zeros(len(t.tile_rows), np.bool_)
     found = {axis.name: (nothing, nothing) for axis in t.tiled_axes}
@@ -124,7 +127,7 @@ def _blocks(
 
 
 def _last_copies(t: TileSettings[IntArray], levels: Sequence[Level]) -> IntArray:
-    """(P,) the innermost level that copies are made in; -1 where there are none."""
+    """(P,) the innermost level at which copies are made, -1 if there are none."""
     stage = t.stage
     columns, rows = copy_places(levels, t.k_count > 1)
     now, others = (bool(stage.packed_inside(ahead)) for ahead in (False, True))
@@ -133,9 +136,8 @@ def _last_copies(t: TileSettings[IntArray], levels: Sequence[Level]) -> IntArray
 
 
 def _shares(t: TileSettings[IntArray], tails: Mapping[str, RemainderTiles]) -> dict[str, Number]:
-    """What conditions leave of loops: by batch axes that are phases, how much of the others' rows
-    they have; and, of the steps of a reduction, what phases and padding leave that is tested
-    around them."""
+    """The fractions of loops that conditions leave: by batch axes that are phases, the fraction of
+    rows; and the fraction of the reduction's iterations that phases and skipped padding leave."""
     stage = t.stage
     around = t.skips_around
     if not stage.view.guards and not around.any():
@@ -149,8 +151,8 @@ def _shares(t: TileSettings[IntArray], tails: Mapping[str, RemainderTiles]) -> d
 
 
 def _of_a_tile(t: TileSettings[IntArray], at: dict[str, int]) -> Iterator[Level]:
-    """Tiles of a block in the order asked for, steps of the reduction, and what is written out of
-    them: taps and steps, then rows and vectors."""
+    """The tiles of a block in the chosen order, the loops of the reduction, and what is unrolled
+    inside: taps and steps, then rows and vectors."""
     stage = t.stage
     *rows, columns = t.tiled_axes
     inside, unroll = t.row_tiles_innermost == 1, t.unroll_reduction
@@ -183,7 +185,7 @@ def _of_a_tile(t: TileSettings[IntArray], at: dict[str, int]) -> Iterator[Level]
 
 
 def _dense(t: TileSettings[IntArray], outline: Outline) -> IntArray:
-    """(P,) which accesses come in order, as the bits of a number, see `Plan.dense`."""
+    """(P,) `Plan.dense_mask`."""
     stage = t.stage
     bits = partial(bits_of, outline)
     panels = t.packs * bits(stage.packable) | t.prepacks * bits(stage.prepacked)

@@ -1,4 +1,4 @@
-"""What tiles do to memory: private copies, operands from behind a core's caches, strided rows."""
+"""Memory use of tiles: private copies, operands from beyond a core's own caches, strided rows."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _copies(nest: TileNest) -> Iterator[PrivateCopy]:
 
 
 def _is_gathered(read: StageRead, access: Access, sides: Sequence[FloatArray]) -> BoolArray:
-    """(P,) whether elements that a copy has side by side are apart in the tensor."""
+    """(P,) whether elements that are contiguous in a copy are apart in the tensor."""
     found, only = np.zeros(sides[0].shape, np.bool_), np.ones(sides[0].shape, np.bool_)
     for dim in reversed(range(len(sides))):
         is_apart = prod(read.shape[dim + 1 :]) > 1 or gcd(*access.strides[dim]) > 1
@@ -70,9 +70,9 @@ def _is_gathered(read: StageRead, access: Access, sides: Sequence[FloatArray]) -
 
 
 def _columns(nest: TileNest, steps: FloatArray) -> Iterator[DistantRuns]:
-    """Nonresident column operands, read in place or to be packed. The first tile of each run of
-    tiles is prefetched by none, and what half of the cache does not keep until its use is
-    prefetched in vain. Rows that are near are one run, a page long."""
+    """Nonresident column operands, read in place or packed. Nothing prefetches the first tile of a
+    run of tiles, and prefetches beyond half of the cache are evicted before use. Rows less than a
+    page apart are one run."""
     t, stage = nest.t, nest.stage
     roles, line_bytes = stage.roles, stage.target.line_bytes
     points = prod(loop.extent for loop in (roles.main, roles.columns, *roles.taps))
@@ -99,8 +99,8 @@ def _columns(nest: TileNest, steps: FloatArray) -> Iterator[DistantRuns]:
 
 
 def _rows(nest: TileNest, steps: FloatArray) -> Iterator[DistantRuns]:
-    """Row operands in rows far apart. Those that are walked again for the next tile of columns
-    stay in a cache if there are few of them."""
+    """Row operands whose rows are pages apart. Those that the next tile of columns reads again stay
+    in a cache if they are few."""
     t, stage = nest.t, nest.stage
     roles, prefetches = stage.roles, t.prefetches
     batches = prod(loop.extent for loop in roles.batch)
@@ -118,7 +118,7 @@ def _rows(nest: TileNest, steps: FloatArray) -> Iterator[DistantRuns]:
 
 
 def _panels(nest: TileNest, steps: FloatArray) -> Iterator[DistantRuns]:
-    """Panels of the next batch."""
+    """The panels of the next batch."""
     t, stage = nest.t, nest.stage
     prefetches = prefetches_panels(t)
     for read in stage.next_batch_panels:
@@ -131,7 +131,7 @@ def _panels(nest: TileNest, steps: FloatArray) -> Iterator[DistantRuns]:
 
 
 def _short_runs(nest: TileNest, tiles: FloatArray) -> Iterator[DistantRuns]:
-    """Short runs: all, or those of the first row of a block. A copy loads many at a time."""
+    """Short runs: all of them, or those of a block's first row. A copy loads many at a time."""
     t, stage = nest.t, nest.stage
     if stage.short_runs:
         prefetches = t.prefetches
@@ -145,13 +145,13 @@ def _short_runs(nest: TileNest, tiles: FloatArray) -> Iterator[DistantRuns]:
 
 
 def _whole_lines(nest: TileNest, read: StageRead) -> int:
-    """Bytes of a tensor in whole lines."""
+    """The size of a tensor in bytes, in whole cache lines."""
     line_bytes = nest.stage.target.line_bytes
     return read.bytes // line_bytes * line_bytes
 
 
 def _strided(nest: TileNest, tiles: FloatArray, steps: FloatArray) -> Iterator[StridedRows]:
-    """Rows of operands used in place that the next tile, or the next step, uses again."""
+    """Rows of operands read in place that the next tile, or the next step, uses again."""
     t, stage = nest.t, nest.stage
     roles, line_bytes = stage.roles, stage.target.line_bytes
     depth = steps * t.written_out

@@ -1,8 +1,8 @@
-"""Operands of a tile: which can be packed in panels, prepacked, or copied; and
-which have lines that the hardware does not foresee: what a prefetch would be for.
+"""Operands of a tile: which can be packed into panels, prepacked or copied, and which need software
+prefetches.
 
-Prefetchers follow a run of lines once they have seen a few misses of it. An operand that comes from
-behind a core's own caches in short or scattered runs makes every run begin with such misses.
+A hardware prefetcher follows a run of lines after it has seen a few misses in it. If an operand
+comes from beyond a core's own caches in short or scattered runs, every run begins with such misses.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from ..analysis.stages import StageLoop, StageRead, StageView, once
 from ..analysis.tile_roles import TileRoles
 
 MOST_USES = 256
-"""An element that is used more often than this pays for a copy of it."""
+"""Elements that are used more often than this are worth a copy."""
 
 
 @dataclass(frozen=True)
 class TileOperands:
-    """What a stage of `workload` reads in tiles with `roles`. `epilogue` is the elementwise stage
+    """The operands of a stage of `workload` tiled with `roles`. `epilogue` is the elementwise stage
     that is computed from each tile, if there is one."""
 
     workload: Workload
@@ -40,8 +40,8 @@ class TileOperands:
 
     @property
     def packable(self) -> tuple[StageRead, ...]:
-        """Column operands that can be packed, and are used again: the column axis has a dimension
-        of its own."""
+        """Column operands that can be packed and are reused; the columns are one of their
+        dimensions."""
         return self.panels if self.roles.is_reused else ()
 
     @cached_property
@@ -57,13 +57,13 @@ class TileOperands:
         )
 
     def column_dim(self, read: StageRead) -> int | None:
-        """The dimension of a tensor that columns walk alone, within one batch."""
+        """The dimension of a tensor that only the columns walk along, within one batch."""
         batch = frozenset(loop.name for loop in self.roles.batch)
         return read.own_dim(self.roles.columns.name, batch)
 
     def is_transposed(self, read: StageRead) -> bool:
-        """Whether panels are filled from a tensor that is contiguous along another dimension than
-        the columns', in blocks of registers that are transposed."""
+        """Whether panels are packed from a tensor whose contiguous dimension is not that of the
+        columns, by transposing blocks in registers."""
         last, lanes = len(read.shape) - 1, self.target.lanes(self.view.dtype)
         return (
             not read.padded
@@ -74,8 +74,8 @@ class TileOperands:
         )
 
     def _has_box(self, read: StageRead) -> bool:
-        """Whether a block of the tensor is a box: loops inside a block are not divided. Batch
-        loops stand around all blocks, and may be."""
+        """Whether a block of the tensor is a box: the index divides no loop inside of a block.
+        Batch loops are outside of all blocks, and may be divided."""
         batch = {loop.name for loop in self.roles.batch}
         return all(
             isinstance(atom, Var) or atom.numerator.vars() <= batch
@@ -85,9 +85,9 @@ class TileOperands:
 
     @cached_property
     def prepacked(self) -> tuple[StageRead, ...]:
-        """Column operands that can be packed ahead of all calls: constant inputs which
-        nothing else reads, since everybody would read them in this stage's panels. Those of a
-        batch's part of a dimension need not begin where a panel does, and are left."""
+        """Column operands that can be packed ahead of all calls: constant inputs that no other
+        stage reads, since this stage's panels replace the tensor. Excluded are dimensions that
+        batches divide into parts, which need not begin where a panel does."""
         constants = {tensor.name for tensor in self.workload.constants}
         return tuple(
             read
@@ -106,12 +106,13 @@ class TileOperands:
         return names == {self.view.name}
 
     def packed_inside(self, ahead: bool) -> tuple[StageRead, ...]:
-        """Column operands that are packed in every call, if those of `ahead` are not."""
+        """Column operands that are packed in every call, if those in `ahead` are not."""
         gone = self.prepacked if ahead else ()
         return tuple(read for read in self.packable if read not in gone)
 
     def moves_as_one(self, read: StageRead) -> bool:
-        """Whether all reads of the tensor keep their distance: a copy of a block holds them all."""
+        """Whether all reads of the tensor stay at a constant distance: a copy of a block holds them
+        all."""
         return all(
             (a - b).is_const
             for other in self.view.reads
@@ -120,8 +121,8 @@ class TileOperands:
         )
 
     def _has_unrelated_reads(self, read: StageRead) -> bool:
-        """Whether an input is read as rows as well, in another place: what moves with columns can
-        be copied alone."""
+        """Whether an input is also read as a row operand, elsewhere: then what moves with the
+        columns can be copied alone."""
         if read.tensor not in {tensor.name for tensor in self.workload.inputs}:
             return False
         along = [r for r in self.view.reads if r.tensor == read.tensor and not r.padded]
@@ -132,7 +133,7 @@ class TileOperands:
 
     @cached_property
     def copyable(self) -> tuple[StageRead, ...]:
-        """Operands that move with the rows: a block of them can be copied, padding included."""
+        """Operands that move with the rows and of which a block can be copied, padding included."""
         mixed = (r for r in self.roles.column_reads if self.roles.moves_with_rows(r))
         return tuple(
             r
@@ -142,11 +143,10 @@ class TileOperands:
 
     @cached_property
     def nonresident(self) -> tuple[StageRead, ...]:
-        """Column operands that stay in no cache of a core and are read in place: few rows share
-        them, they exceed half of what it has to itself, and their rows are long: short ones
-        lie one behind the other, and what reads them has no need of a prefetch. A packed copy would
-        be made for too few uses: 48x4096x1024 on Zen 5 takes 0.86 of the peak of a core in place,
-        0.60 packed."""
+        """Column operands that do not stay in a core's own caches and are read in place: few rows
+        reuse them, they exceed half of these caches, and their rows are long (short rows are
+        contiguous, and need no software prefetch). A packed copy would be used too few times:
+        48x4096x1024 on Zen 5 reaches 0.86 of a core's peak in place, 0.60 packed."""
         roles = self.roles
         rows = prod(loop.extent for loop in (*roles.rows, *roles.outer_rows))
         return tuple(
@@ -161,9 +161,9 @@ class TileOperands:
 
     @cached_property
     def page_strided_operands(self) -> tuple[StageRead, ...]:
-        """Row operands whose next tile begins at other places, where all column operands stay:
-        larger than half of what a core has to itself, contiguous along the reduction, which is one
-        loop, in rows far apart."""
+        """Row operands whose rows are a page or more apart, where all column operands stay in
+        cache: they exceed half of a core's own caches and are contiguous along the reduction, which
+        is one loop. Each tile begins new runs."""
         roles = self.roles
         if self.nonresident or len(roles.rows) != 1 or roles.taps:
             return ()
@@ -179,9 +179,9 @@ class TileOperands:
 
     @cached_property
     def next_batch_panels(self) -> tuple[StageRead, ...]:
-        """Column operands whose panels of the next batch come from elsewhere, and are prefetched
-        together with rows: each batch has its own part, contiguous along the reduction, and all
-        parts are more than a core keeps."""
+        """Column operands of batches that exceed a core's own caches together; each batch has its
+        own part, contiguous along the reduction. The panels of the next batch are prefetched
+        together with rows."""
         roles, own = self.roles, self.target.own_cache_bytes
         batches = [loop for loop in roles.batch if loop.extent > 1]
         if not batches or not self.page_strided_operands or self.epilogue:
@@ -199,9 +199,9 @@ class TileOperands:
 
     @cached_property
     def short_runs(self) -> tuple[StageRead, ...]:
-        """Row operands larger than a core's own cache, of which the loops inside of batches walk
-        short runs of the last dimension, with other batches' elements in between; two axes of rows,
-        and no nonresident column operand."""
+        """Row operands larger than a core's own caches that the loops inside of a batch read in
+        short runs of the last dimension, with the elements of other batches in between; there are
+        two axes of rows, and no nonresident column operand."""
         line_bytes, rows = self.target.line_bytes, self.roles.rows
         if self.nonresident or len(rows) < 2:
             return ()
@@ -217,8 +217,8 @@ class TileOperands:
 
     @property
     def prefetched_runs(self) -> tuple[StageRead, ...]:
-        """Those of `short_runs` that can be prefetched: an epilogue's tiles of columns may lie
-        across two groups, and read runs of both."""
+        """Those of `short_runs` that can be prefetched: the column tiles of an epilogue may span
+        two groups, and read runs of both."""
         columns = self.roles.columns
         across = self.epilogue and any(loop.dim == columns.dim for loop in self.roles.batch)
         return () if across else self.short_runs
@@ -229,7 +229,7 @@ class TileOperands:
         return (*self.nonresident, *self.page_strided_operands, *self.prefetched_runs)
 
     def _run(self, read: StageRead) -> int:
-        """Elements in a row that a batch reads of the last dimension."""
+        """Consecutive elements of the last dimension that a batch reads."""
         batch = {loop.name for loop in (*self.roles.batch, *self.roles.outer_rows)}
         loops = {loop.name: loop.extent for loop in (*self.view.spatial, *self.view.reduce)}
         last, run = read.index[-1], 1
@@ -239,6 +239,7 @@ class TileOperands:
 
 
 def is_hw_prefetchable(read: StageRead, main: StageLoop) -> bool:
-    """Whether rows of an operand are so near that prefetchers follow from one to the next."""
+    """Whether rows of an operand are so near that hardware prefetchers continue from one to the
+    next."""
     step = read.element_stride(main.name)
     return step is not None and abs(step) * read.dtype.bytes < PAGE_BYTES

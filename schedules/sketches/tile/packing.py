@@ -1,15 +1,15 @@
-"""Copies of what tiles read: panels of columns, blocks of rows, what is prepacked.
+"""Copies of a tile's operands: panels of columns, blocks of rows, prepacked constants.
 
-Fused packing: the first tile of rows copies each step's columns while it computes, later tiles
-reuse the panel.
+Fused packing: the first tile of rows copies each step's columns while it computes, later tiles read
+the panel.
 
     pack: for k: P[k] = B[k]                  tile 0: for k: P[k] = B[k]; acc += A[k] * P[k]
     for t: for k: acc += A[t, k] * P[k]  ->   for t in 1..: for k: acc += A[t, k] * P[k]
 
-A panel that is packed on its own makes every tile of rows wait for it, and the loads of the copy
-for memory. Multiply-adds of the first tile leave most ports of loads and stores free, and its steps
-last long enough to prefetch what is copied some steps later. 512x2048x1024 on Zen 5, one thread
-and two: 0.979 and 0.978 of the time; 1024x1024x1024: 0.99; the copy alone, prefetched: 0.99.
+When a panel is packed separately, all tiles of rows wait for the copy, and its loads for memory.
+The multiply-adds of the first tile leave most load and store ports free, and its steps last long
+enough to prefetch what is copied a few steps later. 512x2048x1024 on Zen 5, one thread and two:
+0.979 and 0.978 of the time; 1024x1024x1024: 0.99; the copy alone, prefetched: 0.99.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from .settings import TileSettings
 from .stage import TileStage
 
 AHEAD_CYCLES = 600.0
-"""How long before it is copied a line is asked for: the latency of the last cache, and of memory
-on most machines. Half and double of it are as good."""
+"""Prefetch distance in cycles: the latency of the last cache, and of memory on most machines. Half
+and double of it are as good."""
 
 
 @dataclass(frozen=True)
 class Packing:
-    """Writes the copies of tiles whose sums are in `buffer`. `filling` are the loops that fill each
-    panel, by the dimensions of its operand."""
+    """Writes the copies for tiles whose accumulators are in `buffer`. `filling` are the loops that
+    fill each panel, by the dimensions of its operand."""
 
     w: TraceWriter
     t: TileSettings[int]
@@ -57,8 +57,8 @@ class Packing:
         return self.t.stage
 
     def write(self, column_place: str, row_place: str, ko: str) -> None:
-        """Copy inside of these loops over blocks of columns and of rows, or inside of `ko` where
-        there are several blocks of the reduction."""
+        """Copy inside of these loops over blocks of columns and of rows, or inside of `ko` if there
+        are several blocks of the reduction."""
         k, t, w = self.k, self.t, self.w
         name_of, blocked = k.view.name, t.k_count > 1
         if t.copies_rows:
@@ -84,9 +84,9 @@ class Packing:
         return next(loop.var for loop in chain if loop.kind is LoopKind.VECTORIZED)
 
     def _prepack(self) -> None:
-        """All of each constant column operand, in panels as wide as a tile, once for all calls. The
-        loop over panels is outside, where threads share it: they meet once a copy then, and not
-        once a row of it."""
+        """Pack each constant column operand once for all calls, in panels of a tile's width. The
+        loop over panels is outermost and parallel: threads synchronise once per copy, not once per
+        row."""
         w = self.w
         for n, read in enumerate(self.k.prepacked):
             name = f"{self.k.view.name}.ahead{n}"
@@ -99,8 +99,8 @@ class Packing:
                     w.do(Parallel(panel))
 
     def _depth_of(self, read: StageRead) -> Callable[[int], int]:
-        """How far inside the reduction's loops each dimension of `read` is walked: a panel kept in
-        that order is read from end to end."""
+        """How deep in the reduction's loops each dimension of `read` is: a panel in that order is
+        read contiguously."""
         roles, taps = self.k.roles, self.k.short_taps()
         written_out = [loop for n, loop in enumerate(taps) if self.t.unrolls_tap(n)]
         outside = [loop for loop in roles.taps if loop not in written_out]
@@ -113,8 +113,8 @@ class Packing:
         return depth
 
     def _pack_layout(self, read: StageRead, name: str) -> str:
-        """Tile by tile, in each the reduction outside and the tile's columns inside. The loop over
-        tiles, "" where there is but one column."""
+        """Tile by tile, in each the reduction outside and the tile's columns inside. Returns the
+        loop over tiles, "" for a single column."""
         w, nr = self.w, self.t.nr
         dim = self.k.column_dim(read)
         assert dim is not None
@@ -142,9 +142,8 @@ class Packing:
     def _transpose_panels(
         self, read: StageRead, name: str, along: str, outside: list[str], lanes: str
     ) -> None:
-        """Fill panels from a tensor that is contiguous `along` its last dimension and not along the
-        lanes: blocks of vectors along that are transposed in registers. Whole blocks are parts of
-        their own."""
+        """Pack from a tensor that is contiguous `along` its last dimension and not along the lanes:
+        blocks of vectors are transposed in registers. Whole blocks are split from the rest."""
         w = self.w
         whole = w.loop(along).extent // self.k.lanes
         blocks, within = w.split(along, self.k.lanes)
@@ -156,8 +155,8 @@ class Packing:
 
 
 def fuse_packing(packing: Packing, depth: list[str]) -> None:
-    """Let the first tile pack. Called when all else is written but what threads share; `depth` are
-    the loops of the reduction that are not written out, outermost first."""
+    """Let the first tile pack. Called when everything else is written but the parallel loops;
+    `depth` are the reduction loops that are not unrolled, outermost first."""
     w, t, stage = packing.w, packing.t, packing.t.stage
     sums = f"{stage.view.name}.acc"
     step_cycles = t.sums * t.written_out
@@ -177,7 +176,7 @@ def fuse_packing(packing: Packing, depth: list[str]) -> None:
 
 
 def _stand_alone(w: TraceWriter, pack: str, sums: str, reduction: str) -> None:
-    """Give the first tile, of those that use what is packed in `pack`, code of its own."""
+    """Peel the first of the tiles that use what is packed in `pack`."""
     _, packing = w.writer_of(pack)
     _, chain = w.update_of(sums)
     names = [loop.var for loop in chain]
@@ -188,7 +187,7 @@ def _stand_alone(w: TraceWriter, pack: str, sums: str, reduction: str) -> None:
 
 
 def _merge(w: TraceWriter, pack: str, walked: dict[str, str], unroll: int) -> None:
-    """Pack in the reduction's loops: `walked` gives that of each of the copy's own."""
+    """Pack in the loops of the reduction: `walked` gives the one for each loop of the copy."""
     serial = [loop.var for loop in w.own_loops(pack) if loop.kind is LoopKind.SERIAL]
     inside = [name for name in serial if name not in walked]
     own = list(walked)

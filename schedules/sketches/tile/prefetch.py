@@ -1,14 +1,15 @@
-"""The knob `prefetch` of a tile: what is prefetched, when it can be, and the steps that do it.
+"""Software prefetches of a tile (the knob `prefetch`): what is prefetched, and the steps that do
+it.
 
-The innermost loop that moves an operand to its next piece runs a prefetch of that piece beside the
-work on the one before, shared out over the longest of the loops that use a piece again:
+The innermost loop that moves an operand to its next piece prefetches that piece while the current
+one is used, spread over the longest of the loops that reuse a piece:
 
-    streamed columns    the next tile of columns, or block of the reduction
-    far rows            the rows of the next tile
-    next panels         the columns of the next batch, before they are packed
-    short runs          the next row of an image
+    nonresident columns     the next tile of columns, or block of the reduction
+    page-strided rows       the rows of the next tile
+    next batch's panels     the columns of the next batch, before they are packed
+    short runs              the next row of an image
 
-Prefetches for streamed columns exclude the others: those compete for the same lines.
+Prefetches of nonresident columns exclude the others, which compete for the same lines.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ from .settings import M, TileSettings
 
 
 def prefetches_panels(t: TileSettings[M]) -> BoolArray:
-    """(P,) whether the next batch's panels are prefetched: a batch is one block of everything, and
-    has enough tiles of rows to share the prefetches out."""
+    """(P,) whether the next batch's panels are prefetched: a batch is one block, with enough tiles
+    of rows to spread the prefetches over."""
     stage = t.stage
     if not stage.next_batch_panels:
         return np.zeros_like(t.prefetch, np.bool_)
@@ -39,13 +40,14 @@ def prefetches_panels(t: TileSettings[M]) -> BoolArray:
 
 
 def panel_lines_a_step(t: TileSettings[M]) -> M:
-    """(P,) prefetches in one iteration of the innermost loop: a line of each column, shared out."""
+    """(P,) prefetches in one iteration of the innermost loop: one line for each column, spread over
+    tiles."""
     return -(-t.nr // t.rows.per_block)
 
 
 def columns_an_iteration(t: TileSettings[IntArray]) -> IntArray:
-    """(P,) the most prefetches of a streamed operand in an iteration of the innermost loop that is
-    not written out, shared out over tiles of rows; more than may be if it is not read forwards."""
+    """(P,) the most prefetches of a nonresident operand in one iteration of the innermost loop that
+    is not unrolled, spread over tiles of rows; above the limit if it is not read forwards."""
     stage = t.stage
 
     def count(tile: int, taps: int, shared: int) -> tuple[float]:
@@ -65,7 +67,7 @@ def columns_an_iteration(t: TileSettings[IntArray]) -> IntArray:
 
 
 def runs_an_iteration(t: TileSettings[IntArray]) -> IntArray:
-    """(P,) different runs that one iteration of the loop around the innermost one reads."""
+    """(P,) distinct runs that one iteration of the loop around the innermost one reads."""
     stage = t.stage
     roles = stage.roles
 
@@ -83,8 +85,8 @@ def runs_an_iteration(t: TileSettings[IntArray]) -> IntArray:
 def write_prefetches(
     w: TraceWriter, t: TileSettings[int], buffer: str, tiles: Mapping[str, str], depth: list[str]
 ) -> None:
-    """Add the prefetches for tiles whose sums are in `buffer`. `tiles` are the loops over tiles, by
-    their axes, and `depth` those of the reduction that are not written out, outermost first."""
+    """Add the prefetches for tiles whose accumulators are in `buffer`. `tiles` are the loops over
+    tiles by axis, and `depth` the reduction loops that are not unrolled, outermost first."""
     stage = t.stage
     leaf, chain = w.update_of(buffer)
     names = [loop.var for loop in chain]

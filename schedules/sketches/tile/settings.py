@@ -1,4 +1,4 @@
-"""Settings of a tile: the knobs, and the sizes of tiles and blocks that follow from them."""
+"""Settings of a tile: its knobs, and the sizes of tiles and blocks that follow from them."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ def _up_to(*most: int) -> range:
 
 
 def _counts(most: int) -> tuple[int, ...]:
-    """Into how many blocks an axis is divided that has `most` tiles, if they are of one element:
-    powers of two and thrice these, its halves, and one a tile."""
+    """The numbers of blocks of an axis with `most` tiles of one element: powers of two, thrice
+    these, and `most` divided by powers of two, rounded up."""
     found = {n for x in range(most.bit_length()) for n in (1 << x, 3 << x, -(-most >> x))}
     return tuple(sorted(n for n in found if n <= most))
 
 
 def _reduction_blocks(stage: TileStage) -> tuple[int, ...]:
-    """Without reuse a few rows of the operand at a time can be read from end to end, which is what
-    prefetchers are made for."""
+    """Without reuse, a block of a few rows of the operand can be read contiguously, as prefetchers
+    need."""
     depth, least = stage.roles.main.extent, LEAST_DEPTH if stage.roles.is_reused else FEWEST_ROWS
     return tuple(c for c in _counts(depth) if c * least <= max(depth, least))
 
@@ -46,11 +46,10 @@ def _unrolled_steps(stage: TileStage) -> tuple[int, ...]:
 
 
 def _reduction_parts(stage: TileStage) -> tuple[int, ...]:
-    """Several parts where output tiles are too few for the threads, the reduction is long and
-    nothing is computed from it in place. Each part is added up in a buffer of its own (RFactor),
-    and the parts in their order at the end, by one thread: every element is the sum of the same
-    products in an order that depends on nothing but the trace, and what error that may have is
-    bounded for any order."""
+    """Several parts where output tiles are too few for the threads, the reduction is long and it
+    has no epilogue. Each part is summed in a buffer of its own (RFactor), and one thread adds the
+    parts in order: the order of every sum depends on the trace only, and its error bound holds for
+    any order."""
     roles, view, threads = stage.roles, stage.view, stage.target.threads
     rewritten = stage.epilogue or stage.is_scattered or view.axis_splits or view.phase_steps
     usual_tile = stage.lanes * stage.target.vector_registers // 2
@@ -69,7 +68,7 @@ def _nontemporal(stage: TileStage) -> tuple[int, ...]:
 
 @settings
 class TileKnobs(Generic[N]):
-    """Columns lie along the lanes; rows are up to two axes that column operands do not use."""
+    """Columns are the vector axis; rows are up to two axes column operands do not depend on."""
 
     tile_vectors: N = knob(
         lambda tile: _up_to(tile.target.vector_registers // 2 - 1, tile.column_vectors)
@@ -83,36 +82,37 @@ class TileKnobs(Generic[N]):
     row_blocks2: N = knob(lambda tile: _counts(tile.rows[1]))
     reduction_blocks: N = knob(_reduction_blocks)
     unroll_reduction: N = knob(_unrolled_steps)
-    """Steps of the reduction that are written out together."""
+    """Unroll factor of the reduction."""
     unroll_window: N = knob(lambda tile: range(len(tile.short_taps()) + 1))
-    """Innermost loops over taps that are written out."""
+    """Tap loops that are unrolled, from the innermost on."""
     row_blocks_outermost: N = knob(lambda tile: switch(tile.roles.is_reused))
     """Whether blocks of rows are outside of blocks of columns."""
     row_tiles_innermost: N = knob(lambda tile: switch(not tile.is_sliding))
-    """Whether tiles of rows are inside of tiles of columns. Where windows slide, tiles go along
-    long rows of an image, which are read and written from end to end; each row of a tile would be a
-    stream of its own: measured slower."""
+    """Whether tiles of rows are inside of tiles of columns. Where windows slide, tiles follow the
+    long rows of an image, which are read and written contiguously; otherwise each row of a tile
+    would be a stream of its own: measured slower."""
     pack_columns: N = knob(
         lambda tile: (0, *(1,) * bool(tile.packable), *(2,) * bool(tile.prepacked))
     )
-    """Whether column operands are copied to panels: in each call (1), constants before it (2)."""
+    """Whether column operands are packed into panels: in each call (1), constants before all calls
+    (2)."""
     fuse_packing: N = knob(lambda tile: switch(tile.fusable_panels))
-    """Whether the first tile of rows packs while it computes, see `first_tile.py`."""
+    """Whether the first tile of rows packs while it computes, see `packing.py`."""
     copy_rows: N = knob(lambda tile: switch(tile.can_copy_rows))
-    """Whether blocks of row operands are copied, with the zeros of padding around them."""
+    """Whether blocks of row operands are copied, zeros of padding included."""
     skip_padding: N = knob(lambda tile: switch(tile.can_skip_padding))
-    """Whether products with padding's zeros are left out."""
+    """Whether products with zeros of padding are skipped."""
     peel_remainders: N = knob(lambda tile: (0, 1, 2))
-    """Whether incomplete tiles get code of their own: of rows (1), and of columns too (2)."""
+    """Whether remainder tiles are peeled: of rows (1), and of columns too (2)."""
     nontemporal_stores: N = nontemporal_knob(_nontemporal)
     parallel: N = knob(
         lambda tile: range(2 + tile.roles.is_reused) if tile.target.threads > 1 else (0,)
     )
-    """How many of the loops over blocks threads divide, from the outermost on."""
+    """How many of the loops over blocks are parallel, from the outermost on."""
     prefetch: N = knob(lambda tile: switch(tile.prefetchable))
-    """Whether operands' next pieces are prefetched, see `prefetch.py`."""
+    """Whether the next pieces of operands are prefetched, see `prefetch.py`."""
     split_reduction: N = knob(_reduction_parts)
-    """Equal parts of the reduction that threads add up by themselves."""
+    """Equal parts of the reduction that threads sum separately."""
 
 
 def _holds(truth: Any) -> BoolArray:
@@ -122,14 +122,14 @@ def _holds(truth: Any) -> BoolArray:
 
 @dataclass(frozen=True)
 class TileSettings(TileKnobs[M]):
-    """The knobs of `stage`, and what follows from them, in elements. BLIS calls the sides of a
-    register tile `mr` and `nr`, and the depth of a packed panel `kc`."""
+    """The knobs of `stage`, and the sizes in elements that follow from them. BLIS calls the sides
+    of a register tile `mr` and `nr`, and the depth of a packed panel `kc`."""
 
     stage: TileStage
 
     @property
     def mr(self) -> M:
-        """Rows of a tile along both of their axes."""
+        """Rows of a tile, along both row axes together."""
         return self.tile_rows * self.tile_rows2
 
     @property
@@ -138,7 +138,7 @@ class TileSettings(TileKnobs[M]):
 
     @cached_property
     def sums(self) -> M:
-        """Registers that a tile adds to."""
+        """Accumulator registers of a tile."""
         return self.mr * self.tile_vectors
 
     @cached_property
@@ -163,7 +163,7 @@ class TileSettings(TileKnobs[M]):
 
     @cached_property
     def kc(self) -> M:
-        """Steps of the reduction's main loop in a block: whole unrolled ones."""
+        """Iterations of the main reduction loop in a block: whole unrolled ones."""
         k = self.stage.roles.main.extent // self.split_reduction
         together: Any = self.unroll_reduction if self.stage.step_distance == 1 else 1
         found: M = ((k - 1) // self.reduction_blocks + together) // together * together
@@ -176,34 +176,34 @@ class TileSettings(TileKnobs[M]):
 
     @cached_property
     def taps_inside(self) -> M:
-        """Copies that written-out loops over taps make."""
+        """Copies made by unrolled tap loops."""
         copies: Any = self.stage.tap_copies[self.unroll_window]
         found: M = copies
         return found
 
     @property
     def rows_tested(self) -> M:
-        """Second rows of which padding is tested along taps that are not written out."""
+        """Second rows whose padding is tested along the taps that are not unrolled."""
         found: M = self.stage.rows_tested[self.unroll_window]
         return found
 
     @property
     def together(self) -> M:
-        """Steps of the main loop that one iteration goes through, where steps are written out."""
+        """Iterations of the main loop that one iteration covers where it is unrolled."""
         return self.stage.step_distance * self.unroll_reduction
 
     @property
     def written_out(self) -> M:
-        """Copies of a step that are written out."""
+        """Copies of an iteration."""
         return self.unroll_reduction * self.taps_inside
 
     @property
     def unrolls_main(self) -> BoolArray:
-        """Whether the whole main loop is written out."""
+        """Whether the main reduction loop is unrolled completely."""
         return _holds(np.equal(self.unroll_reduction, self.stage.roles.main.extent))
 
     def unrolls_tap(self, number: int) -> BoolArray:
-        """Whether short tap loop `number` is written out."""
+        """Whether short tap loop `number` is unrolled."""
         return _holds(np.greater(self.unroll_window, number))
 
     @property
@@ -231,19 +231,19 @@ class TileSettings(TileKnobs[M]):
 
     @property
     def skips_in_tiles(self) -> BoolArray:
-        """Whether each tile decides what padding is left out."""
+        """Whether each tile decides which padding to skip."""
         return _holds(np.equal(self.skip_padding, 1)) & ~self.copies_rows
 
     @property
     def skips_around(self) -> BoolArray:
-        """Whether loops outside of tiles decide it, whose rows are copied."""
+        """Whether loops outside of tiles decide it; rows are copied then."""
         return _holds(np.equal(self.skip_padding, 1)) & self.copies_rows
 
 
 @dataclass(frozen=True)
 class TileBlocks(Generic[M]):
-    """Tiles of `size` elements along an axis, in blocks of `per_block` tiles; one element where
-    there is no `loop`."""
+    """Tiles of `size` elements along an axis, in blocks of `per_block` tiles; size 1 if there is no
+    `loop`."""
 
     loop: StageLoop | None
     size: M
@@ -253,7 +253,7 @@ class TileBlocks(Generic[M]):
 
     @classmethod
     def of(cls, loop: StageLoop | None, size: M, blocks: M) -> TileBlocks[M]:
-        """As many blocks as are asked for, or as few less as whole tiles make of them."""
+        """The requested number of blocks, or the next smaller number that whole tiles allow."""
         tiles: M = -(-(loop.extent if loop else 1) // size)
         per_block: M = -(-tiles // blocks)
         return cls(loop, size, tiles, per_block, -(-tiles // per_block))

@@ -1,18 +1,17 @@
-"""The tile sketch: reductions with a spatial vector axis, computed a register tile at a time.
+"""The tile sketch: reductions with a spatial vector axis, computed one register tile at a time.
 
-It fits every stage whose reads leave some spatial axis out, so that a register tile of outputs
-reuses what it loads: matrix products in any layout, convolutions of any rank, grouped and
-batched forms, and expressions nobody has named. The loops, outer to inner:
+It matches every stage with a read that does not depend on some spatial axis, so that a register
+tile of outputs reuses what it loads: matrix products in any layout, convolutions of any rank,
+grouped and batched forms, and expressions without a name. The loops, outermost first:
 
     batch axes | blocks of columns and rows (either order) | blocks of the reduction
-      [pack the column operands] [copy the row operands]
-        tiles of columns and rows (either order) | reduction | unrolled tile | vector
+    [pack the column operands] [copy the row operands]
+    tiles of columns and rows (either order) | reduction | unrolled tile | vector
 
-"Columns" is the vector axis V; "rows" are up to two spatial axes the column operands do not use.
-
-What is known of the stage is in `stage.py`, which loop has which role in `analysis/tile_roles.py`,
-which operands can be packed or copied in `operands.py`, the knobs in `settings.py`, which settings
-are feasible in `limits.py`, the loops of a setting in `loops.py`, their steps in `trace.py`.
+"Columns" is the vector axis; "rows" are up to two spatial axes that the column operands do not
+depend on. `stage.py` has the facts of the stage, `analysis/tile_roles.py` the role of each loop,
+`operands.py` what can be packed or copied, `settings.py` the knobs, `limits.py` feasibility,
+`loops.py` the loops of a setting, `trace.py` their steps.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ class TileSketch(TileChoices):
 
     @cached_property
     def outline(self) -> Outline:
-        """The axes of a tile, and what it touches."""
+        """The axes of a tile, and its accesses."""
         return tile_outline(self)
 
     def plan(self, settings: IntArray) -> Plan:
@@ -51,8 +50,8 @@ class TileSketch(TileChoices):
         return self.nest(settings).plan
 
     def nest(self, settings: IntArray) -> TileNest:
-        """The nests of (P, J) `settings`: those asked about last are kept, since instructions and
-        traffic are counted in turn."""
+        """The nests of (P, J) `settings`. The last result is cached, since instructions and traffic
+        are counted in turn."""
         for known, nest in self._last:
             if np.array_equal(known, settings):
                 return nest
@@ -66,7 +65,7 @@ class TileSketch(TileChoices):
         return []
 
     def leaves(self, settings: IntArray) -> Iterator[Leaf]:
-        """Updates of sums, and what is done with these: see `leaves.py`."""
+        """Updates of the accumulators, and what is done with these: see `leaves.py`."""
         return self.nest(settings).leaves()
 
     def memory(self, settings: IntArray) -> MemoryUse:

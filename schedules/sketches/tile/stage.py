@@ -1,4 +1,4 @@
-"""What is known of a reduction computed a register tile at a time, whatever its knobs say."""
+"""Facts of a stage that is computed one register tile at a time, independent of knobs."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from .border import Border, border_of
 from .operands import TileOperands
 
 MAX_TAPS = 7
-"""Longest reduction loop that is written out in full."""
+"""Longest reduction loop that is unrolled completely."""
 
 MOST_SHARES = 1024
-"""Shares of reductions that are remembered: a search asks for few, often."""
+"""Cache size for fractions: a search needs few, often."""
 
 MAX_BODY = 96
-"""Most multiply-adds in a body that is written out so that its steps share what they load: taps, or
-windows of neighbouring rows. Half of it where steps share nothing, and twice where no loop is left.
-Source: measured on a Zen 5; seven taps of a tile of six rows, eight and twelve take 0.70, 0.78 and
-0.92 of the bound, and LLVM moves the loads of longer bodies to their front."""
+"""Most multiply-adds in an unrolled body whose steps share loads: taps, or windows of neighbouring
+rows. Half of it where steps share nothing, and twice where no loop is left. Source: measured on a
+Zen 5; seven taps of a tile of six rows, eight and twelve take 0.70, 0.78 and 0.92 of the bound, and
+LLVM moves the loads of longer bodies to their front."""
 
 
 @dataclass(frozen=True)
 class TileStage(TileOperands):
-    """The stage `view` with `roles` on `target`. If there is an `epilogue`, its loops are the outer
-    loops, and the reduction is computed inside."""
+    """The stage `view` with `roles` on `target`. With an `epilogue`, its loops are the outer loops,
+    and the reduction is computed inside."""
 
     @property
     def output(self) -> str:
@@ -50,7 +50,7 @@ class TileStage(TileOperands):
 
     @cached_property
     def update(self) -> Statement:
-        """Of a sum. Columns that lie apart are packed, and come in order."""
+        """The update of an accumulator. Columns that are not contiguous are packed."""
         does, lane = statement_of(self.view, own_names(self.view)), self.roles.columns.name
         reads = (
             replace(place, steps={**place.steps, lane: 1})
@@ -75,13 +75,13 @@ class TileStage(TileOperands):
 
     @property
     def is_scattered(self) -> bool:
-        """Whether lanes are written to places apart from each other."""
+        """Whether neighbouring lanes are not contiguous in the result."""
         return self.roles.columns is not self.view.spatial[-1]
 
     @cached_property
     def border(self) -> Border | None:
-        """Padding that tiles can leave out, if there is any and the rows' taps may be written
-        out."""
+        """Padding that tiles can skip, if there is any and the taps in the conditions on rows may
+        be unrolled."""
         roles = self.roles
         if roles.is_reused and not roles.rows:
             return None
@@ -94,17 +94,16 @@ class TileStage(TileOperands):
 
     @cached_property
     def padding(self) -> tuple[Cond, ...]:
-        """All conditions of padding: those that loops outside of a tile decide can be tested there,
-        whatever the rows do."""
+        """All padding conditions: those that loops outside of a tile decide can be tested there,
+        for any rows."""
         reducer = self.view.reducer
         conds = () if reducer is None else neutral_conditions(self.view.value, reducer)
         return tuple(dict.fromkeys(conds))
 
     @cached_property
     def rows_tested(self) -> IntArray:
-        """By how many taps are written out, for how many second rows padding is tested along the
-        others: for all, if those that are written out have padding too, since their copies
-        differ."""
+        """By the number of unrolled tap loops: for how many second rows padding is tested along the
+        other taps; for all if the unrolled taps have padding too, since their copies differ."""
         rows, taps = self.roles.rows[1], [loop.name for loop in self.short_taps()]
         ranges = {name: Interval(0, extent - 1) for name, extent in self._extents.items()}
         conds = [cond for cond in self.padding if rows.name in cond.index.vars()]
@@ -132,10 +131,9 @@ class TileStage(TileOperands):
     def _shares_left(
         self, several: int, several2: int, taps: int, skips: int, *units: int
     ) -> tuple[float, ...]:
-        """What conditions leave of loops, where tiles have `several` rows and second rows, so many
-        taps written out, and `units` of `phase_rows`: by phases, how much of the others' rows they
-        have; then how much of the reduction, which phases and padding that it `skips` test around.
-        """
+        """The fractions of loops that conditions leave, for tiles with `several` rows and second
+        rows, so many unrolled tap loops, and `units` of `phase_rows`: by phases, the fraction of
+        rows; then the fraction of the reduction that phases and skipped padding leave."""
         by = dict(zip(self.phase_rows, units, strict=True))
         of_phases = {phase: self._share_of([guard], by) for phase, _, guard in self.phases}
         decided = self.decided_around(1 + several, 1 + several2, taps) if skips else ()
@@ -144,16 +142,16 @@ class TileStage(TileOperands):
         return (*of_phases.values(), every / prod(of_phases.values()))
 
     def _share_of(self, conds: Iterable[Cond], units: Mapping[str, int]) -> float:
-        """How much of the reduction there is where `conds` hold, of loops in `units` of so many
-        iterations: all are there where the first one is."""
+        """The fraction of the reduction where `conds` hold, of loops in `units` of so many
+        iterations: all iterations of a unit count where the first one does."""
         extents = {name: -(-n // units.get(name, 1)) for name, n in self._extents.items()}
         first = {name: var(name) * unit for name, unit in units.items()}
         found = points_where(extents, tuple(substitute_cond(cond, first) for cond in conds))
         return found / max(prod(extents.values()), 1)
 
     def decided_around(self, rows: int, rows2: int, tap_unroll: int) -> list[Cond]:
-        """The conditions of padding that loops decide which are outside of the innermost one of a
-        tile of so many rows."""
+        """The padding conditions that depend only on loops outside of the innermost one of a tile
+        of so many rows."""
         roles = self.roles
         within = [loop for loop, n in zip(roles.rows, (rows, rows2), strict=False) if n > 1]
         within += [*self.short_taps()[:tap_unroll], roles.main, roles.columns]
@@ -161,8 +159,8 @@ class TileStage(TileOperands):
         return [cond for cond in self.padding if not cond.index.vars() & inside]
 
     def decides_around(self, rows: IntArray, rows2: IntArray, taps: IntArray) -> BoolArray:
-        """(P,) whether loops outside of a tile of so many rows decide some padding, if so many tap
-        loops are written out."""
+        """(P,) whether there are such conditions for a tile of so many rows, if so many tap loops
+        are unrolled."""
         several = (rows > 1).astype(np.int64), (rows2 > 1).astype(np.int64)
         return self._decided[(*several, taps)]
 
@@ -174,8 +172,8 @@ class TileStage(TileOperands):
 
     @cached_property
     def phases(self) -> tuple[tuple[str, frozenset[str], Cond], ...]:
-        """Batch axes that are phases, the axes whose rows differ in number between them, and the
-        condition that says so."""
+        """Batch axes that are phases, the axes whose number of rows depends on them, and the
+        condition for that."""
         batch = {loop.name for loop in self.roles.batch}
         spatial = [guard for guard in self.view.guards if guard not in self.tap_guards]
         found = ((sorted(guard.index.vars() & batch)[:1], guard) for guard in spatial)
@@ -185,49 +183,49 @@ class TileStage(TileOperands):
 
     @cached_property
     def phase_rows(self) -> tuple[str, ...]:
-        """Axes of a tile of which phases may have fewer rows than others."""
+        """Axes of a tile along which some phases have fewer rows."""
         axes = {loop.name for loop in (*self.roles.rows, self.roles.columns)}
         return tuple(sorted(axes.intersection(x for _, names, _ in self.phases for x in names)))
 
     @cached_property
     def tap_guards(self) -> tuple[Cond, ...]:
-        """Conditions on the reduction: phases may have fewer taps than others."""
+        """Conditions on the reduction: some phases have fewer taps."""
         taps = {loop.name for loop in self.view.reduce}
         return tuple(guard for guard in self.view.guards if guard.index.vars() & taps)
 
     @cached_property
     def useful_share(self) -> float:
-        """How much of the reduction is not padding."""
+        """The fraction of the reduction that is not padding."""
         stages = {stage.name: stage for stage in self.workload.stages}
         return useful_points(stages[self.view.name], stages) / max(self.view.points, 1)
 
     @cached_property
     def is_sliding(self) -> bool:
-        """Whether rows share vectors of columns between taps: windows that overlap."""
+        """Whether rows share column vectors between taps: overlapping windows."""
         moved = tuple(r for r in self.roles.column_reads if self.roles.moves_with_rows(r))
         rows = self.roles.rows[:1]
         return bool(moved and rows) and slides(self.view, moved, rows[0])
 
     @property
     def most_taps(self) -> int:
-        """Longest reduction loop that is written out: whole windows share what they load."""
+        """Longest reduction loop that is unrolled: whole windows share loads."""
         return MAX_BODY if self.is_sliding else MAX_TAPS
 
     @cached_property
     def lane_step(self) -> int:
-        """How many elements lanes are apart where windows move in steps along them, otherwise 1."""
+        """Distance of lanes in elements where windows move in steps along them, otherwise 1."""
         return lane_step(self.roles)
 
     @property
     def is_read_in_place(self) -> bool:
-        """Whether copies have no use: vectors are shared without one, and padding is left out."""
+        """Whether copies are useless: vectors are shared without one, and padding is skipped."""
         return self.is_sliding and (
             self.border is not None or not any(r.padded for r in self.operands)
         )
 
     @property
     def is_uneven(self) -> bool:
-        """Whether batches differ in how much there is to add up: phases with fewer taps."""
+        """Whether batches differ in work: phases with fewer taps."""
         batch = {loop.name for loop in self.roles.batch}
         return any(guard.index.vars() & batch for guard in self.tap_guards)
 
@@ -244,19 +242,19 @@ class TileStage(TileOperands):
 
     @property
     def can_copy_rows(self) -> bool:
-        """Whether blocks of row operands can be copied, and have use for it."""
+        """Whether blocks of row operands can be copied, and profit."""
         return bool(self.copyable) and not self.is_read_in_place
 
     @property
     def can_skip_padding(self) -> bool:
-        """Whether products with padding can be left out."""
+        """Whether products with padding can be skipped."""
         return bool(self.border or (self.can_copy_rows and self.decided_around(1, 1, 0)))
 
     @cached_property
     def fusable_panels(self) -> tuple[StageRead, ...]:
-        """The column operands that the first tile of rows can pack; all that are packed in a call,
-        or none. Each is as contiguous as columns are, and each step of the reduction reads a part
-        of its own."""
+        """The column operands that the first tile of rows can pack: all that are packed in a call,
+        or none. Each is as contiguous as the columns are, and each step of the reduction reads a
+        distinct part."""
         view, packed = self.view, self.packed_inside(ahead=False)
         loops = {loop.name for loop in view.reduce if loop.extent > 1}
         fits = (
@@ -272,17 +270,17 @@ class TileStage(TileOperands):
 
     @cached_property
     def step_distance(self) -> int:
-        """How many steps of the reduction lie between two that are written out together: 1, or as
-        many as move the operand from one vector to the next, where nothing else shares it."""
+        """The distance of reduction steps that are unrolled together: 1, or as many as move the
+        operand by one vector, where nothing else shares it."""
         return 1 if self.roles.is_reused else tap_distance(self.roles, self.lanes)
 
     @cached_property
     def tap_copies(self) -> IntArray:
-        """How many copies the first tap loops make, by the number of those that are written out."""
+        """Copies made by the unrolled tap loops, by the number of unrolled loops."""
         return np.cumprod([1, *(loop.extent for loop in self.short_taps())], dtype=np.int64)
 
     def short_taps(self) -> tuple[StageLoop, ...]:
-        """The innermost tap loops that are short enough to be written out, innermost first."""
+        """The tap loops that are short enough to be unrolled, innermost first."""
         short: list[StageLoop] = []
         for loop in reversed(self.roles.taps):
             if loop.extent > MAX_TAPS or self.view.ends(loop.name):

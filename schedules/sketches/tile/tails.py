@@ -12,7 +12,8 @@ from .settings import TileBlocks, TileSettings
 
 
 class RemainderTiles(NamedTuple):
-    """The tiles along one axis, the last of which may be incomplete: arrays (P,), in elements."""
+    """The tiles along one axis, the last of which may be incomplete: arrays (P,), sizes in
+    elements."""
 
     extent: int
     full_block_tiles: IntArray
@@ -44,8 +45,8 @@ class RemainderTiles(NamedTuple):
 def remainder_tiles(
     t: TileSettings[IntArray], blocks: Mapping[str, tuple[BoolArray, BoolArray]]
 ) -> dict[str, RemainderTiles]:
-    """Those along all axes that are tiled, by their loops. `blocks` says, for each axis, whether
-    threads divide its blocks, and whether a block has more in it than tiles."""
+    """Those along all tiled axes, by loop. `blocks` says for each axis whether threads divide its
+    blocks, and whether a block contains more than tiles."""
     found, border = {}, t.stage.border
     for axis in t.tiled_axes:
         peels = t.peel_remainders >= (2 if axis is t.columns else 1)
@@ -61,8 +62,9 @@ def remainder_tiles(
 def _remainder(
     axis: TileBlocks[IntArray], peels: BoolArray, divided: BoolArray, filled: BoolArray
 ) -> RemainderTiles:
-    """The remainder tile is peeled in the last block if threads do not divide the blocks; else in
-    all blocks, if the last one has enough tiles. An axis of one tile needs no peeling."""
+    """The remainder tile is peeled in the last block if the loop over blocks is not parallel;
+    otherwise in all blocks, if the last one has enough tiles. An axis of one tile needs no peeling.
+    """
     extent, size, per, blocks = axis.extent, axis.size, axis.per_block, axis.blocks
     ragged, whole = extent % size > 0, axis.tiles * size
     others = (blocks - 1) * per

@@ -1,4 +1,4 @@
-"""Writing down the trace of one setting of the tile stage: its loops in order, then its copies."""
+"""The trace of one setting of the tile sketch: its loops in order, then its copies."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ from .stage import TileStage
 from .tails import RemainderTiles
 
 Names = Mapping[str, str]
-"""What loops of the stage are called in a nest, by their names in the view of it."""
+"""Names of loops in a nest, by their names in the view of the stage."""
 
 
 @dataclass
 class TileTrace:
-    """Writes the steps of settings `t` whose plan has these `levels` and `tails`. `buffer` is what
-    holds the sums, `main` the loop of the reduction, `part` that over parts of it, `shared` the one
-    that threads divide; `outer` are the loops of the nest that tiles are made in, and `blocks`
-    those over blocks, by the loops that they are cut from."""
+    """Writes the steps of settings `t` whose plan has these `levels` and `tails`. `buffer` holds
+    the accumulators, `main` is the reduction loop, `part` the one over parts of it, `shared` the
+    parallel one; `outer` are the loops of the nest that tiles are made in, and `blocks` those over
+    blocks, by the loops that they are split from."""
 
     w: TraceWriter
     t: TileSettings[int]
@@ -69,8 +69,8 @@ class TileTrace:
         return self.k.view.name
 
     def named(self, names: Names, *roles: str) -> list[LoopLevel]:
-        """The levels for `roles`, all if there is none, with the loops of a nest: those that it
-        does not have are called ""."""
+        """The levels of `roles` (default: all), with the names of loops of the nest; "" for loops
+        that it lacks."""
         spatial = {loop.name for loop in self.k.view.spatial}
 
         def found(level: LoopLevel) -> LoopLevel:
@@ -114,7 +114,7 @@ class TileTrace:
             w.vectorise_writer(self.stage, k.lanes)
 
     def _divide_axes(self) -> None:
-        """Divide axes as the view of the stage has them, in the nest that tiles are made in."""
+        """Split axes as the view of the stage has them, in the nest that tiles are made in."""
         w, view = self.w, self.k.view
         plain = zip(w.spatial_loops(view.name), w.spatial_loops(self.k.output), strict=True)
         names = dict(plain)
@@ -130,8 +130,8 @@ class TileTrace:
             self.w.keep_last(sums, self.k.roles.columns.dim)
 
     def _divide_reduction(self) -> None:
-        """Parts of the reduction that threads compute on their own, each with results of its own,
-        which are added up at the end."""
+        """Parts of the reduction that threads sum separately, each with results of its own, which
+        are added at the end."""
         w, parts = self.w, self.t.split_reduction
         self.buffer, self.main = self.stage, self.k.roles.main.name
         if parts == 1:
@@ -143,16 +143,16 @@ class TileTrace:
         w.do(TransformLayout(self.buffer, (), ((rank, 0), *((d, 0) for d in range(rank)))))
 
     def _alone(self) -> tuple[str, Names, list[str]]:
-        """All loops of a stage that nothing is computed from in place. What is called the one over
-        blocks of the reduction, those over tiles, and those of the reduction not written out."""
+        """All loops of a stage without an epilogue. Returns the loop over blocks of the reduction,
+        those over tiles, and those of the reduction that are not unrolled."""
         made = self.w.arrange(self.named(self.outer), first=self._ragged(self.outer))
         self._share(made)
         return called(made, DEPTH)[0], self._tiles(made, self.outer), called(made, STEPS)
 
     def _with_epilogue(self) -> tuple[str, Names, list[str]]:
-        """The same where the loops of an epilogue are outside. Tiles are finished one after the
-        other; or whole blocks are, which are summed up over all of the reduction in a private
-        buffer, a block of the reduction at a time, before the epilogue walks over them."""
+        """The same for a stage with an epilogue, whose loops are outside. Either tile after tile is
+        finished; or whole blocks are summed over all of the reduction in a private buffer, a block
+        of the reduction at a time, before the epilogue."""
         w, in_blocks = self.w, self.t.k_count > 1
         own = [loop.name for loop in (*reversed(self.k.roles.rows), self.k.roles.columns)]
         around, tiled = self.named(self.outer, BATCHES, BLOCKS), [self.outer[loop] for loop in own]
@@ -184,11 +184,11 @@ class TileTrace:
         return called(made, DEPTH)[0], tiles, called(made, STEPS)
 
     def _ragged(self, names: Names) -> list[str]:
-        """The loops that tiles are cut from, in the order in which their ends are tested."""
+        """The loops that tiles are split from, in the order in which their bounds are tested."""
         return [names.get(axis.name, "") for axis in self.t.tiled_axes]
 
     def _share(self, made: list[tuple[LoopLevel, str]]) -> None:
-        """Make one of the loops that threads divide, and note where blocks along each loop are."""
+        """Make one of the loops parallel, and note the loops over blocks."""
         self.shared = self.w.fuse_all([name for level, name in made if level.is_parallel])
         self.blocks = {
             level.loop: self.shared if level.is_parallel else name
@@ -197,13 +197,13 @@ class TileTrace:
         }
 
     def _tiles(self, made: list[tuple[LoopLevel, str]], names: Names) -> Names:
-        """The loops over tiles, outermost first, by their axes."""
+        """The loops over tiles, outermost first, by axis."""
         axis_of = {names[x.name]: x.name for x in self.t.tiled_axes if x.name in names}
         return {axis_of[level.loop]: name for level, name in made if level.role == TILES}
 
     def _cut_tails(self, tiles: Names) -> None:
-        """Code of its own for tiles that touch padding, for incomplete tiles of rows, and of
-        columns too if asked for."""
+        """Peel tiles that touch padding, remainder tiles of rows, and those of columns if asked
+        for."""
         border = self.k.border if self.t.skips_in_tiles else None
         for axis in self.t.tiled_axes:
             if border and axis.name in border.conds:
@@ -213,8 +213,8 @@ class TileTrace:
 
     def _cut(self, axis: TileBlocks[int], name: str, clear: tuple[int, int] | None = None) -> None:
         """Peel the remainder tile along an axis, of the tiles `name`, and those that are not
-        `clear` of padding: in the last of several blocks; or in all, which are alike then, where
-        threads divide them or padding is cut."""
+        `clear` of padding: in the last of several blocks; or in all blocks alike, if they are
+        parallel or padding is cut."""
         w, tail = self.w, self.tails[axis.name]
         whole, others = axis.extent // axis.size, int(tail.full_block_tiles[0])
         copies = w.copies(name)
@@ -231,8 +231,7 @@ class TileTrace:
                     w.do(Unroll(part))
 
     def _cut_steps(self, whole: str, step: str) -> None:
-        """Where steps that are written out together end early, those that do and those that do not
-        have code of their own."""
+        """Where unrolled reduction steps end early, peel those that do."""
         w, distance = self.w, self.k.step_distance
         count, rest = divmod(self.k.roles.main.extent, self.t.together)
         if not rest:

@@ -1,1 +1,1 @@
-"""Blocks transposed in registers, copied or summed."""
+"""Transposition in registers: copies and reductions."""

@@ -1,8 +1,8 @@
 """Blocks of registers that are read along one axis and used along another: a transposition.
 
-A block has as many elements along each side as a vector has lanes. Its vectors are read along the
-axis `across`, which is contiguous in the tensor, and transposed in registers, so that lanes lie
-along the axis `along`, which is contiguous in what is computed.
+A block has as many elements along each side as a vector has lanes. Its vectors are loaded along the
+axis `across`, which is contiguous in the tensor, and transposed in registers, so that lanes are
+along the axis `along`, which is contiguous in the result.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..statements import stage_outline
 
 @dataclass(frozen=True, slots=True)
 class Transposition:
-    """What is transposed: `across` is contiguous in `reads`, `along` in what is computed."""
+    """What is transposed: `across` is contiguous in `reads`, `along` in the result."""
 
     across: StageLoop
     along: StageLoop
@@ -31,7 +31,7 @@ class Transposition:
 
 @dataclass(frozen=True)
 class TransposedStage(Knobbed[Arrays, Ints]):
-    """The stage `view` on `target`, which reads blocks as `transposed` says."""
+    """The stage `view` on `target`, which reads blocks transposed as in `transposed`."""
 
     workload: Workload
     view: StageView
@@ -55,22 +55,22 @@ class TransposedStage(Knobbed[Arrays, Ints]):
 
     @property
     def others(self) -> list[int]:
-        """Those of the result's other axes: in a nest they are one loop."""
+        """Those of the result's other axes, which are fused."""
         return [n for n in range(len(self.view.spatial)) if n not in self.pair]
 
     @property
     def repeats(self) -> int:
-        """The iterations of that loop."""
+        """The iterations of the fused loop."""
         return prod(self.loops[n].extent for n in self.others)
 
     @property
     def has_many_others(self) -> bool:
-        """Whether these are enough for the threads, which share nothing else then."""
+        """Whether these are enough for the threads, which then divide only them."""
         return self.repeats >= 2 * self.target.threads
 
     @property
     def without_box(self) -> set[str]:
-        """Tensors of which a block is no box: what else is read of them is not transposed."""
+        """Tensors of which a block is no box: their other reads are not transposed."""
         tensors = [read.tensor for read in self.view.reads]
         return {r.tensor for r in self.transposed.reads if tensors.count(r.tensor) > 1}
 
@@ -80,7 +80,7 @@ class TransposedStage(Knobbed[Arrays, Ints]):
 
 
 def pitch(read: StageRead, loop: StageLoop) -> int:
-    """Elements between neighbours along `loop`; 0 where there is no such distance."""
+    """Stride in elements of neighbours along `loop`; 0 if it is not constant."""
     return read.element_stride(loop.name) or 0
 
 
@@ -93,8 +93,7 @@ def _last_index(read: StageRead) -> Affine:
 def can_be_transposed(
     view: StageView, read: StageRead, across: StageLoop, along: StageLoop
 ) -> bool:
-    """Whether a block of `read` can be transposed, and no other read of its tensor is one with
-    it."""
+    """Whether a block of `read` can be transposed, and no other read of its tensor overlaps."""
     same = [r for r in view.reads if r.tensor == read.tensor]
     alone = sum(across.name in _last_index(r).vars() for r in same) == 1
     contiguous = read.element_stride(across.name) == 1 and read.own_dim(across.name) is not None

@@ -1,10 +1,11 @@
-"""The transpose sketch: an elementwise stage that reads a tensor along one axis and writes another.
+"""The transpose sketch: an elementwise stage that is contiguous along one axis in a tensor it
+reads, and along another in its result.
 
-Blocks of registers are read with vectors along the axis that is contiguous in the tensor,
-transposed, and written with vectors along the axis that is contiguous in the result: a
-transposition, any permutation that moves the last axis, or an expression that has such reads among
-others. Neighbouring axes that every tensor has side by side are as good as one: rows and columns of
-an image, where channels move. One long axis fills vectors that short ones do not.
+Blocks of registers are loaded along the axis that is contiguous in the tensor, transposed, and
+stored along the axis that is contiguous in the result: a transposition, any permutation that moves
+the last axis, or an expression with such reads among others. Neighbouring axes that are adjacent in
+all tensors are fused: rows and columns of an image, where channels move. One long axis fills
+vectors that short ones do not.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from .pieces import BlockNest, BlockPiece, BlockWriter, PieceLoops
 
 
 def find_transposition(view: StageView) -> Transposition | None:
-    """How `view` transposes what it reads, if it does, and no tensor is transposed twice."""
+    """How `view` transposes what it reads, if it does, and reads none of these in two ways."""
     if view.is_reduction or view.axis_splits or len(view.spatial) < 2:
         return None
     moving = [loop for loop in view.spatial if loop.extent > 1]
@@ -58,8 +59,8 @@ def find_transposition(view: StageView) -> Transposition | None:
 
 
 def with_fused_axes(view: StageView) -> tuple[StageView, tuple[Fuse, ...]]:
-    """`view` with all neighbouring axes fused that may be, and the steps that do it; its value, and
-    indices and shapes of its reads follow. An axis that a condition or a value speaks of stays."""
+    """`view` with all neighbouring axes fused that can be, and the steps for that; its value, and
+    indices and shapes of its reads follow. An axis in a condition or a value stays."""
     steps: list[Fuse] = []
     if view.is_reduction or view.axis_splits or view.guards or not view.reads_only:
         return view, ()
@@ -76,7 +77,7 @@ def with_fused_axes(view: StageView) -> tuple[StageView, tuple[Fuse, ...]]:
 
 
 def _goes_on(read: StageRead, outer: StageLoop, inner: StageLoop) -> bool:
-    """Whether `read` goes on along `outer` where it ends along `inner`, or uses neither."""
+    """Whether `read` along `inner` continues along `outer` where it ends, or depends on neither."""
     if not read.uses(outer.name) and not read.uses(inner.name):
         return True
     at = _dim(read, outer)
@@ -103,7 +104,7 @@ def _with_fused(read: StageRead, outer: StageLoop, fused: StageLoop) -> StageRea
 
 
 def transpose_sketch(workload: Workload, view: StageView, target: Target) -> TransposeSketch | None:
-    """The sketch of a stage that transposes what it reads, with fused axes where it moves such."""
+    """The sketch of a stage that transposes what it reads, with axes fused where possible."""
     for one, steps in (with_fused_axes(view), (view, ())):
         found = find_transposition(one)
         apart = {loop.name for loop in view.spatial}
@@ -114,13 +115,13 @@ def transpose_sketch(workload: Workload, view: StageView, target: Target) -> Tra
 
 @settings
 class TransposeSettings(Generic[N]):
-    """Knobs of transpositions. `tile_rows` and `tile_columns` are blocks walked together: how much
-    of each line, page and cache set is used before it is left."""
+    """Knobs of transpositions. `tile_rows` and `tile_columns` are blocks of a piece: how much of
+    each line, page and cache set is used before it is left."""
 
     tile_rows: N = knob(lambda sketch: sketch.block_counts(sketch.transposed.across), usual=1)
     tile_columns: N = knob(lambda sketch: sketch.block_counts(sketch.transposed.along), usual=1)
     buffer_output: N = knob(lambda sketch: switch(sketch.can_buffer))
-    """Whether such a piece is gathered in a buffer, and its rows written one after another."""
+    """Whether a piece is collected in a buffer, and its rows are stored one after another."""
     parallel: N = parallel_knob(lambda sketch: sketch.blocks > 1)
     nontemporal_stores: N = nontemporal_knob(
         lambda sketch: nontemporal_values(sketch.workload, sketch.view.name, sketch.target)
@@ -135,7 +136,7 @@ class TransposeSketch(TransposedStage[TransposeSettings[IntArray], TransposeSett
     SETTINGS = TransposeSettings
 
     fused: tuple[Fuse, ...] = ()
-    """Loops of the stage that are one in `view`."""
+    """Loops of the stage that are one loop in `view`."""
 
     @property
     def without_box(self) -> set[str]:
@@ -145,7 +146,7 @@ class TransposeSketch(TransposedStage[TransposeSettings[IntArray], TransposeSett
 
     @property
     def is_narrow(self) -> bool:
-        """Whether an axis is so short that element by element may do as well."""
+        """Whether an axis is so short that scalar code may do as well."""
         return min(self.transposed.across.extent, self.transposed.along.extent) < SHORT_AXIS
 
     @property
@@ -154,7 +155,7 @@ class TransposeSketch(TransposedStage[TransposeSettings[IntArray], TransposeSett
         return self.transposed.along.extent >= 2 * self.lanes and not self.fused
 
     def block_counts(self, loop: StageLoop) -> tuple[int, ...]:
-        """Blocks along a loop that may be walked together."""
+        """Numbers of blocks along a loop in one piece."""
         whole = loop.extent // self.lanes
         return tuple(n for n in POWERS if n <= max(whole, 1))
 
@@ -165,9 +166,9 @@ class TransposeSketch(TransposedStage[TransposeSettings[IntArray], TransposeSett
         return self.repeats * prod(-(-loop.extent // self.lanes) for loop in pair)
 
     def plan(self, settings: IntArray) -> Plan:
-        """Axes that are walked as they are; pieces along both, those along the result's outside
-        where the others are too few for the threads; blocks, one below the other where rows are
-        collected, else side by side; elements of a block."""
+        """Outer axes; pieces along both axes, those along the result's outside if the outer axes
+        have too few iterations for the threads; blocks, one below the other if rows are buffered,
+        otherwise side by side; elements of a block."""
         v = self.values(settings)
         across, along = self.pair
         high, wide = v.tile_rows * self.lanes, v.tile_columns * self.lanes
@@ -190,7 +191,7 @@ class TransposeSketch(TransposedStage[TransposeSettings[IntArray], TransposeSett
         return Plan(self.outline, levels, len(share), nontemporal=v.nontemporal_stores > 0)
 
     def leaves(self, settings: IntArray) -> Sequence[Leaf]:
-        """Blocks, and behind those of a piece its rows where they are collected."""
+        """Blocks, and after those of a piece its rows, if they are buffered."""
         nest, found = BlockNest(self, self.plan(settings)), list[Leaf]()
         for piece, collected in self.pieces(nest, settings):
             for block in piece.divided(nest.levels(BLOCKS)):
@@ -199,8 +200,8 @@ class TransposeSketch(TransposedStage[TransposeSettings[IntArray], TransposeSett
         return found
 
     def memory(self, settings: IntArray) -> MemoryUse:
-        """Pieces that are buffered, of which a last column alone is gathered; and rows that end
-        with a piece, of what is read and of a result that is not streamed."""
+        """Pieces that are buffered, of which only a last column is gathered; and rows that end with
+        a piece, of what is read and of a result that is stored through the caches."""
         v, nest = self.values(settings), BlockNest(self, self.plan(settings))
         size, along, copies = self.view.dtype.bytes, self.transposed.along, list[PrivateCopy]()
         for piece, collected in self.pieces(nest, settings):
@@ -229,14 +230,14 @@ class TransposeSketch(TransposedStage[TransposeSettings[IntArray], TransposeSett
         return MemoryUse(tuple(copies), distant)
 
     def pieces(self, nest: BlockNest, settings: IntArray) -> Iterator[tuple[BlockPiece, BoolArray]]:
-        """Pieces of the nests of `settings`, and (P,) whether each is collected: not one that has a
+        """Pieces of the nests of `settings`, and (P,) whether each is buffered: not one with a
         single vector of a row."""
         collects = self.values(settings).buffer_output > 0
         for piece in nest.whole.divided(nest.levels(TILES)):
             yield piece, collects & (piece.sides[nest.along] > self.lanes)
 
     def write(self, writer: TraceWriter, setting: Sequence[int]) -> None:
-        """Write all pieces, after what fuses loops."""
+        """Write all pieces, after the steps that fuse loops."""
         writer.do(*self.fused)
         one = np.asarray([setting])
         nest = BlockNest(self, self.plan(one))
@@ -292,8 +293,8 @@ class _BlockCopy(BlockWriter):
             self.transpose(block.piece, block.place, (row,), column)
 
     def _collect(self, place: str, across: str, along: str) -> None:
-        """Keep what a piece writes in a buffer of its own, a panel for each vector of a row, and
-        write it row after row: whole stretches of lines, instead of one line of many rows."""
+        """Buffer what a piece writes, in a panel for each vector of a row, and store it row by row:
+        contiguous runs of lines, instead of one line of many rows."""
         w = self.w
         leaf, _ = w.writer_of(self.name, place)
         (dim,) = (d for d, index in enumerate(leaf.index) if along in index.vars())

@@ -1,7 +1,7 @@
-"""Pieces of a nest around blocks of registers: whole ones, and what is left at the ends of axes.
+"""Pieces of a nest around blocks of registers: whole ones, and the remainders of axes.
 
-They follow from the levels of a plan, for P settings at once: leaves say what is done in them, and
-`BlockWriter` makes the loops of those that one setting has.
+They follow from the levels of a plan, for P settings at once: leaves say what is computed in them,
+and `BlockWriter` makes the loops of those that one setting has.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from .blocks import TransposedStage
 
 @dataclass(frozen=True)
 class BlockPiece:
-    """The elements along each axis that an iteration of a loop has, (P,) each. The loop runs `runs`
-    times in all; it is `alone` where no loop around it goes along the same axes."""
+    """The elements along each axis that an iteration of a loop has, (P,) each. The loop has `runs`
+    executions in all; it is `alone` if no loop around it goes along the same axes."""
 
     loop: LeafLoop
     sides: Mapping[str, IntArray]
@@ -54,8 +54,8 @@ class BlockPiece:
         return pieces
 
     def cut(self, level: Level, *shorter: int) -> list[BlockPiece]:
-        """Whole steps of a level, `shorter` ones of what these leave, and one with the rest, as far
-        as any setting has them. Threads share those that no loop around them lets them share."""
+        """Whole steps of a level, `shorter` ones of the remainder, and one with the rest, as far as
+        any setting has them. They are parallel if no loop around them is parallel already."""
         axis, found = str(level.axis), list[BlockPiece]()
         left = self.sides[axis]
         for size in (np.where(level.present, level.step, left), *shorter, None):
@@ -70,8 +70,8 @@ class BlockPiece:
 
 
 class BlockNest:
-    """The nests of `plan`, whose axes are called by their numbers: `across` is contiguous in
-    the tensors, `along` in what is computed."""
+    """The nests of `plan`, whose axes are named by number: `across` is contiguous in the tensors,
+    `along` in the result."""
 
     def __init__(self, sketch: TransposedStage[Any, Any], plan: Plan) -> None:
         self.sketch, self.plan = sketch, plan
@@ -103,14 +103,14 @@ class BlockNest:
         return own_place(self.sketch.view, self._names)
 
     def is_block(self, read: StageRead, high: IntArray) -> Truth:
-        """Whether `read` is transposed where blocks are so high. Of a row alone nothing is moved,
-        and what is no box of its tensor is read as it is."""
+        """Whether `read` is transposed in blocks of this height. A single row needs no
+        transposition, and what is no box of its tensor is read in place."""
         return (high > 1) | (read.tensor not in self.sketch.without_box)
 
     def block(self, piece: BlockPiece, wide: IntArray, copies: Number = 1) -> Iterator[Leaf]:
-        """Blocks as high as a piece and `wide`, `copies` of them along the result: vectors are read
-        along the tensors' own axis, and used along the other one, which takes steps that each move
-        lanes of all."""
+        """Blocks as high as a piece and `wide`, `copies` of them along the result: vectors are
+        loaded along the tensors' own axis, and used along the other one, after steps that each move
+        all lanes."""
         loop, high, does = piece.loop, piece.sides[self.across], self._does
         across, along = self.across, self.along
         straight = []
@@ -141,8 +141,8 @@ class BlockNest:
 
 @dataclass(frozen=True, slots=True)
 class PieceLoops:
-    """What loops are called that walk along the axes of `piece`, outermost first, inside of the
-    loop `place` that was made for it."""
+    """Names of the loops along the axes of `piece`, outermost first, inside of the loop `place`
+    that was made for it."""
 
     piece: BlockPiece
     loops: Mapping[str, str]
@@ -159,19 +159,19 @@ class BlockWriter:
         self.made, self.shared = 0, list[str]()
 
     def fuse_outside(self, *inside: str) -> None:
-        """Make one loop of the result's other axes, outside of `inside`."""
+        """Fuse the loops of the result's other axes, outside of `inside`."""
         loops = (self.sketch.loops[n].name for n in self.sketch.others)
         names = [name for name in loops if self.w.has(name)]
         self.w.reorder(*names, *inside)
         self._note(self.nest.whole, self.w.fuse_all(names))
 
     def _note(self, piece: BlockPiece, made: str) -> None:
-        """Keep in mind which loop was made for a piece, if threads share it."""
+        """Remember which loop was made for a piece, if it should be parallel."""
         if np.all(piece.loop.is_parallel) and np.all(np.greater(piece.loop.trip_count, 1)):
             self.shared.append(made)
 
     def share(self) -> None:
-        """Let threads share what they should of the loops that were made."""
+        """Make the loops parallel that should be."""
         self.w.do(*map(Parallel, self.shared))
 
     def cut(

@@ -1,9 +1,9 @@
-"""The transposed-sum sketch: a reduction that reads one tensor along its loop and
-another across it, as the diagonal of a product or a trace does.
+"""The transposed-sum sketch: a reduction that reads one tensor contiguously along its loop and
+another one across it, as the diagonal of a product or a trace does.
 
-Lanes lie along the axis that is contiguous in the straight reads; blocks of the other tensors are
-read along the reduction, transposed in registers and added up vector by vector. Where the result
-has no such axis the reduction keeps one partial result for each of its places.
+Lanes are along the axis that is contiguous in the straight reads; blocks of the other tensors are
+loaded along the reduction, transposed in registers and accumulated vector by vector. If the result
+has no such axis, RFactor keeps a partial result for each of its positions.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class TransposedSumSettings(Generic[N]):
     """Knobs of transposed sums."""
 
     tile_columns: N = knob(lambda sketch: [n for n in POWERS[:3] if n <= sketch.vectors], usual=1)
-    """Vectors of sums that are kept at once."""
+    """Vectors of accumulators at once."""
     parallel: N = parallel_knob(lambda sketch: sketch.repeats * sketch.vectors > 1)
 
 
@@ -80,7 +80,7 @@ class TransposedSumSketch(
         return max(self.transposed.along.extent // self.lanes, 1)
 
     def plan(self, settings: IntArray) -> Plan:
-        """Axes that are walked as they are, pieces of a few vectors, and in each the reduction."""
+        """Outer axes, pieces of a few vectors, and in each the reduction."""
         v, many = self.values(settings), self.has_many_others
         share, (across, along) = v.parallel > 0, self.pair
         others = (n for n in range(len(self.view.spatial), len(self.loops)) if n not in self.pair)
@@ -96,8 +96,9 @@ class TransposedSumSketch(
         return Plan(self.outline, levels, len(share))
 
     def leaves(self, settings: IntArray) -> Sequence[Leaf]:
-        """Pieces of a few vectors of sums, then vectors, then what is left; each over the whole
-        reduction, in blocks. Where lanes are part of the reduction, they are added up behind it."""
+        """Pieces of a few vectors of accumulators, then single vectors, then the remainder; each
+        over the whole reduction, in blocks. Lanes that are part of the reduction are reduced after
+        it."""
         nest, sums_lanes = BlockNest(self, self.plan(settings)), self.transposed.along.reduce
         along, found = nest.along, list[Leaf]()
         sums = AccessPattern("sums", ("sums",), {along: 1}) if sums_lanes else nest.own
@@ -151,7 +152,7 @@ class TransposedSumSketch(
 
 
 class _Sum(BlockWriter):
-    """Writes pieces of a few vectors of sums, each kept in registers over the whole reduction."""
+    """Writes pieces of a few vectors of accumulators, in registers over the whole reduction."""
 
     def write(self, buffer: str, pieces: Sequence[tuple[BlockPiece, Sequence[BlockPiece]]]) -> None:
         """Write them, each in its blocks of the reduction; the sums go to `buffer`."""
@@ -165,7 +166,7 @@ class _Sum(BlockWriter):
     def _piece(
         self, buffer: str, along: str, piece: BlockPiece, blocks: Sequence[BlockPiece]
     ) -> None:
-        """One piece: each block is read, transposed and added up."""
+        """One piece: each block is loaded, transposed and accumulated."""
         w = self.w
         place, inner = self.split(along, piece)
         middle, lane = w.split(inner, min(self.lanes, piece.side))
