@@ -114,7 +114,7 @@ class Leaf:
     extra_registers: Number = 0
     """Registers in addition to accumulators and loaded values."""
     unrolls_reduction: Truth = False
-    """Whether steps of a reduction are among the copies."""
+    """Whether iterations of a reduction are among the copies."""
     is_remainder: bool = False
     """Whether the leaf computes the end of `vector_axis` that the leaf before it does not cover."""
     pipeline_stage: int = 0

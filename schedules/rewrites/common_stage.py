@@ -15,7 +15,7 @@ from ..workload.workload import Workload
 from .rewrite import Rewrite
 
 MOST_SPELLED = 1024
-"""Bodies whose formulas are remembered: several times as many as a program has."""
+"""Cache size in bodies: several times as many as a program has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,21 +66,21 @@ class Formula:
 
 
 def formulas(stage: Stage) -> tuple[Formula, ...]:
-    """The parts of a body that could be stages of their own, larger ones first. Those under a
-    condition are left out: what they read exists only where it holds."""
+    """The subexpressions of a body that could be stages of their own, larger ones first. Those
+    under a condition are left out: what they read exists only where it holds."""
     return _formulas(stage.body, stage.all_axes)
 
 
 @lru_cache(maxsize=MOST_SPELLED)
 def _formulas(body: Scalar, axes: tuple[Axis, ...]) -> tuple[Formula, ...]:
-    """Remembered, since spelling takes longest, and every step of a program asks for the formulas
-    of all its stages, most of which the step before has not changed."""
+    """Cached, since printing takes longest, and every rewrite of a program asks for the formulas of
+    all its stages, of which the previous rewrite left most unchanged."""
     every = {axis.name: axis for axis in axes}
     return tuple(_formula(node, every) for node in _unconditional(body) if _names(node))
 
 
 def _unconditional(body: Scalar) -> list[Scalar]:
-    """The operations that are surely computed, larger ones first."""
+    """The operations that are always evaluated, larger ones first."""
     found: list[Scalar] = []
     pending = [body]
     while pending:

@@ -31,11 +31,10 @@ from .rewrite import Rewrite
 
 @dataclass(frozen=True, slots=True)
 class GatherOverTaps(Rewrite):
-    """Replace the reduction over the elements `axis` by a reduction over the taps of the filter
-    that is laid upon them.
+    """Replace the reduction over the elements `axis` by a reduction over the taps of the filter.
 
         O[y] += (W[y + 1 - 2*i] where that exists, else 0) * I[i]
-    ->  O[y] += W[r] * (I[(y + 1 - r) / 2] where that is an element, else 0)
+        ->  O[y] += W[r] * (I[(y + 1 - r) / 2] where that is an element, else 0)
 
     A transposed convolution in scatter form becomes one in gather form. The terms that are dropped
     are products with padding zeros; the others are added in another order. Legal for a sum of
@@ -79,13 +78,13 @@ class Filter:
 
     @property
     def most_met(self) -> int:
-        """How many of the taps meet an element at the most: others are between two of them."""
+        """The most taps that meet an element: others fall between two."""
         return -(-self.taps // abs(self.step))
 
 
 def find_filter(stage: Stage, axis: str, tensors: Mapping[str, Tensor]) -> Filter | None:
-    """The factor of `stage` with the fewest taps along the reduction axis, if there is one that is
-    zero outside of its tensor."""
+    """The factor of `stage` that is zero outside of its tensor with the fewest taps along the
+    reduction axis, if there is one."""
     found: list[Filter] = []
     for along in (each for each in stage.reduce_axes if each.name == axis):
         for number, factor in enumerate(factors_of(stage)):
@@ -136,7 +135,7 @@ def _over_taps(stage: Stage, found: Filter) -> Stage:
 def _filter(
     factor: Scalar, found: Filter, tap: Axis, element: Affine, exists: tuple[Cond, ...]
 ) -> Scalar:
-    """The filter's read at a tap, under the conditions that do not speak of the taps. Where it
+    """The filter's read at a tap, under the conditions that do not depend on the taps. If it
     depends on the element otherwise too, it is read only where that `exists`."""
     assert isinstance(factor, Select)
     assert isinstance(factor.cond, All)

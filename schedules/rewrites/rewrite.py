@@ -1,4 +1,4 @@
-"""What a rewrite is: a step that computes a stage of a workload in other operations."""
+"""The base class of rewrites: steps that compute a stage of a workload in other operations."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Rewrite(ABC):
     @property
     @abstractmethod
     def label(self) -> str:
-        """What it is called in the name of a sketch."""
+        """Its name in the names of sketches."""
 
     @abstractmethod
     def rewrite(self, workload: Workload) -> Workload:

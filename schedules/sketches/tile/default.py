@@ -18,7 +18,7 @@ from .settings import TileKnobs, TileSettings
 from .stage import TileStage
 
 Domains = TileKnobs[tuple[int, ...]]
-"""Values of each knob."""
+"""The values of each knob."""
 
 
 @dataclass(frozen=True)

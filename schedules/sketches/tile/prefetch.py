@@ -4,10 +4,10 @@ steps that do it.
 The innermost loop that moves an operand to its next piece prefetches that piece while it computes
 on the current one. The prefetches are distributed over the longest of the loops that reuse a piece:
 
-    streamed columns    the next tile of columns, or block of the reduction
-    far rows            the rows of the next tile
-    next panels         the columns of the next batch, before they are packed
-    short runs          the next row of an image
+    nonresident columns     the next tile of columns, or block of the reduction
+    page-strided rows       the rows of the next tile
+    next batch's panels     the columns of the next batch, before they are packed
+    short runs              the next row of an image
 
 Prefetches for streamed columns exclude the others because they compete for the same lines.
 """

@@ -5,8 +5,8 @@ of outputs reuses its loads: matrix products in any layout, convolutions of any 
 batched forms, and expressions without an established name. The loops, from outer to inner:
 
     batch axes | blocks of columns and rows (either order) | blocks of the reduction
-      [pack the column operands] [copy the row operands]
-        tiles of columns and rows (either order) | reduction | unrolled tile | vector
+    [pack the column operands] [copy the row operands]
+    tiles of columns and rows (either order) | reduction | unrolled tile | vector
 
 "Columns" is the vector axis V; "rows" are up to two spatial axes that the column operands do not
 use.
