@@ -310,7 +310,8 @@ class _BoundedFactor:
     doubtful: Array | None
 
     def marked(self, box: IterationBox) -> Marked:
-        """Return the data of the factor over `box` that decides whether sums are NaN or infinite."""
+        """Return the data of the factor over `box` that decides whether sums are NaN or
+        infinite."""
         masks = [mask for mask in (self.side.given, self.side.met) if mask is not None]
         there = np.logical_and.reduce(masks) if masks else None
         errors = None if self.errors is None else self.errors.raw

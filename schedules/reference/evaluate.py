@@ -196,7 +196,8 @@ def _contracted(
     tensors: Mapping[str, Stored],
     places: Mapping[str, AxisCoordinates],
 ) -> Array:
-    """Evaluate two factors over subsets of the axes and multiply them as matrices: the fast path."""
+    """Evaluate two factors over subsets of the axes and multiply them as matrices: the fast
+    path."""
     result = np.zeros(plan.stage.tensor.shape, value_dtype(stage.tensor.dtype))
     left = _LastFactor(plan.left_factor, tensors)
     right = _LastFactor(plan.right_factor, tensors)

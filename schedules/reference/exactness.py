@@ -103,7 +103,8 @@ def full_span(dtype: DType) -> ValueRange:
 
 
 def value_ranges(workload: Workload, inputs: Mapping[str, ValueRange]) -> Ranges:
-    """Return the value ranges of all tensors of `workload` if its inputs have the ranges `inputs`."""
+    """Return the value ranges of all tensors of `workload` if its inputs have the ranges
+    `inputs`."""
     analysis = _Analysis(dict(inputs))
     for stage in workload.stages:
         analysis.add_stage(stage)

@@ -81,7 +81,8 @@ class IterationBox:
         return tuple(slice(s, s + e) for s, e in zip(self.starts, self.extents, strict=True))
 
     def restricted(self, names: Sequence[str]) -> IterationBox:
-        """Return the box with the same ranges, restricted to the axes `names` and in their order."""
+        """Return the box with the same ranges, restricted to the axes `names` and in their
+        order."""
         at = [self.names.index(n) for n in names]
         return IterationBox(
             tuple(names),
@@ -213,7 +214,8 @@ def _region(array: Array, spans: Sequence[tuple[int, int]]) -> Array:
 
 
 def _view(array: Array, index: Sequence[Affine], origin: Sequence[int], box: IterationBox) -> Array:
-    """Return `array[index - origin]` over `box` as a strided view; every index must be in bounds."""
+    """Return `array[index - origin]` over `box` as a strided view; every index must be in
+    bounds."""
     shape, strides = [], []
     offset = 0
     for i, stride, first in zip(index, array.strides, origin, strict=True):
