@@ -26,10 +26,12 @@ x."""
 Ends: TypeAlias = tuple[float, float]
 
 SATURATED = 32.0
-"""Magnitude of arguments from which erf, tanh and sigmoid are 1 (or their other limit, -1 or 0) in
-float64 and in kernels: erf(6), tanh(20) and sigmoid(37) round to 1."""
+"""Magnitude of arguments from which erf and tanh are 1 or -1 in float64 and in kernels, and from
+which a sigmoid that is 1 in float64 is 1 in kernels: erf(6), tanh(20) and sigmoid(37) round to 1.
+"""
 VANISHED = -760.0
-"""Argument up to which the exponential is zero in every type; in f64 it is zero below -745.2."""
+"""Argument up to which the exponential is zero in every type: in f64, it underflows below
+-745.2."""
 POLYNOMIAL_SLOTS = 6
 """Number of multiply-adds of exp, tanh, erf and similar functions: the shortest f32 polynomials use
 no fewer."""
