@@ -289,8 +289,8 @@ def _atom_interval(atom: Atom, ranges: Ranges) -> Interval:
 
 
 def simplify(index: Affine, ranges: Ranges) -> Affine:
-    """Return `index` without the divisions, remainders and constant variables that `ranges` makes
-    redundant."""
+    """Return `index` with divisions, remainders and constant variables removed if `ranges` allows
+    it."""
     if not any(_simplifies(atom, ranges) for atom, _ in index.terms):
         return index
     total = affine(index.const)

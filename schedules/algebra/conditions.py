@@ -167,7 +167,8 @@ def needed(
     given: tuple[Cond, ...] = (),
     labels: Labels | None = None,
 ) -> tuple[Cond, ...] | None:
-    """Return the irredundant conditions, sorted by text, or None if they contradict each other.
+    """Return the conditions without redundant ones, sorted by text, or None if they contradict each
+    other.
 
     Of several equivalent conditions, the last by text is kept. If `labels` is given, this order
     uses the labels in place of the variables' names.

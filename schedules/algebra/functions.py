@@ -63,13 +63,13 @@ class ScalarFunction:
 
     `stated_ulps`: the guaranteed accuracies of kernels in f32 and f64. `allowed_ulps`: the accuracy
     that the error bound assumes for every type. Both are in units of the last place of the exact
-    result. `special`: pairs (x, f(x)) at zeros, at infinities and outside the domain; f(NaN) is NaN
-    in addition. `hard`: arguments at which kernels are least accurate. `sweep`: the range that
-    tests sample densely.
+    result. `special`: pairs (x, f(x)) at zeros, at infinities and outside the domain; every f also
+    returns NaN for NaN. `hard`: arguments at which kernels are least accurate. `sweep`: the range
+    of arguments that tests sample densely.
 
     `slots`: the least number of lane-slots of the multiply-add pipes that f needs. `calls`: its
-    time in evaluations of a polynomial such as exp; 0 if it takes one or two instructions. `numpy`:
-    the name of NumPy's ufunc for f, or None if there is none.
+    time divided by the time of a polynomial such as exp, or 0 if it takes one or two instructions.
+    `numpy`: the name of NumPy's ufunc for f, or None if there is none.
     """
 
     summary: str
@@ -269,7 +269,7 @@ _FUNCTIONS: dict[UnaryOp, ScalarFunction] = {
         values=lambda np, x: 1.0 / np.sqrt(x),
         image=falling(lambda x: 1.0 / math.sqrt(x) if x > 0 else _INF),
         defined=lambda low, high: low > 0,
-        exact=lambda np, x, y, type: type.is_power(y) & (y * y * x == 1),  # powers of four
+        exact=lambda np, x, y, type: type.is_power(y) & (y * y * x == 1),  # x is a power of four
         stated_ulps=(1.5, 1.5),
         special=((0.0, _INF), (-0.0, -_INF), (_INF, 0.0), (-1.0, _NAN), (4.0, 0.5)),
         slots=1,

@@ -124,11 +124,11 @@ class _Meeting:
         return Var(name) in determined
 
     def remainders(self, pairs: Sequence[tuple[Affine, Affine]]) -> Iterator[tuple[Affine, Affine]]:
-        """Yield, for each pair of equal sums and each coefficient c, the terms that c does not
-        divide, if they must be equal too.
+        """Yield further sums that must be equal in both iterations, given that the sums of each
+        pair are equal.
 
-        They are equal modulo c, and therefore equal if they differ by less than c. (The phases of
-        interleaved tiles need this proof.)
+        For each coefficient c of a pair, the terms that c does not divide are equal modulo c. They
+        are equal if they differ by less than c. (The phases of interleaved tiles need this proof.)
         """
         for a, b in pairs:
             for step in dict.fromkeys(abs(c) for _, c in (*a.terms, *b.terms) if abs(c) > 1):

@@ -93,7 +93,7 @@ def round_to(values: Array, dtype: DType) -> Array:
     Rounding to float32 first could round twice, so the function works on the float64 bits. It
     rounds to `precision` significant bits, and to fewer below the smallest normal number.
     """
-    with np.errstate(all="ignore"):  # warnings for infinities, NaN and huge values
+    with np.errstate(all="ignore"):  # no warnings for infinities, NaN and huge values
         values = np.asarray(values, np.float64, order="C")  # keeps 0-d arrays, for `view`
         form = dtype.binary
         off = 53 - form.precision

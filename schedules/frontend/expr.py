@@ -219,8 +219,7 @@ def compute(
 
     The axes are named after the parameters of `fn`. `dtype` casts the result; without it the tensor
     has the type of the expression. A reduction inside a larger expression becomes a separate stage,
-    over the axes on which it
-    depends.
+    over the axes on which it depends.
     """
     check_name(name, "a tensor")
     check_shape(name, tuple(shape))

@@ -65,7 +65,7 @@ class Index:
     def _with(self, other: object, build: Callable[[Affine, Affine], Affine]) -> Index:
         if isinstance(other, bool) or not isinstance(other, Index | int):
             # Python then calls the other operand's method: a value uses the index as a number.
-            return NotImplemented  # type: ignore[no-any-return]  # what the protocol wants
+            return NotImplemented  # type: ignore[no-any-return]  # required by Python's operator protocol
         right = as_index(other)
         return Index(build(self.affine, right.affine), {**self.vars, **right.vars})
 
@@ -99,22 +99,22 @@ class Index:
         return Index(self.affine % _divisor(divisor, "%"), self.vars)
 
     def __lt__(self, other: Operand) -> Condition:
-        if isinstance(other, float):  # the index is then a number too
+        if isinstance(other, float):  # compares the index as a number
             return value_condition(CompareOp.LT, self, other)
         return index_condition(self, other, lambda a, b: Ge0(b - a - 1))
 
     def __le__(self, other: Operand) -> Condition:
-        if isinstance(other, float):  # the index is then a number too
+        if isinstance(other, float):  # compares the index as a number
             return value_condition(CompareOp.LE, self, other)
         return index_condition(self, other, lambda a, b: Ge0(b - a))
 
     def __gt__(self, other: Operand) -> Condition:
-        if isinstance(other, float):  # the index is then a number too
+        if isinstance(other, float):  # compares the index as a number
             return value_condition(CompareOp.LT, other, self)
         return index_condition(self, other, lambda a, b: Ge0(a - b - 1))
 
     def __ge__(self, other: Operand) -> Condition:
-        if isinstance(other, float):  # the index is then a number too
+        if isinstance(other, float):  # compares the index as a number
             return value_condition(CompareOp.LE, other, self)
         return index_condition(self, other, lambda a, b: Ge0(a - b))
 

@@ -104,7 +104,7 @@ def active_share(stage: Stage, whole: IterationBox, *, finite: bool = True) -> f
         env[name] = at if line is None else line.values[at]
     holds = np.ones(_LOOKED_AT, np.bool_)
     for cond in conds:
-        values = np.asarray(cond.index.evaluate(env))  # type: ignore[arg-type]  # of arrays
+        values = np.asarray(cond.index.evaluate(env))  # type: ignore[arg-type]  # values are arrays
         holds &= values >= 0 if isinstance(cond, Ge0) else values == 0
     return min(_WASTE * float(holds.mean()) + _LEAST_SHARE, 1.0)
 

@@ -189,7 +189,7 @@ def _unconditional(node: Scalar) -> tuple[Scalar, tuple[Cond, ...]]:
 
 
 _Masked: TypeAlias = tuple[Scalar, tuple[Cond, ...]]
-"""A factor, and the conditions of which one must fail for the factor to be zero by a guard."""
+"""A factor and its conditions; the factor is zero if one of them fails."""
 
 
 def _factors(node: Scalar) -> list[_Masked]:
@@ -225,9 +225,11 @@ def _merged(factors: list[_Masked], extents: Mapping[str, int]) -> tuple[_Masked
 def _placed(
     left: _Masked, right: _Masked, given: tuple[Cond, ...], extents: Mapping[str, int]
 ) -> tuple[Factor, Factor]:
-    """Return both factors with every condition attached to the factor that stays smaller.
+    """Attach every condition to the factor that has fewer points if it is evaluated with the
+    condition.
 
-    The conditions are `given`, which guard the product, and the conditions of each factor.
+    The conditions are `given`, which guard the product, and the conditions of each factor. A
+    condition of one factor that is attached to the other one is stored in its `lent`.
     """
     raw = (left[0], right[0])
     own: list[list[Cond]] = [[], []]

@@ -226,10 +226,10 @@ class Marked:
 
 
 class ProductTerms:
-    """An accumulator, fed piece by piece, of the sums of a contraction that are certainly NaN or
-    infinite.
+    """An accumulator that finds the sums of a contraction that are certainly NaN or infinite.
 
-    `shape` is the shape of the sums.
+    `shape` is the shape of the sums. `add` adds the terms of one piece; `bound` returns the errors
+    of the sums.
     """
 
     def __init__(

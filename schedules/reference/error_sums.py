@@ -134,7 +134,7 @@ def box_parts(
                 return value, [exact, exact], None
             errors = np.where(
                 is_open(errors), np.nan, errors
-            )  # an infinity plus an unknown error is unknown
+            )  # an infinity with an unknown error is undetermined
             return value, [exact + errors, exact - errors], None
         case _:
             assert_never(reducer)
@@ -223,7 +223,9 @@ def measured_growth(
     if not stage.reduces_by(Reducer.SUM) or not dtype.is_float or count < FEW_TERMS:
         return None
     if count * unit > 1 / 16 or dtype.is_narrow_float or count > 8 * _SAMPLED_TERMS:
-        return None  # terms vanish in the sum: rounding errors need not have both signs
+        return (
+            None  # small terms may not change the sum, so rounding errors need not have both signs
+        )
     worst = 0.0
     most = max(min(_SAMPLED_TERMS // count, _MOST_SAMPLED), 1)
     for box in _sampled_boxes(stage, places, most):

@@ -226,7 +226,7 @@ class _Analysis:
                 exact = ValueRange(a.lo - b.hi, a.hi - b.lo, step)
             case BinaryOp.MUL:
                 ends = (a.lo * b.lo, a.lo * b.hi, a.hi * b.lo, a.hi * b.hi)
-                low = 0.0 if node.a == node.b and a.lo < 0 < a.hi else min(ends)  # a square
+                low = 0.0 if node.a == node.b and a.lo < 0 < a.hi else min(ends)  # node is a square
                 both = None if a.step is None or b.step is None else a.step + b.step
                 exact = ValueRange(low, max(ends), both)
             case BinaryOp.DIV:
