@@ -1,8 +1,8 @@
 """Predict the run time of the reference from operation counts.
 
 Times are seconds on one core, by rates measured for elementwise chains, reductions and products on
-a Zen 5 core, rounded up. The predictions choose the form of the reference and the size of a sample;
-they are not accurate timings.
+a Zen 5 core, rounded up. Callers use the predictions to decide whether to sample the outputs and
+how large a sample to evaluate; the predictions are not accurate timings.
 """
 
 from __future__ import annotations

@@ -32,8 +32,8 @@ def rounding_growth(dtype: DType, roundings: int) -> float:
 
 
 def smallest_step(dtype: DType) -> float:
-    """Return the largest error of one product that underflows: the distance of two denormal
-    numbers."""
+    """Return the largest error of one product that underflows: the distance between adjacent
+    denormal numbers."""
     return 2.0**dtype.binary.step_exponent if dtype.is_float else 0.0
 
 
